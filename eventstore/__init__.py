@@ -1,0 +1,1 @@
+"""Commands become events, events become topic records, and any service may subscribe."""

@@ -1,0 +1,178 @@
+"""Every error of Factfold says what happened, what to do, and where.
+
+FactfoldError                  message, remedy, place
+├── WrongExpectedVersion       another writer was first: stream, expected, actual
+├── Refused                    an aggregate's decision said no: reason
+├── InvalidIdentifier          a stream, category, topic or type name out of its rules
+├── DeclarationError           a class is declared in a way that cannot work
+│   ├── UnsupportedFieldType   a field has no place in Avro
+│   └── UnknownHandler         `on_x` without an event `X`
+├── UnknownEventType           a stored type name no class claims
+├── UnknownAggregate           a command that belongs to no aggregate
+├── SchemaError
+│   ├── SchemaConflict         two schemas share one fingerprint
+│   ├── UnknownSchema          a schema id the registry does not hold
+│   ├── InvalidEventData       a value does not fit its field
+│   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
+├── PartitionsFixed            a category's partition count was asked to change
+├── StoreUnavailable           the database did not answer
+├── StoreNotPrepared           the tables are missing
+└── KafkaError
+    ├── BrokerUnreachable      no broker answered before the deadline
+    ├── BrokerRefused          a broker answered no
+    ├── TopicMissing           a topic does not exist
+    └── TopicMismatch          a topic exists with other partitions or policy
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BrokerRefused",
+    "BrokerUnreachable",
+    "DeclarationError",
+    "FactfoldError",
+    "InvalidEventData",
+    "InvalidIdentifier",
+    "KafkaError",
+    "NotFramedAvro",
+    "PartitionsFixed",
+    "Refused",
+    "SchemaConflict",
+    "SchemaError",
+    "StoreNotPrepared",
+    "StoreUnavailable",
+    "TopicMismatch",
+    "TopicMissing",
+    "UnknownAggregate",
+    "UnknownEventType",
+    "UnknownHandler",
+    "UnknownSchema",
+    "UnsupportedFieldType",
+    "WrongExpectedVersion",
+]
+
+
+class FactfoldError(Exception):
+    """A failure with one line of cause, one line of remedy, and the place it concerns."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.place = place
+
+    def __str__(self) -> str:
+        lines = [self.message, f"  remedy: {self.remedy}"]
+        if self.place is not None:
+            lines.append(f"  at: {self.place}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross process borders whole: workers raise these inside Spark and process pools."""
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(kind: type[FactfoldError], attributes: dict[str, object]) -> FactfoldError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, attributes["message"])
+    error.__dict__.update(attributes)
+    return error
+
+
+class WrongExpectedVersion(FactfoldError):
+    """The stream does not stand where the writer believed; `actual` is None for a stream without events."""
+
+    def __init__(self, stream: str, expected: object, actual: int | None) -> None:
+        stands = "has no events" if actual is None else f"is at version {actual}"
+        super().__init__(
+            f"stream {stream!r} {stands}, the writer expected {expected}",
+            remedy="load the stream again, decide again, and append with the version you read",
+            place=stream,
+        )
+        self.stream = stream
+        self.expected = expected
+        self.actual = actual
+
+
+class Refused(FactfoldError):
+    """An aggregate refused a command; `reason` is the sentence its author wrote."""
+
+    def __init__(self, reason: str, *, place: str | None = None) -> None:
+        super().__init__(reason, remedy="change the command or wait until the state allows it", place=place)
+        self.reason = reason
+
+
+class InvalidIdentifier(FactfoldError):
+    """A name breaks the rules of its kind."""
+
+
+class DeclarationError(FactfoldError):
+    """A class is declared in a way that cannot work; raised while the class is being defined."""
+
+
+class UnsupportedFieldType(DeclarationError):
+    """A field's type has no place in Avro."""
+
+
+class UnknownHandler(DeclarationError):
+    """A method named `on_x` has no event `X` to evolve by."""
+
+
+class UnknownEventType(FactfoldError):
+    """A stored event carries a type name that no class claims."""
+
+
+class UnknownAggregate(FactfoldError):
+    """A command function belongs to no aggregate."""
+
+
+class SchemaError(FactfoldError):
+    """Schemas and bytes that do not fit together."""
+
+
+class SchemaConflict(SchemaError):
+    """Two different schemas have the same 31-bit fingerprint."""
+
+
+class UnknownSchema(SchemaError):
+    """A schema id that the registry does not hold."""
+
+
+class InvalidEventData(SchemaError):
+    """A value does not fit the type of its field."""
+
+
+class NotFramedAvro(SchemaError):
+    """Bytes without the Confluent frame, or a body that is not Avro of the named schema."""
+
+
+class PartitionsFixed(FactfoldError):
+    """The partition count of a category is fixed for life and was asked to change."""
+
+
+class StoreUnavailable(FactfoldError):
+    """The database of the store did not answer."""
+
+
+class StoreNotPrepared(FactfoldError):
+    """The database answers, but the tables of the store are missing."""
+
+
+class KafkaError(FactfoldError):
+    """Kafka did not do what was asked."""
+
+
+class BrokerUnreachable(KafkaError):
+    """No broker answered before the deadline."""
+
+
+class BrokerRefused(KafkaError):
+    """A broker answered, and the answer was no."""
+
+
+class TopicMissing(KafkaError):
+    """A topic does not exist."""
+
+
+class TopicMismatch(KafkaError):
+    """A topic exists with another partition count or cleanup policy than asked for."""
