@@ -30,6 +30,7 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
     "DeclarationError",
+    "EventIdTaken",
     "FactfoldError",
     "InvalidEventData",
     "InvalidIdentifier",
@@ -144,6 +145,10 @@ class InvalidEventData(SchemaError):
 
 class NotFramedAvro(SchemaError):
     """Bytes without the Confluent frame, or a body that is not Avro of the named schema."""
+
+
+class EventIdTaken(FactfoldError):
+    """An event id names one event for ever and was appended before."""
 
 
 class PartitionsFixed(FactfoldError):

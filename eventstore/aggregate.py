@@ -1,0 +1,287 @@
+"""Aggregates: decide refuses or emits, evolve remembers; the object itself is the state.
+
+Every style of writing one offers the same three functions, and nothing else of the package asks for more:
+
+    initial_state(id) → state        evolve(state, event) → state        decide(state, command, …) → events
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    get_origin,
+    get_type_hints,
+)
+
+from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownHandler
+from eventstore.event_types import (
+    EventType,
+    finish_declaration,
+    is_event_class,
+    unknown_event_type,
+    visible_names,
+)
+from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
+from eventstore.messages import RecordedEvent
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A", bound="Aggregate")
+
+_COMMAND: Final = "__factfold_command__"
+_OWNER: Final = "__factfold_aggregate__"
+
+
+def command(method: Callable[P, R]) -> Callable[P, R]:
+    """Mark a method as a command: it looks at the state and either refuses or emits events."""
+    setattr(method, _COMMAND, method.__name__)
+    return method
+
+
+class Aggregate:
+    """A stream's state and its rules; a subclass declares fields, events, commands and `on_…` handlers.
+
+    `category` is the class name in snake case unless given as a class keyword; `version` is -1 before the
+    first event.
+    """
+
+    category: ClassVar[str]
+    event_types: ClassVar[Mapping[str, EventType]] = {}
+    commands: ClassVar[Mapping[str, Callable[..., object]]] = {}
+
+    id: str
+    version: int
+    pending: list[object]
+
+    _handlers: ClassVar[Mapping[type, Callable[[Any, Any], object] | None]] = {}
+    _fields: ClassVar[Mapping[str, Any]] = {}
+    _constants: ClassVar[Mapping[str, Any]] = {}
+    _fresh: ClassVar[Mapping[str, Callable[[], Any]]] = {}
+
+    def __init_subclass__(cls, *, category: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.category = check_category(category or snake_case(cls.__name__))
+        cls._fields = _state_fields(cls, visible_names(inspect.currentframe()))
+        cls._fresh, cls._constants = _defaults(cls)
+        cls.event_types = _event_types(cls)
+        cls._handlers = _handlers(cls)
+        cls.commands = _commands(cls)
+
+    def __init__(self, id: str = "") -> None:
+        own = self.__dict__
+        own.update(self._constants)
+        for name, make in self._fresh.items():
+            own[name] = make()
+        own["id"], own["version"], own["pending"] = id, NO_VERSION, []
+
+    @classmethod
+    def initial_state(cls, id: str = "") -> Self:
+        """Return the state before the first event."""
+        return cls(id)
+
+    @classmethod
+    def restored(cls, values: Mapping[str, Any], *, id: str, version: int) -> Self:
+        """Return the state as it was when `state()` gave these values, at that version."""
+        state = cls(id)
+        state.__dict__.update({name: values[name] for name in cls._fields if name in values})
+        state.__dict__["version"] = version
+        return state
+
+    @classmethod
+    def state_fields(cls) -> dict[str, Any]:
+        """Return the type of each state field, `Annotated` kept, in the order of declaration."""
+        return dict(cls._fields)
+
+    def state(self) -> dict[str, Any]:
+        """Return the value of each state field."""
+        own = self.__dict__
+        return {name: own[name] for name in self._fields}
+
+    @classmethod
+    def evolve(cls, state: Self, event: object) -> Self:
+        """Let the state remember one event and count its version; UnknownEventType for a foreign event."""
+        try:
+            handler = cls._handlers[type(event)]
+        except KeyError:
+            raise unknown_event_type(type(event).__qualname__, cls.event_types, cls.category) from None
+        if handler is not None:
+            handler(state, event)
+        state.version += 1
+        return state
+
+    @classmethod
+    def evolve_plain(cls, state: Self, type_name: str, values: Mapping[str, Any]) -> Self:
+        """Evolve by an event still in plain values, as Avro or Arrow give them."""
+        return cls.evolve(state, cls._type(type_name).from_plain(values))
+
+    @classmethod
+    def fold(cls, state: Self, events: Iterable[RecordedEvent]) -> Self:
+        """Evolve by recorded events of this aggregate's stream, in version order."""
+        for recorded in events:
+            cls.evolve_plain(state, recorded.type, recorded.data)
+            state.version = recorded.version
+        return state
+
+    @classmethod
+    def event_of(cls, recorded: RecordedEvent) -> Any:
+        """Return a recorded event as an object of its class; UnknownEventType where no class claims it."""
+        return cls._type(recorded.type).from_plain(recorded.data)
+
+    @classmethod
+    def decide(
+        cls, state: A, command: Callable[Concatenate[A, P], object], *args: P.args, **kwargs: P.kwargs
+    ) -> list[object]:
+        """Return the events a command leads to, or raise Refused; the state has evolved by them already.
+
+        Throw the state away after Refused: it may hold what the command emitted before it was refused.
+        """
+        command(state, *args, **kwargs)
+        emitted, state.pending = state.pending, []
+        return emitted
+
+    def emit(self, event: object) -> None:
+        """Decide that something happened; the state evolves at once, so the rest of the command sees it."""
+        self.evolve(self, event)
+        self.pending.append(event)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Decide that nothing may happen, and say why."""
+        raise Refused(reason, place=f"{self.category}-{self.id}" if self.id else self.category)
+
+    @property
+    def stream(self) -> StreamName:
+        """The stream this aggregate's events belong to."""
+        return StreamName(self.category, self.id)
+
+    @classmethod
+    def _type(cls, name: str) -> EventType:
+        try:
+            return cls.event_types[name]
+        except KeyError:
+            raise unknown_event_type(name, cls.event_types, cls.category) from None
+
+
+_OWN_NAMES: Final = frozenset(name for name in dir(Aggregate) if not name.startswith("__")) | frozenset(
+    Aggregate.__annotations__
+)
+
+
+def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
+    """Return the aggregate a command belongs to; UnknownAggregate where it is not one's `@command`."""
+    owner = getattr(command, _OWNER, None)
+    if isinstance(owner, type) and issubclass(owner, Aggregate):
+        return owner
+    raise UnknownAggregate(
+        f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
+        remedy="decorate the method with @command and pass it unbound, for example Order.place",
+    )
+
+
+def _state_fields(cls: type[Aggregate], names: Mapping[str, Any]) -> dict[str, Any]:
+    hints = _hints(cls, {**names, **vars(cls)})
+    declared = [name for base in reversed(cls.__mro__) for name in _annotated_names(base)]
+    fields = {name: hints[name] for name in declared if not _is_class_variable(hints[name])}
+    for name in fields:
+        _check_field(cls, name)
+    return fields
+
+
+def _annotated_names(base: type) -> Iterable[str]:
+    return () if base is Aggregate else inspect.get_annotations(base)
+
+
+def _hints(cls: type, names: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, localns=dict(names), include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"{cls.__qualname__} has a state field whose type cannot be found: {error}",
+            remedy="import the type in the module of the aggregate, or define it above the aggregate",
+            place=cls.__qualname__,
+        ) from None
+
+
+def _is_class_variable(hint: Any) -> bool:
+    return hint is ClassVar or get_origin(hint) is ClassVar
+
+
+def _check_field(cls: type, name: str) -> None:
+    if name in _OWN_NAMES:
+        raise DeclarationError(
+            f"state field {name!r} of {cls.__qualname__} hides a name of Aggregate itself",
+            remedy="name the field otherwise, for example order_id instead of id",
+            place=f"{cls.__qualname__}.{name}",
+        )
+    if not hasattr(cls, name):
+        raise DeclarationError(
+            f"state field {name!r} of {cls.__qualname__} has no default",
+            remedy="give it the value it has before the first event",
+            place=f"{cls.__qualname__}.{name}",
+        )
+
+
+def _defaults(cls: type[Aggregate]) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]]:
+    """Part the defaults in those made anew for every state and those that can be shared."""
+    fresh: dict[str, Callable[[], Any]] = {}
+    constants: dict[str, Any] = {}
+    for name in cls._fields:
+        value = getattr(cls, name)
+        if isinstance(value, dataclasses.Field):
+            fresh[name] = _factory(value)
+        elif value.__class__.__hash__ is None:
+            fresh[name] = partial(copy.deepcopy, value)
+        else:
+            constants[name] = value
+    return fresh, constants
+
+
+def _factory(field: dataclasses.Field[Any]) -> Callable[[], Any]:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    return partial(copy.deepcopy, field.default)
+
+
+def _event_types(cls: type[Aggregate]) -> dict[str, EventType]:
+    inherited = dict(cls.event_types)
+    for value in list(vars(cls).values()):
+        if is_event_class(value):
+            declared = finish_declaration(value, cls.category)
+            if declared.name in inherited:
+                raise DeclarationError(
+                    f"{cls.__qualname__} has two events named {declared.name!r}",
+                    remedy="give one of them another class name or @event(name=...)",
+                    place=cls.__qualname__,
+                )
+            inherited[declared.name] = declared
+    return inherited
+
+
+def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] | None]:
+    names = {f"on_{snake_case(kind.cls.__name__)}": kind.cls for kind in cls.event_types.values()}
+    for name in dir(cls):
+        if name.startswith("on_") and callable(getattr(cls, name)) and name not in names:
+            raise UnknownHandler(
+                f"{cls.__qualname__}.{name} handles no event of {cls.__qualname__}",
+                remedy=f"rename it to one of {', '.join(sorted(names)) or '(no events declared)'}",
+                place=f"{cls.__qualname__}.{name}",
+            )
+    return {kind: getattr(cls, name, None) for name, kind in names.items()}
+
+
+def _commands(cls: type[Aggregate]) -> dict[str, Callable[..., object]]:
+    own = {name: value for name, value in vars(cls).items() if hasattr(value, _COMMAND)}
+    for method in own.values():
+        setattr(method, _OWNER, cls)
+    return {**cls.commands, **own}

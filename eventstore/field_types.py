@@ -1,0 +1,311 @@
+"""Python field types and their place in Avro; no Avro library is needed to declare events.
+
+A `FieldType` is compiled once per field. `to_plain` and `from_plain` are None where the value needs no
+change, so that recording an event of plain fields touches no field at all.
+
+    str → string            int → long (64 bits)            float → double          bool → boolean
+    bytes → bytes           Decimal → bytes decimal(18, 4), or Annotated[Decimal, Digits(precision, scale)]
+    datetime (aware) → long timestamp-micros, UTC           date → int date         UUID → string uuid
+    Enum → string (its value where all values are text, else its member's name)
+    X | None → ["null", X]  list[X] → array                 dict[str, X] → map      dataclass → record
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from eventstore.errors import InvalidEventData, UnsupportedFieldType
+
+Avro = str | dict[str, Any] | list[Any]
+Convert = Callable[[Any], Any]
+
+_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEFAULT_PRECISION: Final = 18
+DEFAULT_SCALE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """How many digits a Decimal field has in all, and how many of them follow the point."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """One type's Avro form and its two conversions; None means the value stays as it is."""
+
+    avro: Avro
+    to_plain: Convert | None = None
+    from_plain: Convert | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One named field of a record; `default` is dataclasses.MISSING where the field is required."""
+
+    name: str
+    type: FieldType
+    default: Callable[[], Any] | None
+
+    def avro(self) -> dict[str, Any]:
+        """Return the field as an Avro record declares it; only an optional field has an Avro default."""
+        declared = {"name": self.name, "type": self.type.avro}
+        nullable = isinstance(self.type.avro, list) and self.default is not None and self.default() is None
+        return declared | ({"default": None} if nullable else {})
+
+
+@dataclass(slots=True)
+class Compilation:
+    """The class being declared, names its annotations may use, and the nested records met so far."""
+
+    owner: str
+    names: Mapping[str, Any]
+    records: dict[type, FieldType | None]
+
+
+_PLAIN_TYPES: Final[Mapping[object, Avro]] = {
+    str: "string",
+    int: "long",
+    float: "double",
+    bool: "boolean",
+    bytes: "bytes",
+    date: {"type": "int", "logicalType": "date"},
+}
+
+
+def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
+    """Compile every field of a dataclass; UnsupportedFieldType names the field that has no place in Avro."""
+    hints = _hints(cls, compilation)
+    return tuple(_compile_field(field, hints[field.name], compilation) for field in dataclasses.fields(cls))
+
+
+def _compile_field(field: dataclasses.Field[Any], hint: Any, compilation: Compilation) -> Field:
+    name = _avro_name(field.name, compilation)
+    return Field(name, _compile(hint, name, compilation), _default(field))
+
+
+def _avro_name(name: str, compilation: Compilation) -> str:
+    if _AVRO_NAME.fullmatch(name):
+        return name
+    raise UnsupportedFieldType(
+        f"{compilation.owner} uses the name {name!r}, which Avro does not allow",
+        remedy="use ASCII letters, digits and underscores, not starting with a digit",
+        place=compilation.owner,
+    )
+
+
+def _hints(cls: type, compilation: Compilation) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, localns=compilation.names, include_extras=True)
+    except NameError as error:
+        raise UnsupportedFieldType(
+            f"{compilation.owner} has a field whose type cannot be found: {error}",
+            remedy="import the type in the module of the event, or define it above the event",
+            place=compilation.owner,
+        ) from None
+
+
+def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    if field.default is not dataclasses.MISSING:
+        value = field.default
+        return lambda: value
+    return None
+
+
+def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    if hint in _PLAIN_TYPES:
+        return FieldType(_PLAIN_TYPES[hint])
+    if isinstance(hint, type) and get_origin(hint) is None:
+        return _compile_class(hint, place, compilation)
+    return _compile_generic(hint, place, compilation)
+
+
+def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldType:
+    if hint is Decimal:
+        return _decimal(Digits(DEFAULT_PRECISION, DEFAULT_SCALE), place, compilation)
+    if hint is datetime:
+        return FieldType({"type": "long", "logicalType": "timestamp-micros"}, _aware_utc)
+    if hint is UUID:
+        return FieldType({"type": "string", "logicalType": "uuid"}, None, _uuid)
+    if issubclass(hint, Enum):
+        return _enum(hint)
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, compilation)
+    raise _unsupported(hint, place, compilation)
+
+
+def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    if hasattr(hint, "__supertype__"):
+        return _compile(hint.__supertype__, place, compilation)
+    match get_origin(hint), get_args(hint):
+        case origin, (inner, *notes) if origin is Annotated:
+            return _annotated(inner, notes, place, compilation)
+        case (origin, (first, second)) if origin in (Union, UnionType) and NoneType in (first, second):
+            return _optional(_compile(first if second is NoneType else second, place, compilation))
+        case (origin, (item,)) if origin is list:
+            return _list(_compile(item, f"{place}[]", compilation))
+        case (origin, (key, item)) if origin is dict and key is str:
+            return _map(_compile(item, f"{place}{{}}", compilation))
+        case _:
+            raise _unsupported(hint, place, compilation)
+
+
+def _annotated(inner: Any, notes: list[Any], place: str, compilation: Compilation) -> FieldType:
+    digits = next((note for note in notes if isinstance(note, Digits)), None)
+    if inner is Decimal and digits is not None:
+        return _decimal(digits, place, compilation)
+    return _compile(inner, place, compilation)
+
+
+def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
+    # Spark and PostgreSQL tools agree on at most 38 digits.
+    if not 0 <= digits.scale <= digits.precision <= 38 or digits.precision == 0:
+        raise UnsupportedFieldType(
+            f"{digits} of {compilation.owner}.{place} cannot be stored",
+            remedy="use a precision from 1 to 38 and a scale from 0 to the precision",
+            place=f"{compilation.owner}.{place}",
+        )
+    avro = {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
+    return FieldType(avro, _finite)
+
+
+def _finite(value: Decimal) -> Decimal:
+    if value.is_finite():
+        return value
+    raise InvalidEventData(f"{value} is not a number that can be stored", remedy="use a finite Decimal")
+
+
+def _aware_utc(value: datetime) -> datetime:
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidEventData(
+            f"datetime {value.isoformat()} has no time zone",
+            remedy="use aware datetimes, for example datetime.now(UTC)",
+        )
+    return value.astimezone(UTC)
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+def _enum(hint: type[Enum]) -> FieldType:
+    by_value = all(isinstance(member.value, str) for member in hint)
+    to_text = {member: member.value if by_value else name for name, member in hint.__members__.items()}
+    members = {text: member for member, text in to_text.items()}
+
+    def from_text(text: str) -> Enum:
+        try:
+            return members[text]
+        except KeyError:
+            raise InvalidEventData(
+                f"{text!r} is no member of {hint.__qualname__}",
+                remedy="add the member back: stored events still use it",
+            ) from None
+
+    return FieldType("string", to_text.__getitem__, from_text)
+
+
+def _optional(inner: FieldType) -> FieldType:
+    return FieldType(["null", inner.avro], _unless_none(inner.to_plain), _unless_none(inner.from_plain))
+
+
+def _unless_none(convert: Convert | None) -> Convert | None:
+    return None if convert is None else (lambda value: None if value is None else convert(value))
+
+
+def _list(item: FieldType) -> FieldType:
+    return FieldType({"type": "array", "items": item.avro}, _each(item.to_plain), _each(item.from_plain))
+
+
+def _each(convert: Convert | None) -> Convert | None:
+    return None if convert is None else (lambda values: [convert(value) for value in values])
+
+
+def _map(item: FieldType) -> FieldType:
+    avro: Avro = {"type": "map", "values": item.avro}
+    return FieldType(avro, _each_value(item.to_plain), _each_value(item.from_plain))
+
+
+def _each_value(convert: Convert | None) -> Convert | None:
+    return None if convert is None else (lambda values: {k: convert(v) for k, v in values.items()})
+
+
+def _record(cls: type, compilation: Compilation) -> FieldType:
+    if cls in compilation.records:
+        return _record_again(cls, compilation)
+    compilation.records[cls] = None
+    fields = compile_fields(cls, compilation)
+    name = _record_name(cls, compilation)
+    to_plain, from_plain = _record_to_plain(fields), _record_from_plain(cls, fields)
+    # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.
+    compilation.records[cls] = FieldType(name, to_plain, from_plain)
+    avro = {"type": "record", "name": name, "fields": [field.avro() for field in fields]}
+    return FieldType(avro, to_plain, from_plain)
+
+
+def _record_again(cls: type, compilation: Compilation) -> FieldType:
+    known = compilation.records[cls]
+    if known is not None:
+        return known
+    raise UnsupportedFieldType(
+        f"{compilation.owner} holds {cls.__name__}, which contains itself",
+        remedy="flatten it: Spark reads no recursive records",
+        place=compilation.owner,
+    )
+
+
+def _record_name(cls: type, compilation: Compilation) -> str:
+    if any(other is not cls and other.__name__ == cls.__name__ for other in compilation.records):
+        raise UnsupportedFieldType(
+            f"{compilation.owner} uses two classes named {cls.__name__}",
+            remedy="give one of them another name",
+            place=compilation.owner,
+        )
+    return _avro_name(cls.__name__, compilation)
+
+
+def _record_to_plain(fields: tuple[Field, ...]) -> Convert:
+    converts = [(field.name, field.type.to_plain) for field in fields]
+
+    def to_plain(value: object) -> dict[str, Any]:
+        return {
+            name: getattr(value, name) if convert is None else convert(getattr(value, name))
+            for name, convert in converts
+        }
+
+    return to_plain
+
+
+def _record_from_plain(cls: type, fields: tuple[Field, ...]) -> Convert:
+    converts = {field.name: field.type.from_plain or _same for field in fields}
+
+    def from_plain(values: Mapping[str, Any]) -> object:
+        return cls(**{name: converts[name](value) for name, value in values.items() if name in converts})
+
+    return from_plain
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unsupported(hint: Any, place: str, compilation: Compilation) -> UnsupportedFieldType:
+    return UnsupportedFieldType(
+        f"field {place} of {compilation.owner} has type {hint!r}, which has no place in Avro",
+        remedy="use str, int, float, bool, bytes, Decimal, datetime, date, UUID, Enum, a dataclass, "
+        "or list, dict[str, …] and optional of them",
+        place=f"{compilation.owner}.{place}",
+    )

@@ -1,0 +1,140 @@
+"""Names and places: streams, categories, expected versions, positions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from eventstore.errors import InvalidIdentifier
+
+# A stream name is an index key: 255 characters are at most 1,020 bytes of UTF-8, and PostgreSQL refuses
+# b-tree entries above 2,704 bytes.
+MAX_STREAM_LENGTH: Final = 255
+MAX_NAME_LENGTH: Final = 100
+
+_CATEGORY = re.compile(r"[a-z][a-z0-9_]*")
+_TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """The name of one stream, written `category-id`."""
+
+    category: str
+    id: str
+
+    def __post_init__(self) -> None:
+        check_category(self.category)
+        _check_stream_id(self.id, str(self))
+
+    @classmethod
+    def parse(cls, text: str) -> StreamName:
+        """Split `category-id` at its first dash; InvalidIdentifier where a rule is broken."""
+        category, dash, stream_id = text.partition("-")
+        if not dash:
+            raise InvalidIdentifier(
+                f"stream name {text[:80]!r} has no dash",
+                remedy="write stream names as category-id, for example order-42",
+            )
+        return cls(category, stream_id)
+
+    def __str__(self) -> str:
+        return f"{self.category}-{self.id}"
+
+
+def _check_stream_id(stream_id: str, stream: str) -> None:
+    if not stream_id or not stream_id.isprintable():
+        raise InvalidIdentifier(
+            f"stream id {stream_id[:80]!r} is empty or holds characters that cannot be printed",
+            remedy="use one or more printable characters; spaces inside are fine, control characters are not",
+        )
+    if len(stream) > MAX_STREAM_LENGTH:
+        raise InvalidIdentifier(
+            f"stream name {stream[:40]!r}… is {len(stream)} characters long",
+            remedy=f"keep category and id together within {MAX_STREAM_LENGTH} characters",
+        )
+
+
+def check_category(category: str) -> str:
+    """Return the category, or raise InvalidIdentifier: a lower-case word like `order` or `stock_item`."""
+    return _checked(category, _CATEGORY, "category", "a lower-case word such as order or stock_item")
+
+
+def check_type_name(name: str) -> str:
+    """Return the event type name, or raise InvalidIdentifier: lower-case words with dots, `order.placed`."""
+    return _checked(
+        name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed"
+    )
+
+
+def check_topic(topic: str) -> str:
+    """Return the topic name, or raise InvalidIdentifier, by Kafka's own rule."""
+    return _checked(topic, _TOPIC, "topic", "letters, digits, dots, dashes and underscores")
+
+
+def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str) -> str:
+    if pattern.fullmatch(text) and len(text) <= MAX_NAME_LENGTH:
+        return text
+    raise InvalidIdentifier(
+        f"{kind} {text[:80]!r} is not a valid name",
+        remedy=f"use {wanted}, at most {MAX_NAME_LENGTH} characters",
+    )
+
+
+def snake_case(name: str) -> str:
+    """`StockItem` becomes `stock_item`."""
+    return _CAMEL_BORDER.sub("_", name).lower()
+
+
+class Expected(Enum):
+    """What a writer may expect of a stream besides an exact version."""
+
+    NO_STREAM = "no stream"
+    STREAM_EXISTS = "an existing stream"
+    ANY = "any version"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+ExpectedVersion = int | Expected
+NO_STREAM: Final = Expected.NO_STREAM
+STREAM_EXISTS: Final = Expected.STREAM_EXISTS
+ANY: Final = Expected.ANY
+
+# Versions start at 0, so the head of a stream without events is one below.
+NO_VERSION: Final = -1
+_MAX_VERSION: Final = 2**31 - 1
+
+
+def accepted_heads(expected: ExpectedVersion) -> tuple[int, int]:
+    """Return the lowest and highest head version (-1: no events) that satisfy an expectation."""
+    match expected:
+        case Expected.NO_STREAM:
+            return NO_VERSION, NO_VERSION
+        case Expected.STREAM_EXISTS:
+            return 0, _MAX_VERSION
+        case Expected.ANY:
+            return NO_VERSION, _MAX_VERSION
+        case version:
+            return _exact_head(version)
+
+
+def _exact_head(version: int) -> tuple[int, int]:
+    if 0 <= version <= _MAX_VERSION:
+        return version, version
+    raise InvalidIdentifier(
+        f"{version} is not a version a stream can have",
+        remedy="expect a version from 0 upwards, or NO_STREAM for a stream without events",
+    )
+
+
+class Position(NamedTuple):
+    """A place in the whole store; the pair orders events and is a reader's checkpoint."""
+
+    order_xid: int
+    position: int

@@ -1,0 +1,1 @@
+"""The only place that speaks to Kafka through confluent_kafka."""

@@ -1,0 +1,223 @@
+"""Topics made and checked, offsets asked for; every call ends before its deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as Code
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError, TopicMismatch, TopicMissing
+from eventstore.settings import KafkaSettings, Settings
+from eventstore.topics import TopicSpec
+
+Offsets = dict[str, dict[int, int]]
+
+DEADLINE_SECONDS: Final = 10.0
+# Partition counts grow only by hand; asking twice a minute keeps `latest` at one round trip.
+_METADATA_SECONDS: Final = 30.0
+_CHECKED_CONFIG: Final = "cleanup.policy"
+_UNREACHABLE: Final = frozenset(
+    {Code._TRANSPORT, Code._TIMED_OUT, Code._ALL_BROKERS_DOWN, Code._RESOLVE, Code._TIMED_OUT_QUEUE}
+)
+
+
+class OffsetReader:
+    """Asks a broker for offsets again and again over one connection; close it, or use it in `with`.
+
+    Ends are those of committed records (the last stable offset), as a read-committed consumer sees them.
+    """
+
+    def __init__(self, settings: Settings, *, deadline: float = DEADLINE_SECONDS) -> None:
+        self._admin = AdminClient(_quiet(settings.kafka))
+        self._servers = settings.kafka.bootstrap_servers
+        self._deadline = deadline
+        self._partitions: dict[str, int] = {}
+        self._asked_at = 0.0
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the partition count of each topic; TopicMissing, BrokerUnreachable."""
+        wanted = list(topics)
+        stale = time.monotonic() - self._asked_at > _METADATA_SECONDS
+        if stale or any(topic not in self._partitions for topic in wanted):
+            self._partitions |= self._ask_partitions(wanted)
+            self._asked_at = time.monotonic()
+        return {topic: self._partitions[topic] for topic in wanted}
+
+    def end_offsets(self, topics: Iterable[str]) -> Offsets:
+        """Return, by topic and partition, the offset after the last committed record."""
+        return self._offsets(topics, OffsetSpec.latest())
+
+    def beginning_offsets(self, topics: Iterable[str]) -> Offsets:
+        """Return, by topic and partition, the first offset still kept."""
+        return self._offsets(topics, OffsetSpec.earliest())
+
+    def close(self) -> None:
+        """Let the connection go."""
+        del self._admin
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask_partitions(self, topics: list[str]) -> dict[str, int]:
+        with typed_errors(self._servers):
+            known = self._admin.list_topics(timeout=self._deadline).topics
+        for topic in topics:
+            if topic not in known or known[topic].error is not None:
+                raise topic_missing(topic, self._servers)
+        return {topic: len(known[topic].partitions) for topic in topics}
+
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> Offsets:
+        counts = self.partitions(topics)
+        asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._deadline
+        )
+        found: Offsets = {topic: {} for topic in counts}
+        for asked_for, answer in answers.items():
+            with typed_errors(self._servers, topic=asked_for.topic):
+                found[asked_for.topic][asked_for.partition] = answer.result(self._deadline + 1).offset
+        return found
+
+
+def end_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
+    """Return, by topic and partition, the offset after the last committed record; asks once."""
+    with OffsetReader(settings) as reader:
+        return reader.end_offsets(topics)
+
+
+def beginning_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
+    """Return, by topic and partition, the first offset still kept; asks once."""
+    with OffsetReader(settings) as reader:
+        return reader.beginning_offsets(topics)
+
+
+def ensure_topics(
+    settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS
+) -> list[str]:
+    """Create the topics that are missing and check the others; return the names created.
+
+    TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable; BrokerRefused.
+    """
+    admin, servers, wanted = (
+        AdminClient(_quiet(settings.kafka)),
+        settings.kafka.bootstrap_servers,
+        list(specs),
+    )
+    with typed_errors(servers):
+        known = admin.list_topics(timeout=deadline).topics
+    missing = [spec for spec in wanted if spec.name not in known]
+    present = [spec for spec in wanted if spec.name in known]
+    _check_partitions({name: len(topic.partitions) for name, topic in known.items()}, present)
+    _check_policies(admin, present, servers, deadline)
+    return _create(admin, missing, servers, deadline)
+
+
+def _create(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float) -> list[str]:
+    if not specs:
+        return []
+    made = admin.create_topics([_new_topic(spec) for spec in specs], request_timeout=deadline)
+    for name, future in made.items():
+        with typed_errors(servers, topic=name):
+            _ignore_existing(future, deadline)
+    return [spec.name for spec in specs]
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic:
+    replication = -1 if spec.replication is None else spec.replication
+    return NewTopic(spec.name, spec.partitions, replication, config=dict(spec.config))
+
+
+def _ignore_existing(future: Future[None], deadline: float) -> None:
+    try:
+        future.result(deadline + 1)
+    except KafkaException as error:
+        if error.args[0].code() != Code.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _check_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> None:
+    for spec in specs:
+        if counts[spec.name] != spec.partitions:
+            raise TopicMismatch(
+                f"topic {spec.name!r} has {counts[spec.name]} partitions, {spec.partitions} are wanted",
+                remedy="partitions are fixed for life: use the number it has, or a topic of another name",
+                place=spec.name,
+            )
+
+
+def _check_policies(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float) -> None:
+    checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
+    if not checked:
+        return
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in checked]
+    for resource, future in admin.describe_configs(resources, request_timeout=deadline).items():
+        with typed_errors(servers, topic=resource.name):
+            found = future.result(deadline + 1)[_CHECKED_CONFIG].value
+        _check_policy(resource.name, found, checked[resource.name])
+
+
+def _check_policy(topic: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise TopicMismatch(
+            f"topic {topic!r} has cleanup.policy={found}, {wanted} is wanted",
+            remedy=f"set cleanup.policy={wanted} on the topic before anything is cleaned, or use another topic",
+            place=topic,
+        )
+
+
+def _quiet(kafka: KafkaSettings) -> dict[str, Any]:
+    """Keep librdkafka from printing to stderr: what it has to say arrives as a typed error."""
+    return {**kafka.librdkafka(), "log_level": 0}
+
+
+@contextmanager
+def typed_errors(servers: str, *, topic: str | None = None) -> Iterator[None]:
+    """Turn librdkafka's exceptions into KafkaErrors with a remedy."""
+    try:
+        yield
+    except KafkaException as error:
+        raise _typed(error.args[0], servers, topic) from error
+    except TimeoutError as error:
+        raise broker_unreachable(servers, "no answer before the deadline") from error
+
+
+def _typed(code: Any, servers: str, topic: str | None) -> FactfoldError:
+    if code.code() in _UNREACHABLE:
+        return broker_unreachable(servers, code.str())
+    if code.code() in (Code.UNKNOWN_TOPIC_OR_PART, Code._UNKNOWN_TOPIC):
+        return topic_missing(topic or "?", servers)
+    return BrokerRefused(
+        f"Kafka refused: {code.str()}",
+        remedy="check the credentials, the access rights and the settings of this client",
+        place=servers if topic is None else f"{servers} {topic}",
+    )
+
+
+def broker_unreachable(servers: str, why: str) -> BrokerUnreachable:
+    """Build the error for brokers that do not answer."""
+    return BrokerUnreachable(
+        f"no Kafka broker answers at {servers}: {why}",
+        remedy="start the broker, or set FACTFOLD_KAFKA__BOOTSTRAP_SERVERS and its security settings",
+        place=servers,
+    )
+
+
+def topic_missing(topic: str, servers: str) -> TopicMissing:
+    """Build the error for a topic that does not exist."""
+    return TopicMissing(
+        f"topic {topic!r} does not exist",
+        remedy="apply the connector that fills it, or create the topic, before reading it",
+        place=servers,
+    )

@@ -1,0 +1,71 @@
+"""What travels: commands in, events out, and what the store adds when it records them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventstore.identifiers import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """Why a message exists: the conversation it belongs to, the message that caused it, its trace."""
+
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+
+NO_METADATA = Metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One request to one aggregate, addressed by stream and named `category.method`."""
+
+    name: str
+    stream: str
+    arguments: Mapping[str, object]
+    id: UUID = field(default_factory=uuid4)
+    metadata: Metadata = NO_METADATA
+
+    def caused(self) -> Metadata:
+        """Return the metadata of what this command causes: same conversation, this command as the cause."""
+        own_id = str(self.id)
+        return Metadata(
+            correlation_id=self.metadata.correlation_id or own_id,
+            causation_id=own_id,
+            traceparent=self.metadata.traceparent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event about to be appended under an id, or with metadata, of the caller's choosing."""
+
+    event: object
+    id: UUID | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEvent:
+    """An event as the store keeps it.
+
+    `data` holds the field values as Avro gives them: enums as text, nested records as dictionaries;
+    `Order.event_of(recorded)` turns it into the class. `version` counts from 0 in its stream.
+    """
+
+    id: UUID
+    stream: str
+    version: int
+    type: str
+    schema_id: int
+    data: Mapping[str, Any]
+    metadata: Metadata
+    time: datetime
+    position: Position

@@ -1,0 +1,107 @@
+"""Avro bodies in Confluent framing: a zero byte, the schema id in four bytes big-endian, the body."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.validation import validate
+
+from eventstore.errors import InvalidEventData, NotFramedAvro
+from eventstore.schema_registry import RegisteredSchema
+
+_FRAME: Final = struct.Struct(">bI")
+_LONGS: Final = range(-(2**63), 2**63)
+
+
+class AvroEncoder:
+    """Encodes plain values by one schema, parsed once."""
+
+    def __init__(self, registered: RegisteredSchema) -> None:
+        self._registered = registered
+        self._parsed = parse_schema(dict(registered.schema))
+        self._frame = _FRAME.pack(0, registered.id)
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """Return the framed value; InvalidEventData names the field that does not fit."""
+        buffer = BytesIO()
+        buffer.write(self._frame)
+        try:
+            schemaless_writer(buffer, self._parsed, values)
+        except Exception as error:
+            raise self._misfit(values, error) from error
+        return buffer.getvalue()
+
+    def _misfit(self, values: Mapping[str, Any], cause: Exception) -> InvalidEventData:
+        name = self._registered.name
+        field = next(iter(self._misfits(values)), None)
+        return InvalidEventData(
+            f"{values.get(field)!r} does not fit field {field} of {name}" if field else f"{name}: {cause}",
+            remedy="give every field a value of its declared type",
+            place=f"{name}.{field}" if field else name,
+        )
+
+    def _misfits(self, values: Mapping[str, Any]) -> list[str]:
+        return [
+            field["name"]
+            for field in self._registered.schema["fields"]
+            if not _fits(values.get(field["name"]), field["type"])
+        ]
+
+
+def _fits(value: object, avro: Any) -> bool:
+    if isinstance(value, int) and avro == "long":
+        return value in _LONGS
+    try:
+        schemaless_writer(BytesIO(), parse_schema(avro), value)
+    except Exception:
+        return False
+    return bool(validate(value, avro, raise_errors=False))
+
+
+class AvroDecoder:
+    """Decodes framed values, looking up each writer's schema once.
+
+    `lookup` returns the schema of an id or raises UnknownSchema.
+    """
+
+    def __init__(self, lookup: Callable[[int], RegisteredSchema]) -> None:
+        self._lookup = lookup
+        self._parsed: dict[int, Any] = {}
+
+    def decode(self, framed: bytes) -> tuple[int, dict[str, Any]]:
+        """Return the schema id and the plain values; NotFramedAvro or UnknownSchema where that fails."""
+        schema_id = schema_id_of(framed)
+        parsed = self._parsed.get(schema_id) or self._parse(schema_id)
+        body = BytesIO(framed)
+        body.seek(_FRAME.size)
+        try:
+            values = schemaless_reader(body, parsed, None)
+        except Exception as error:
+            raise _broken(framed) from error
+        if body.tell() != len(framed):
+            raise _broken(framed)
+        return schema_id, values  # type: ignore[return-value]  # the schema of an event is a record
+
+    def _parse(self, schema_id: int) -> Any:
+        return self._parsed.setdefault(schema_id, parse_schema(dict(self._lookup(schema_id).schema)))
+
+
+def schema_id_of(framed: bytes) -> int:
+    """Return the schema id in front of a body; NotFramedAvro where there is no frame."""
+    if len(framed) < _FRAME.size or framed[0] != 0:
+        raise NotFramedAvro(
+            f"value {framed[:16].hex(' ')} does not start with the Confluent frame",
+            remedy="check that this topic holds events, and that its writer frames Avro",
+        )
+    return int(_FRAME.unpack_from(framed)[1])
+
+
+def _broken(framed: bytes) -> NotFramedAvro:
+    return NotFramedAvro(
+        f"{len(framed)} bytes {framed[:16].hex(' ')}… are no Avro body of schema {schema_id_of(framed)}",
+        remedy="treat the record as a dead letter, and find the writer that cut or changed it",
+    )
