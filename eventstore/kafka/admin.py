@@ -10,12 +10,19 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka import KafkaError as Code
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError, TopicMismatch, TopicMissing
 from eventstore.settings import KafkaSettings, Settings
 from eventstore.topics import TopicSpec
+
+_MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 
 Offsets = dict[str, dict[int, int]]
 
@@ -24,7 +31,7 @@ DEADLINE_SECONDS: Final = 10.0
 _METADATA_SECONDS: Final = 30.0
 _CHECKED_CONFIG: Final = "cleanup.policy"
 _UNREACHABLE: Final = frozenset(
-    {Code._TRANSPORT, Code._TIMED_OUT, Code._ALL_BROKERS_DOWN, Code._RESOLVE, Code._TIMED_OUT_QUEUE}
+    {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT_QUEUE", "_DESTROY"}
 )
 
 
@@ -52,11 +59,11 @@ class OffsetReader:
 
     def end_offsets(self, topics: Iterable[str]) -> Offsets:
         """Return, by topic and partition, the offset after the last committed record."""
-        return self._offsets(topics, OffsetSpec.latest())
+        return self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def beginning_offsets(self, topics: Iterable[str]) -> Offsets:
         """Return, by topic and partition, the first offset still kept."""
-        return self._offsets(topics, OffsetSpec.earliest())
+        return self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Let the connection go."""
@@ -108,13 +115,11 @@ def ensure_topics(
 ) -> list[str]:
     """Create the topics that are missing and check the others; return the names created.
 
-    TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable; BrokerRefused.
+    TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;
+    BrokerRefused.
     """
-    admin, servers, wanted = (
-        AdminClient(_quiet(settings.kafka)),
-        settings.kafka.bootstrap_servers,
-        list(specs),
-    )
+    admin, servers = AdminClient(_quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    wanted = list(specs)
     with typed_errors(servers):
         known = admin.list_topics(timeout=deadline).topics
     missing = [spec for spec in wanted if spec.name not in known]
@@ -143,7 +148,7 @@ def _ignore_existing(future: Future[None], deadline: float) -> None:
     try:
         future.result(deadline + 1)
     except KafkaException as error:
-        if error.args[0].code() != Code.TOPIC_ALREADY_EXISTS:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             raise
 
 
@@ -172,7 +177,7 @@ def _check_policy(topic: str, found: str, wanted: str) -> None:
     if found != wanted:
         raise TopicMismatch(
             f"topic {topic!r} has cleanup.policy={found}, {wanted} is wanted",
-            remedy=f"set cleanup.policy={wanted} on the topic before anything is cleaned, or use another topic",
+            remedy=f"set cleanup.policy={wanted} on the topic before it is cleaned, or use another topic",
             place=topic,
         )
 
@@ -194,9 +199,9 @@ def typed_errors(servers: str, *, topic: str | None = None) -> Iterator[None]:
 
 
 def _typed(code: Any, servers: str, topic: str | None) -> FactfoldError:
-    if code.code() in _UNREACHABLE:
+    if code.name() in _UNREACHABLE:
         return broker_unreachable(servers, code.str())
-    if code.code() in (Code.UNKNOWN_TOPIC_OR_PART, Code._UNKNOWN_TOPIC):
+    if code.name() in _MISSING:
         return topic_missing(topic or "?", servers)
     return BrokerRefused(
         f"Kafka refused: {code.str()}",
