@@ -1,0 +1,5 @@
+"""`python -m factfold` is the `factfold` command."""
+
+from factfold.cli import main
+
+main()

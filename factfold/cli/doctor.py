@@ -1,0 +1,110 @@
+"""`factfold doctor`: what this machine has and lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from eventstore.errors import FactfoldError
+
+# PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
+_DISK_GB = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, whether it is well, what was found, and the remedy if it is not."""
+
+    check: str
+    well: bool
+    found: str
+    remedy: str = ""
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Check Java, disk, downloads and ports; exit code 1 when something must be done."""
+    findings = [_checked(name, check) for name, check in _CHECKS.items()]
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
+    else:
+        _print(findings)
+    if not all(finding.well for finding in findings):
+        raise typer.Exit(1)
+
+
+def _checked(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, check())
+    except FactfoldError as failure:
+        return Finding(name, False, failure.message, failure.remedy)
+
+
+def _java() -> str:
+    from factfold.stack.java import require_java
+
+    java = require_java()
+    return f"Java {java.version} at {java.executable}"
+
+
+def _disk() -> str:
+    import shutil
+
+    from factfold.stack.errors import StackError
+    from factfold.stack.folders import state_folder
+
+    folder = next(parent for parent in (state_folder(), *state_folder().parents) if parent.exists())
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < _DISK_GB:
+        raise StackError(
+            f"{free:.1f} GB are free at {folder}, {_DISK_GB} are wanted",
+            remedy="free disk or set FACTFOLD_HOME",
+        )
+    return f"{free:.0f} GB free at {folder}"
+
+
+def _downloads() -> str:
+    from factfold.stack.artifacts import cached, check, missing
+    from factfold.stack.versions import versions
+
+    wanted = versions()
+    lacking = missing(wanted.artifacts)
+    for artifact in wanted.artifacts:
+        if artifact not in lacking:
+            check(cached(artifact), expected=wanted.sha256.get(artifact.filename))
+    here = len(wanted.artifacts) - len(lacking)
+    later = f", {len(lacking)} will be fetched by the next `factfold stack up`" if lacking else ""
+    return f"{here} files present and as their checksums say{later}"
+
+
+def _postgres() -> str:
+    from factfold.stack.postgres import installed_wheel
+
+    return f"PostgreSQL in {installed_wheel()}"
+
+
+def _ports() -> str:
+    from factfold.stack.ports import LOOPBACK, free_ports
+
+    free_ports(["any"])
+    return f"{LOOPBACK} accepts listeners"
+
+
+_CHECKS: dict[str, Callable[[], str]] = {
+    "java": _java,
+    "disk": _disk,
+    "postgres": _postgres,
+    "downloads": _downloads,
+    "ports": _ports,
+}
+
+
+def _print(findings: list[Finding]) -> None:
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.well else 'FAIL'} {finding.check:<10} {finding.found}")
+        if finding.remedy:
+            typer.echo(f"     remedy: {finding.remedy}")

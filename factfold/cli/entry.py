@@ -1,0 +1,34 @@
+"""The command's root: groups of commands, and one way of showing an error."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from eventstore.errors import FactfoldError
+from factfold.cli import doctor, stack
+from factfold.cli.failures import show
+
+
+def application() -> typer.Typer:
+    """Put the groups together; their modules import at the top what is quick and the rest when they run."""
+    app = typer.Typer(
+        help="Event sourcing and change data capture, folded into materialized views.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    # A new group is one line: a module of this package with an `app`.
+    app.add_typer(stack.app, name="stack")
+    app.command("doctor")(doctor.doctor)
+    return app
+
+
+def main() -> None:
+    """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
+    try:
+        application()()
+    except FactfoldError as failure:
+        show(failure)
+        sys.exit(1)

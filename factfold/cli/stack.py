@@ -1,0 +1,147 @@
+"""`factfold stack`: up, status, logs, down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from factfold.stack import LocalStack, StackInfo
+
+app = typer.Typer(
+    help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Option("--name", help="Which stack; several can be up at once.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def up(
+    name: Name = "default",
+    as_json: Json = False,
+    port: Annotated[
+        list[str] | None,
+        typer.Option("--port", help="Fix a port, such as `postgres=5432`.", metavar="SERVER=N"),
+    ] = None,
+) -> None:
+    """Start the servers that do not run and wait until all answer."""
+    from factfold.stack import LocalStack
+
+    began = time.monotonic()
+    stack = LocalStack(name, ports=_ports(port or []))
+    info = stack.up()
+    if as_json:
+        _print_json(_described(stack))
+    else:
+        _print_summary(info, seconds=time.monotonic() - began)
+
+
+@app.command()
+def status(name: Name = "default", as_json: Json = False) -> None:
+    """Show each server's state; exit code 0 when all are up, 3 when not."""
+    from factfold.stack import LocalStack
+
+    stack = LocalStack(name)
+    described = _described(stack)
+    if as_json:
+        _print_json(described)
+    else:
+        _print_table(described)
+    if any(server["state"] != "up" for server in described["servers"].values()):
+        raise typer.Exit(3)
+
+
+@app.command()
+def logs(
+    server: Annotated[str, typer.Argument(help="postgres, kafka or connect.")],
+    name: Name = "default",
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines from the end.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what is added.")] = False,
+) -> None:
+    """Print the end of a server's log."""
+    from factfold.stack import LocalStack
+    from factfold.stack.health import tail
+    from factfold.stack.local import known_server
+
+    log = LocalStack(name).info.log(known_server(server))
+    typer.echo(tail(log, lines=lines))
+    if follow:
+        for text in _added(log):
+            typer.echo(text, nl=False)
+
+
+@app.command()
+def down(
+    name: Name = "default",
+    purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
+) -> None:
+    """Stop exactly what `up` started; data stays unless purged."""
+    from factfold.stack import LocalStack
+
+    stopped = LocalStack(name).down(purge=purge)
+    typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _ports(texts: list[str]) -> dict[str, int]:
+    from factfold.stack.local import known_server
+
+    ports = {}
+    for text in texts:
+        server, _, number = text.partition("=")
+        if not number.isdigit() or not 0 < int(number) < 65536:
+            raise typer.BadParameter(f"{text!r} is not SERVER=PORT, such as postgres=5432")
+        ports[known_server(server)] = int(number)
+    return ports
+
+
+def _described(stack: LocalStack) -> dict[str, Any]:
+    servers = {
+        status.server: {
+            "state": status.state,
+            "port": status.port,
+            "pid": status.pid,
+            "log": str(status.log),
+        }
+        for status in stack.status()
+    }
+    return {**stack.info.public(), "servers": servers}
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _print_summary(info: StackInfo, *, seconds: float) -> None:
+    typer.echo(f"stack {info.name!r} is up after {seconds:.1f} s")
+    typer.echo(
+        f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}"
+    )
+    typer.echo(f"  Kafka          {info.bootstrap_servers}")
+    typer.echo(f"  Kafka Connect  {info.connect_url}")
+    typer.echo(f"  secrets        {info.secrets_dir}")
+    typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
+
+
+def _print_table(described: dict[str, Any]) -> None:
+    typer.echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
+    for server, found in described["servers"].items():
+        process = found["pid"] or "-"
+        typer.echo(f"{server:<10}{found['state']:<8}{found['port']:<7}{process:<9}{found['log']}")
+
+
+def _added(log: Path) -> Iterator[str]:
+    with log.open(encoding="utf-8", errors="replace") as file:
+        file.seek(0, 2)
+        while True:
+            text = file.read()
+            if text:
+                yield text
+            else:
+                time.sleep(0.2)

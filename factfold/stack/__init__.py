@@ -1,0 +1,46 @@
+"""PostgreSQL, Kafka and Kafka Connect on this machine, without Docker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from factfold.stack.artifacts import spark_jars
+    from factfold.stack.errors import (
+        ArtifactError,
+        JavaTooOld,
+        NoJava,
+        PortRefused,
+        ServerFailed,
+        StackBusy,
+        StackError,
+        StackNotUp,
+    )
+    from factfold.stack.local import LocalStack
+    from factfold.stack.state import PostgresInfo, StackInfo
+
+__all__ = [
+    "ArtifactError",
+    "JavaTooOld",
+    "LocalStack",
+    "NoJava",
+    "PortRefused",
+    "PostgresInfo",
+    "ServerFailed",
+    "StackBusy",
+    "StackError",
+    "StackInfo",
+    "StackNotUp",
+    "spark_jars",
+]
+
+_HOMES = {"LocalStack": "local", "PostgresInfo": "state", "StackInfo": "state", "spark_jars": "artifacts"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use, so that importing this package starts and loads nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)

@@ -1,0 +1,93 @@
+"""Kafka Connect with Debezium, one distributed worker."""
+
+from __future__ import annotations
+
+import http.client
+
+from factfold.stack.artifacts import connect_plugins
+from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, write_properties
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch
+from factfold.stack.state import StackInfo
+
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def prepare(info: StackInfo) -> None:
+    """Write the worker's configuration."""
+    write_properties(info.folder / "connect.properties", _properties(info))
+
+
+def launch(info: StackInfo) -> Launch:
+    """Say how to start the worker."""
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    command = java_command(info, server="connect", heap="768m", main=main)
+    return Launch(
+        argv=[*command, str(info.folder / "connect.properties")],
+        environment={},
+        cwd=info.folder,
+        log=info.log("connect"),
+    )
+
+
+def answers(info: StackInfo) -> bool:
+    """Ask the worker's health; in its first seconds it answers 404 or 503, which is no."""
+    connection = http.client.HTTPConnection(LOOPBACK, info.ports["connect"], timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _properties(info: StackInfo) -> dict[str, object]:
+    return {
+        "bootstrap.servers": info.bootstrap_servers,
+        "group.id": "connect",
+        **_topics(),
+        **_rest(info),
+        **_security(info),
+        "key.converter": _JSON,
+        "value.converter": _JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "plugin.path": ",".join(map(str, connect_plugins())),
+        "plugin.discovery": "service_load",
+        "exactly.once.source.support": "enabled",
+        "offset.flush.interval.ms": 1000,
+        # A worker that comes back after a kill gets its tasks at once, not after five minutes.
+        "scheduled.rebalance.max.delay.ms": 0,
+        "producer.max.request.size": MAX_MESSAGE_BYTES,
+        "consumer.max.partition.fetch.bytes": MAX_MESSAGE_BYTES,
+    }
+
+
+def _topics() -> dict[str, object]:
+    # Default partition counts are 25 and 5; one worker needs few, and every one is a log to open.
+    return {
+        "config.storage.topic": "_connect_configs",
+        "offset.storage.topic": "_connect_offsets",
+        "status.storage.topic": "_connect_status",
+        "config.storage.replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "status.storage.replication.factor": 1,
+        "offset.storage.partitions": 4,
+        "status.storage.partitions": 2,
+    }
+
+
+def _rest(info: StackInfo) -> dict[str, object]:
+    # The REST interface asks nobody for a password: this machine only.
+    return {"listeners": info.connect_url, "rest.advertised.host.name": LOOPBACK}
+
+
+def _security(info: StackInfo) -> dict[str, object]:
+    return {
+        # Connectors may not change the worker's Kafka clients: by them a request could read files.
+        "connector.client.config.override.policy": "None",
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": info.secrets_dir,
+    }

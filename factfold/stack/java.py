@@ -1,0 +1,76 @@
+"""The Java the servers run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from factfold.stack.errors import JavaTooOld, NoJava, StackError
+from factfold.stack.versions import versions
+
+
+@dataclass(frozen=True)
+class Java:
+    """A usable Java: its executable and its feature version (17, 21, ...)."""
+
+    executable: Path
+    version: int
+
+
+def require_java() -> Java:
+    """Find Java by JAVA_HOME, then PATH, and check its version; raises NoJava or JavaTooOld."""
+    executable = _find()
+    wanted = versions()
+    if executable is None:
+        raise NoJava(
+            "no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy()
+        )
+    found = _version(executable)
+    if found < wanted.java_minimum:
+        raise JavaTooOld(
+            f"Java {found} is too old, the servers need {wanted.java_minimum} or newer",
+            remedy=_remedy(),
+            place=str(executable),
+        )
+    return Java(executable, found)
+
+
+def _find() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidate = Path(home) / "bin" / "java"
+        if os.access(candidate, os.X_OK):
+            return candidate
+    found = shutil.which("java")
+    return Path(found) if found else None
+
+
+def _version(executable: Path) -> int:
+    try:
+        ran = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as failed:
+        raise StackError(
+            f"`java -version` does not work: {failed}", remedy=_remedy(), place=str(executable)
+        ) from failed
+    return feature_version(ran.stderr + ran.stdout, place=str(executable))
+
+
+def feature_version(output: str, *, place: str) -> int:
+    """Read 17 from `openjdk version "17.0.15"` and 8 from `java version "1.8.0_202"`; raises StackError."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    if match is None:
+        first = output.strip().splitlines()[0] if output.strip() else "nothing"
+        raise StackError(f"`java -version` printed {first!r}, no version", remedy=_remedy(), place=place)
+    return int(match.group(1))
+
+
+def _remedy() -> str:
+    wanted = versions()
+    return (
+        f"install Java {wanted.java_minimum} or newer (Debian, Ubuntu: `apt install {wanted.java_package}`) "
+        "and have it on PATH or in JAVA_HOME"
+    )

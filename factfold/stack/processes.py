@@ -1,0 +1,130 @@
+"""Processes the stack started: launched apart, recognized by id and start time, stopped one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from factfold.stack.accounts import Account
+from factfold.stack.errors import StackError
+
+
+@dataclass(frozen=True)
+class RecordedProcess:
+    """A process id with its start in seconds since boot; the pair is never given out twice."""
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> RecordedProcess:
+        """Record a process that is running now; raises psutil.NoSuchProcess."""
+        return cls(pid, _seconds_after_boot(psutil.Process(pid)))
+
+    def find(self) -> psutil.Process | None:
+        """Return the process if it still runs; None if it ended or its id now belongs to another one."""
+        try:
+            process = psutil.Process(self.pid)
+            # A child that ended but was not waited for keeps its id and start time.
+            ended = process.status() == psutil.STATUS_ZOMBIE
+            # The kernel counts in ticks of 10 ms.
+            same = abs(_seconds_after_boot(process) - self.started) < 0.02
+        except psutil.NoSuchProcess:
+            return None
+        return process if same and not ended else None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start one server: command line, environment additions, folder, account (None: our own)."""
+
+    argv: Sequence[str | Path]
+    environment: Mapping[str, str]
+    cwd: Path
+    log: Path
+    account: Account | None = None
+
+
+def launch(how: Launch) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own, so that it outlives us and Ctrl-C passes it by."""
+    drop = how.account.drop() if how.account else {}
+    with how.log.open("ab") as log:
+        try:
+            return subprocess.Popen(  # noqa: S603
+                [str(word) for word in how.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=how.cwd,
+                env={**os.environ, **how.environment},
+                start_new_session=True,
+                **drop,
+            )
+        except OSError as failed:
+            raise StackError(
+                f"{Path(how.argv[0]).name} cannot be started: {failed.strerror}",
+                remedy="check that this file exists and may be run by the account named",
+                place=f"{how.argv[0]} as {how.account.name if how.account else 'this user'}",
+            ) from failed
+
+
+def stop(recorded: RecordedProcess, *, with_signal: signal.Signals, within: float) -> bool:
+    """Ask a process to end, kill it and its children after `within` seconds; True if it ended by itself."""
+    process = recorded.find()
+    if process is None:
+        return True
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(with_signal)
+    if wait_gone([recorded], within=within):
+        return True
+    kill(recorded)
+    return False
+
+
+def kill(recorded: RecordedProcess) -> None:
+    """End a process and its children at once, as a power cut would, and wait until all are gone."""
+    process = recorded.find()
+    if process is None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = [recorded, *_children(process)]
+        for member in family:
+            found = member.find()
+            if found is not None:
+                found.kill()
+        wait_gone(family, within=30)
+
+
+def wait_gone(family: Sequence[RecordedProcess], *, within: float) -> bool:
+    """Wait until none of these processes runs; False when `within` seconds were not enough."""
+    deadline = time.monotonic() + within
+    while any(member.find() is not None for member in family):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _children(process: psutil.Process) -> list[RecordedProcess]:
+    children = []
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.append(RecordedProcess.of(child.pid))
+    return children
+
+
+def _seconds_after_boot(process: psutil.Process) -> float:
+    # psutil adds the boot time, which moves when the clock is set; the difference does not.
+    while True:
+        boot = psutil.boot_time()
+        created = psutil.Process(process.pid).create_time()
+        if psutil.boot_time() == boot:
+            return created - boot

@@ -1,0 +1,147 @@
+"""What is known about a stack, and its state file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from factfold.stack.errors import StackError
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import RecordedProcess
+
+SERVERS = ("postgres", "kafka", "connect")  # in the order of starting
+_STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True)
+class PostgresInfo:
+    """How to reach the stack's PostgreSQL as its superuser."""
+
+    host: str
+    port: int
+    superuser: str
+    password: str = field(repr=False)
+
+    def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
+        """Return an SQLAlchemy URL, password included; `driver="postgresql"` gives a libpq URL."""
+        password = quote(self.password, safe="")
+        return f"{driver}://{self.superuser}:{password}@{self.host}:{self.port}/{quote(database, safe='')}"
+
+
+@dataclass(frozen=True)
+class StackInfo:
+    """Addresses, folders and processes of one stack; `owner` is set when it dies with a process."""
+
+    name: str
+    folder: Path
+    ports: Mapping[str, int]
+    password: str = field(repr=False)
+    processes: Mapping[str, RecordedProcess]
+    owner: RecordedProcess | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka's address, `host:port`."""
+        return f"{LOOPBACK}:{self.ports['kafka']}"
+
+    @property
+    def connect_url(self) -> str:
+        """Kafka Connect's REST address, without a slash at its end."""
+        return f"http://{LOOPBACK}:{self.ports['connect']}"
+
+    @property
+    def postgres(self) -> PostgresInfo:
+        """PostgreSQL's address and superuser."""
+        return PostgresInfo(LOOPBACK, self.ports["postgres"], "postgres", self.password)
+
+    @property
+    def secrets_dir(self) -> Path:
+        """The only folder from which Connect resolves `${file:path:key}`."""
+        return self.folder / "secrets"
+
+    def data(self, server: str) -> Path:
+        """Folder of a server's data."""
+        return self.folder / "data" / server
+
+    def log(self, server: str) -> Path:
+        """Log file of a server: everything it prints."""
+        return self.folder / "logs" / f"{server}.log"
+
+    def with_process(self, server: str, process: RecordedProcess | None) -> StackInfo:
+        """Return this information with a server's process recorded, or forgotten."""
+        others = {name: recorded for name, recorded in self.processes.items() if name != server}
+        return replace(self, processes=others if process is None else {**others, server: process})
+
+    def public(self) -> dict[str, Any]:
+        """Return what may be shown to anyone who looks over the user's shoulder: no password."""
+        return {
+            "name": self.name,
+            "folder": str(self.folder),
+            "bootstrap_servers": self.bootstrap_servers,
+            "connect_url": self.connect_url,
+            "postgres": {
+                "host": LOOPBACK,
+                "port": self.ports["postgres"],
+                "superuser": self.postgres.superuser,
+            },
+            "state_file": str(state_file(self.folder)),
+        }
+
+
+def state_file(folder: Path) -> Path:
+    """Say where a stack's state file stands."""
+    return folder / _STATE_FILE
+
+
+def save(info: StackInfo) -> None:
+    """Write the state file in one step, readable by its owner alone: it holds the password."""
+    beside = state_file(info.folder).with_suffix(".new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(_written(info), file, indent=2)
+        file.write("\n")
+    os.replace(beside, state_file(info.folder))
+
+
+def load(folder: Path) -> StackInfo | None:
+    """Read a stack's state file; None when there is none; raises StackError when it cannot be understood."""
+    path = state_file(folder)
+    try:
+        return _read(json.loads(path.read_text("utf-8")), folder)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as damaged:
+        raise StackError(
+            f"the state file is damaged: {damaged!r}",
+            remedy="end the stack's processes if any run, then remove its folder",
+            place=str(path),
+        ) from damaged
+
+
+def _written(info: StackInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "ports": dict(info.ports),
+        "password": info.password,
+        "dsn": info.postgres.url(driver="postgresql"),
+        "processes": {name: vars(process) for name, process in info.processes.items()},
+        "owner": vars(info.owner) if info.owner else None,
+    }
+
+
+def _read(written: dict[str, Any], folder: Path) -> StackInfo:
+    owner = written["owner"]
+    return StackInfo(
+        name=written["name"],
+        folder=folder,
+        ports={server: int(written["ports"][server]) for server in (*SERVERS, "controller")},
+        password=written["password"],
+        processes={name: RecordedProcess(**process) for name, process in written["processes"].items()},
+        owner=RecordedProcess(**owner) if owner else None,
+    )
