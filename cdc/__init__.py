@@ -1,0 +1,71 @@
+"""Row changes become changelog topics: connectors declared, applied and watched; change events decoded.
+
+from cdc import ConnectClient, PostgresSource, apply, prepare_source, write_secrets
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cdc.change_event import ChangeDecoder, ChangeEvent, Op, SourcePosition
+    from cdc.connect import ConnectClient
+    from cdc.connectors.base import Connector
+    from cdc.connectors.outbox import OutboxSource
+    from cdc.connectors.postgres import PostgresSource
+    from cdc.control import Applied, Until, apply, check, delete, restart, statuses
+    from cdc.grants import check_source, drop_slot, grant_statements, prepare_source
+    from cdc.secrets import write_secrets
+    from cdc.status import ConnectorStatus
+    from cdc.topics import prepare_topics
+
+__all__ = [
+    "Applied",
+    "ChangeDecoder",
+    "ChangeEvent",
+    "ConnectClient",
+    "Connector",
+    "ConnectorStatus",
+    "Op",
+    "OutboxSource",
+    "PostgresSource",
+    "SourcePosition",
+    "Until",
+    "apply",
+    "check",
+    "check_source",
+    "delete",
+    "drop_slot",
+    "grant_statements",
+    "prepare_source",
+    "prepare_topics",
+    "restart",
+    "statuses",
+    "write_secrets",
+]
+
+# Importing `cdc` loads no client library: each name is fetched from its module when first asked for.
+_HOMES = {
+    "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "Op", "SourcePosition"),
+    "cdc.connect": ("ConnectClient",),
+    "cdc.connectors.base": ("Connector",),
+    "cdc.connectors.outbox": ("OutboxSource",),
+    "cdc.connectors.postgres": ("PostgresSource",),
+    "cdc.control": ("Applied", "Until", "apply", "check", "delete", "restart", "statuses"),
+    "cdc.grants": ("check_source", "drop_slot", "grant_statements", "prepare_source"),
+    "cdc.secrets": ("write_secrets",),
+    "cdc.status": ("ConnectorStatus",),
+    "cdc.topics": ("prepare_topics",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module 'cdc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""Connectors as typed, frozen declarations; each knows the configuration Kafka Connect is to be given."""

@@ -1,0 +1,113 @@
+"""The event store's tables as topic records: Debezium's EventRouter, in the layout of eventstore.topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cdc.connectors.base import topic_creation
+from cdc.connectors.postgres import JSON_CONVERTER, PostgresConnector
+from eventstore.topics import (
+    DEFAULT_PARTITIONS,
+    HEADER_COLUMNS,
+    HEADER_CONSTANTS,
+    SCHEMAS_TOPIC,
+    event_topic,
+    schemas_topic,
+)
+
+_ROUTER: Final = "transforms.outbox"
+_HEADER: Final = "org.apache.kafka.connect.transforms.InsertHeader"
+_NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|__debezium-heartbeat.*"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OutboxSource(PostgresConnector):
+    """The tables `events` and `schemas` of an event store, published as event topics and the schemas topic.
+
+    Records have the key, value, partition and headers of the fixed layout. `on_update` says what an UPDATE of
+    an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says;
+    "error" and "warn" only log it. `partitions` serves topics that nobody created before.
+    """
+
+    tables: tuple[str, ...] = ("public.events", "public.schemas")
+    partitions: int = DEFAULT_PARTITIONS
+    on_update: Literal["fatal", "error", "warn"] = "fatal"
+
+    def _output(self) -> dict[str, str]:
+        return {
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            **_binary_values(),
+            # Connect's own: text as it is, numbers in decimal.
+            "header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+            # Debezium's context headers would say in 150 bytes a record what the topic says already.
+            "extended.headers.enabled": "false",
+            "transforms": ",".join(["outbox", *_constant_names()]),
+            **_router(self.on_update),
+            **_constants(),
+            **dict(topic_creation(self._events_topics(), self._topic_groups())),
+        }
+
+    def _events_topics(self) -> dict[str, str]:
+        spec = event_topic("any", partitions=self.partitions)
+        return _topic_settings(spec.partitions, spec.config)
+
+    def _topic_groups(self) -> dict[str, tuple[str, dict[str, str]]]:
+        spec = schemas_topic()
+        pattern = re.escape(spec.name)
+        return {
+            "schemas": (pattern, _topic_settings(spec.partitions, spec.config)),
+            "heartbeat": self._heartbeat_group(),
+        }
+
+
+def _topic_settings(partitions: int, config: Mapping[str, str]) -> dict[str, str]:
+    return {"partitions": str(partitions), "replication.factor": "-1", **config}
+
+
+def _binary_values() -> dict[str, str]:
+    # The payload column's bytes go out untouched; heartbeats are no bytes and take the delegate.
+    delegate = "value.converter.delegate.converter.type"
+    return {
+        "value.converter": "io.debezium.converters.BinaryDataConverter",
+        delegate: JSON_CONVERTER,
+        f"{delegate}.schemas.enable": "false",
+    }
+
+
+def _router(on_update: str) -> dict[str, str]:
+    placements = ["partition:partition", *(f"{column}:header:{header}" for column, header in HEADER_COLUMNS)]
+    return {
+        f"{_ROUTER}.type": "io.debezium.transforms.outbox.EventRouter",
+        f"{_ROUTER}.table.field.event.id": "id",
+        f"{_ROUTER}.table.field.event.key": "message_key",
+        f"{_ROUTER}.table.field.event.type": "type",
+        f"{_ROUTER}.table.field.event.payload": "payload",
+        f"{_ROUTER}.table.fields.additional.placement": ",".join(placements),
+        # `schemas` has no stream, version or time.
+        f"{_ROUTER}.table.fields.additional.error.on.missing": "false",
+        f"{_ROUTER}.table.op.invalid.behavior": on_update,
+        f"{_ROUTER}.route.by.field": "topic",
+        f"{_ROUTER}.route.topic.replacement": "${routedByValue}",
+    }
+
+
+def _constant_names() -> list[str]:
+    return [f"constant{number}" for number in range(len(HEADER_CONSTANTS))]
+
+
+def _constants() -> dict[str, str]:
+    config = {
+        "predicates": "otherTopics",
+        "predicates.otherTopics.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        "predicates.otherTopics.pattern": _NOT_EVENTS,
+    }
+    for name, (header, value) in zip(_constant_names(), HEADER_CONSTANTS, strict=True):
+        config[f"transforms.{name}.type"] = _HEADER
+        config[f"transforms.{name}.header"] = header
+        config[f"transforms.{name}.value.literal"] = value
+        config[f"transforms.{name}.predicate"] = "otherTopics"
+        config[f"transforms.{name}.negate"] = "true"
+    return config

@@ -1,0 +1,214 @@
+"""PostgreSQL through Debezium 3.7 and pgoutput: tables of a database become changelog topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from pydantic import SecretStr
+
+from cdc.connectors.base import check_extra, revealed_password, setting, topic_creation
+from cdc.errors import InvalidConnector, UnsupportedEncoding
+from cdc.identifiers import (
+    TableName,
+    check_connector_name,
+    check_identifier,
+    check_slot,
+    check_topic_prefix,
+)
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+# A record says by itself what it is: a date is 2013-01-31Z and not 15736, an amount "12.50" and not base64.
+SELF_DESCRIBING: Final = {"time.precision.mode": "isostring", "decimal.handling.mode": "string"}
+
+# A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
+COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
+
+_OWNED: Final = frozenset(
+    {
+        "name",
+        "connector.class",
+        "database.hostname",
+        "database.port",
+        "database.dbname",
+        "database.user",
+        "database.password",
+        "topic.prefix",
+        "table.include.list",
+        "publication.name",
+        "slot.name",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PostgresConnector:
+    """What every connector to a PostgreSQL database says; use PostgresSource or OutboxSource.
+
+    `password` is a reference to a config provider (`${file:/path:key}`, see cdc.secrets); a literal is
+    refused unless `allow_literal_secrets`. `tables` are written `schema.table`. `publication` and `slot`
+    default to the connector's name; both outlive the connector. `extra` overrides any other setting of
+    the Debezium connector, by its own name. Errors: InvalidConnector and its kinds, InvalidIdentifier.
+    """
+
+    name: str
+    host: str
+    database: str
+    user: str
+    password: str | SecretStr = field(repr=False)
+    topic_prefix: str
+    tables: tuple[str, ...]
+    port: int = 5432
+    publication: str = ""
+    slot: str = ""
+    partitions: int = 4
+    heartbeat_interval_ms: int = 1000
+    extra: Mapping[str, str] = field(default_factory=dict)
+    allow_literal_secrets: bool = False
+
+    def __post_init__(self) -> None:
+        safe_name = re.sub(r"[^a-z0-9_]", "_", check_connector_name(self.name).lower())
+        self._settle("publication", self.publication or f"factfold_{safe_name}")
+        self._settle("slot", self.slot or f"factfold_{safe_name}")
+        self._settle("password", SecretStr(self._password_text()))
+        self._settle("extra", {key: setting(value) for key, value in self.extra.items()})
+        self._check_names()
+        check_extra(self.extra, catalogue="postgres_keys.tsv", owned=_OWNED, connector=self.name)
+
+    def _settle(self, attribute: str, value: object) -> None:
+        object.__setattr__(self, attribute, value)
+
+    def _password_text(self) -> str:
+        return revealed_password(self.password, allow_literal=self.allow_literal_secrets, connector=self.name)
+
+    def _check_names(self) -> None:
+        check_identifier(self.publication, "publication")
+        check_slot(self.slot)
+        check_topic_prefix(self.topic_prefix)
+        if not self.tables:
+            raise InvalidConnector(
+                f"connector {self.name!r} captures no table", remedy="name at least one as schema.table"
+            )
+        _ = self.table_names
+
+    @property
+    def table_names(self) -> tuple[TableName, ...]:
+        """The captured tables, parsed."""
+        return tuple(TableName.parse(table) for table in self.tables)
+
+    def config(self) -> dict[str, str]:
+        """Return the configuration for Kafka Connect, all values as text."""
+        return {**self._connection(), **self._capture(), **self._output(), **self.extra}
+
+    def _connection(self) -> dict[str, str]:
+        return {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "tasks.max": "1",
+            "database.hostname": self.host,
+            "database.port": str(self.port),
+            "database.dbname": self.database,
+            "database.user": self.user,
+            "database.password": self._password_text(),
+            "topic.prefix": self.topic_prefix,
+        }
+
+    def _capture(self) -> dict[str, str]:
+        return {
+            # The default plug-in, decoderbufs, must be installed; pgoutput is in every server since 10.
+            "plugin.name": "pgoutput",
+            "slot.name": self.slot,
+            "publication.name": self.publication,
+            # The role may not create publications: their owner does, see cdc.grants.
+            "publication.autocreate.mode": "disabled",
+            "table.include.list": ",".join(table.pattern for table in self.table_names),
+            "snapshot.mode": "initial",
+            # Without heartbeats the slot stands still, and holds the log, while other tables are written.
+            "heartbeat.interval.ms": str(self.heartbeat_interval_ms),
+            # An idle task sleeps this long between looks at its queue: the default of 500 adds a quarter of a
+            # second to the average change; 20 cost 50 wake-ups a second.
+            "poll.interval.ms": "20",
+            # Records and their source offset in one Kafka transaction: a killed worker repeats nothing.
+            "exactly.once.support": "required",
+        }
+
+    def _output(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def _heartbeat_group(self) -> tuple[str, dict[str, str]]:
+        return "__debezium-heartbeat.*", {"partitions": "1", "cleanup.policy": "compact"}
+
+    def __repr__(self) -> str:
+        shown = (f.name for f in fields(self) if f.repr and f.name != "extra")
+        texts = [f"{name}={getattr(self, name)!r}" for name in shown]
+        return f"{type(self).__name__}({', '.join(texts)}, password='**********', extra={sorted(self.extra)})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PostgresSource(PostgresConnector):
+    """Tables captured as changelog topics `{topic_prefix}.{schema}.{table}`: JSON without schemas, compacted.
+
+    Key: the primary key's columns. Value: the change event, a tombstone after a delete. Dates and times are
+    ISO text, decimals are text; another encoding is refused, because a reader could not know it
+    (UnsupportedEncoding), unless `extra` also chooses a value converter that carries a schema.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        config = self.config()
+        if not _carries_schema(config):
+            for key, wanted in SELF_DESCRIBING.items():
+                _check_encoding(key, config[key], wanted=wanted, connector=self.name)
+
+    def topic(self, table: str) -> str:
+        """Return the changelog topic of one captured table."""
+        if TableName.parse(table) not in self.table_names:
+            raise InvalidConnector(
+                f"connector {self.name!r} does not capture table {table!r}",
+                remedy=f"name one of {', '.join(self.tables)}",
+            )
+        return f"{self.topic_prefix}.{table}"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The changelog topics of all captured tables, in their order."""
+        return tuple(self.topic(table) for table in self.tables)
+
+    def _output(self) -> dict[str, str]:
+        return {
+            **SELF_DESCRIBING,
+            "tombstones.on.delete": "true",
+            "key.converter": JSON_CONVERTER,
+            "key.converter.schemas.enable": "false",
+            "value.converter": JSON_CONVERTER,
+            "value.converter.schemas.enable": "false",
+            **dict(topic_creation(self._changelog(), {"heartbeat": self._heartbeat_group()})),
+        }
+
+    def _changelog(self) -> dict[str, str]:
+        return {
+            "partitions": str(self.partitions),
+            "replication.factor": "-1",
+            "cleanup.policy": "compact",
+            "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
+            "delete.retention.ms": str(COMPACTION_LAG_MS),
+        }
+
+
+def _carries_schema(config: Mapping[str, str]) -> bool:
+    if config["value.converter"] != JSON_CONVERTER:
+        return True
+    return config["value.converter.schemas.enable"] == "true"
+
+
+def _check_encoding(key: str, value: str, *, wanted: str, connector: str) -> None:
+    if value == wanted:
+        return
+    raise UnsupportedEncoding(
+        f"connector {connector!r} sends JSON without schemas with {key}={value}: "
+        "its values cannot be told apart from plain numbers and text",
+        remedy=f"keep {key}={wanted}, or turn value.converter.schemas.enable on",
+        place=key,
+    )

@@ -1,0 +1,86 @@
+"""Every error of cdc says what happened, what to do, and where.
+
+CdcError                        message, remedy, place
+├── InvalidConnector            a connector's declaration cannot work
+│   ├── LiteralSecret           a password in clear where a reference belongs
+│   └── UnsupportedEncoding     values a reader could not tell apart without a schema
+├── SourceNotReady              the database lacks a role, a right, a publication or a setting
+├── ConnectUnavailable          no Connect worker answered before the deadline
+├── ConnectRejected             a worker answered no: status, Connect's own words
+│   └── UnknownConnector        the worker knows no connector of that name
+├── ConnectorFailed             the connector or a task stands FAILED: trace
+├── ConnectorTimeout            not running, or not streaming, before the deadline
+└── UndecodableChange           a record that is no change event of its table
+"""
+
+from __future__ import annotations
+
+from eventstore.errors import FactfoldError
+
+__all__ = [
+    "CdcError",
+    "ConnectRejected",
+    "ConnectUnavailable",
+    "ConnectorFailed",
+    "ConnectorTimeout",
+    "InvalidConnector",
+    "LiteralSecret",
+    "SourceNotReady",
+    "UndecodableChange",
+    "UnknownConnector",
+    "UnsupportedEncoding",
+]
+
+
+class CdcError(FactfoldError):
+    """A failure on the way from a row change to its changelog topic."""
+
+
+class InvalidConnector(CdcError):
+    """A connector is declared in a way that cannot work; raised while it is being declared."""
+
+
+class LiteralSecret(InvalidConnector):
+    """A password stands in clear where a reference to a config provider belongs."""
+
+
+class UnsupportedEncoding(InvalidConnector):
+    """Values whose type a reader could not know: an encoding that needs a schema, without one."""
+
+
+class SourceNotReady(CdcError):
+    """The source database lacks a role, a right, a publication or a setting that the connector needs."""
+
+
+class ConnectUnavailable(CdcError):
+    """No Kafka Connect worker answered before the deadline."""
+
+
+class ConnectRejected(CdcError):
+    """A worker answered, and the answer was no; `status` is the HTTP status."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, status: int) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.status = status
+
+
+class UnknownConnector(ConnectRejected):
+    """The worker knows no connector of that name."""
+
+
+class ConnectorFailed(CdcError):
+    """A connector or one of its tasks stands FAILED; `trace` holds the causes, the root last."""
+
+    def __init__(
+        self, message: str, *, remedy: str, place: str | None = None, trace: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.trace = trace
+
+
+class ConnectorTimeout(CdcError):
+    """A connector did not run, or did not reach streaming, before the deadline."""
+
+
+class UndecodableChange(CdcError):
+    """A record is not a change event of the table it is read as."""

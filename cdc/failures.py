@@ -1,0 +1,69 @@
+"""Java's long stories in short: the causes of a failed task, and what to do about the known ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_CAUSES: Final = 5
+MAX_LINE: Final = 300
+
+_CAUSED_BY = "Caused by: "
+_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z][\w$]*)(?=: |$)")
+_INVALID_HEADING = re.compile(
+    r"^Connector configuration is invalid and contains the following \d+ error\(s\):\s*"
+)
+_INVALID_ENDING = re.compile(r"\s*You can also find the above list of errors at the endpoint .*$", re.DOTALL)
+
+# Words of a cause → what to do. The first match counts.
+_REMEDIES: Final = (
+    ("password authentication failed", "check the user, and the password behind the connector's reference"),
+    ("no pg_hba.conf entry", "let the role connect from the worker's address in pg_hba.conf"),
+    ('database "', "check the database name"),
+    ('role "', "create the role: cdc.grants.prepare_source does"),
+    ("connection refused", "start the database, or check its host and port as the worker sees them"),
+    ("connection attempt failed", "start the database, or check its host and port as the worker sees them"),
+    ("unknownhostexception", "check the database host as the worker sees it"),
+    ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
+    ("already active", "stop the other connector on this slot, or choose another slot"),
+    ("all replication slots are in use", "raise max_replication_slots, or drop slots nobody reads"),
+    ("wal_level", "set wal_level=logical and restart PostgreSQL"),
+    ("permission denied", "grant the role what it needs: cdc.grants.prepare_source does"),
+    ("replication role", "grant the role what it needs: cdc.grants.prepare_source does"),
+    (
+        "unexpected update message",
+        "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
+    ),
+    ("topic", "create the topic with the partition count of its category: cdc.topics.prepare_topics does"),
+    (
+        "failed to find any class that implements",
+        "install the Debezium plug-in into the worker's plugin.path",
+    ),
+    ("not found", "apply it first, or choose one of those `factfold cdc status` shows"),
+    ("rebalance", "try again when the Connect cluster has settled"),
+)
+_DEFAULT_REMEDY: Final = "repair the cause, then apply again; the worker's log has the whole story"
+
+
+def remedy_for(message: str) -> str:
+    """Say what to do about a cause, by its words."""
+    lowered = message.lower()
+    return next((remedy for words, remedy in _REMEDIES if words in lowered), _DEFAULT_REMEDY)
+
+
+def short_message(message: str) -> str:
+    """Return Connect's answer as one line, without its heading and its advertisement."""
+    core = _INVALID_ENDING.sub("", _INVALID_HEADING.sub("", message.strip()))
+    return _cut("; ".join(line.strip() for line in core.splitlines() if line.strip()))
+
+
+def short_trace(trace: str) -> tuple[str, ...]:
+    """Return the causes of a Java stack trace, the root last: at most five lines, none repeated."""
+    lines = trace.splitlines()
+    heads = lines[:1] + [line[len(_CAUSED_BY) :] for line in lines if line.startswith(_CAUSED_BY)]
+    causes = list(dict.fromkeys(_cut(_CLASS.sub(r"\1", head.strip())) for head in heads if head.strip()))
+    return tuple(causes[-MAX_CAUSES:])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"

@@ -1,0 +1,184 @@
+"""The least a connector needs in its PostgreSQL: a login that replicates and reads its tables, a publication.
+
+Run by a superuser, or by the tables' owner where the role exists: only superusers make REPLICATION roles.
+Statements go through the driver as they are, so the engine is `postgresql+psycopg`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from cdc.errors import SourceNotReady
+from cdc.identifiers import check_identifier, quoted
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from cdc.connectors.postgres import PostgresConnector
+
+# Truncates are left out: their record has no key, and a compacted topic takes none.
+_PUBLISHED: Final = "insert, update, delete"
+_VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+")
+
+
+def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
+    """Return the SQL of role, rights and publication, without a password, for those who run it by hand."""
+    return (*_role(connector.user), *_rights(connector), _create_publication(connector))
+
+
+def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr) -> None:
+    """Make role, rights and publication as the connector needs them; again and again with the same result.
+
+    The password travels as a SCRAM verifier, so it stands in no server log. Errors: SourceNotReady where the
+    server's wal_level is not logical or a captured table does not exist; nothing is made then.
+    """
+    check_identifier(connector.user, "role")
+    with engine.begin() as connection:
+        problems = [*_server_problems(connection), *_table_problems(connection, connector)]
+        if problems:
+            raise _not_ready(connector, problems)
+        _ensure_role(connection, connector.user, password)
+        for statement in _rights(connector):
+            connection.exec_driver_sql(statement)
+        _ensure_publication(connection, connector)
+
+
+def check_source(engine: Engine, connector: PostgresConnector) -> None:
+    """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
+    with engine.connect() as connection:
+        problems = [
+            *_server_problems(connection),
+            *_table_problems(connection, connector),
+            *_role_problems(connection, connector),
+            *_publication_problems(connection, connector),
+        ]
+    if problems:
+        raise _not_ready(connector, problems)
+
+
+def drop_slot(engine: Engine, slot: str) -> bool:
+    """Drop a replication slot that nobody reads any more; False where there is none."""
+    with engine.begin() as connection:
+        found = _one(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", slot)
+        if found is None:
+            return False
+        _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
+    return True
+
+
+def _role(user: str) -> Iterator[str]:
+    yield f"CREATE ROLE {quoted(user)} LOGIN REPLICATION"
+
+
+def _rights(connector: PostgresConnector) -> Iterator[str]:
+    role = quoted(connector.user)
+    yield f"GRANT CONNECT ON DATABASE {_quoted_database(connector.database)} TO {role}"
+    for schema in dict.fromkeys(table.schema for table in connector.table_names):
+        yield f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {role}"
+    for table in connector.table_names:
+        yield f"GRANT SELECT ON TABLE {table.quoted} TO {role}"
+
+
+def _quoted_database(name: str) -> str:
+    return quoted(check_identifier(name, "database"))
+
+
+def _create_publication(connector: PostgresConnector) -> str:
+    tables = ", ".join(table.quoted for table in connector.table_names)
+    name = quoted(connector.publication)
+    return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH (publish = '{_PUBLISHED}')"
+
+
+def _ensure_role(connection: Connection, user: str, password: str | SecretStr) -> None:
+    if _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", user) is None:
+        for statement in _role(user):
+            connection.exec_driver_sql(statement)
+    verifier = _scram_verifier(connection, user, password)
+    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '{verifier}'")
+
+
+def _scram_verifier(connection: Connection, user: str, password: str | SecretStr) -> str:
+    """Make what the server stores in place of the password; libpq does it here."""
+    clear = password.get_secret_value() if isinstance(password, SecretStr) else password
+    driver: Any = connection.connection.driver_connection
+    made = driver.pgconn.encrypt_password(clear.encode(), user.encode(), b"scram-sha-256")
+    verifier: str = made.decode("ascii")
+    if not _VERIFIER.fullmatch(verifier):
+        raise SourceNotReady("libpq made no SCRAM verifier", remedy="use a libpq of PostgreSQL 10 or newer")
+    return verifier
+
+
+def _ensure_publication(connection: Connection, connector: PostgresConnector) -> None:
+    published = _published(connection, connector.publication)
+    wanted = {str(table) for table in connector.table_names}
+    if published is None:
+        connection.exec_driver_sql(_create_publication(connector))
+    elif published != wanted:
+        tables = ", ".join(table.quoted for table in connector.table_names)
+        connection.exec_driver_sql(f"ALTER PUBLICATION {quoted(connector.publication)} SET TABLE {tables}")
+
+
+def _published(connection: Connection, publication: str) -> set[str] | None:
+    if _one(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", publication) is None:
+        return None
+    rows = connection.exec_driver_sql(
+        "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s", (publication,)
+    )
+    return {row[0] for row in rows}
+
+
+def _server_problems(connection: Connection) -> Iterator[str]:
+    level = _one(connection, "SELECT setting FROM pg_settings WHERE name = %s", "wal_level")
+    if level != "logical":
+        yield f"wal_level is {level}: set wal_level=logical and restart PostgreSQL"
+
+
+def _table_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    for table in connector.table_names:
+        if _one(connection, "SELECT to_regclass(%s)::text", table.quoted) is None:
+            yield f"table {table} does not exist"
+
+
+def _role_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    user = connector.user
+    attributes = connection.exec_driver_sql(
+        "SELECT rolcanlogin, rolreplication, rolsuper FROM pg_roles WHERE rolname = %s", (user,)
+    ).first()
+    if attributes is None:
+        yield f"role {user} does not exist"
+        return
+    can_login, replicates, is_superuser = attributes
+    if not can_login or not (replicates or is_superuser):
+        yield f"role {user} lacks LOGIN or REPLICATION"
+    for table in connector.table_names:
+        # NULL for a table that does not exist, which is another problem.
+        readable = "SELECT has_table_privilege(%s, to_regclass(%s)::oid, 'SELECT')"
+        if _one(connection, readable, user, table.quoted) is False:
+            yield f"role {user} may not SELECT from {table}"
+
+
+def _publication_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    published = _published(connection, connector.publication)
+    if published is None:
+        yield f"publication {connector.publication} does not exist"
+        return
+    for table in connector.table_names:
+        if str(table) not in published:
+            yield f"publication {connector.publication} leaves out {table}"
+
+
+def _one(connection: Connection, statement: str, *values: object) -> Any:
+    row = connection.exec_driver_sql(statement, values).first()
+    return None if row is None else row[0]
+
+
+def _not_ready(connector: PostgresConnector, problems: list[str]) -> SourceNotReady:
+    return SourceNotReady(
+        f"the source of connector {connector.name!r} is not ready: {'; '.join(problems)}",
+        remedy="let the tables' owner run cdc.grants.prepare_source(engine, connector, password=…)",
+        place=f"{connector.host}:{connector.port}/{connector.database}",
+    )

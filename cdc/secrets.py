@@ -1,0 +1,93 @@
+"""Passwords live in a file that the Connect worker reads; connector configurations carry a reference to it.
+
+The worker needs `config.providers=file`, `config.providers.file.class=…FileConfigProvider` and the directory
+in `config.providers.file.param.allowed.paths`. A running connector keeps the values it read at its start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from cdc.errors import InvalidConnector
+
+_REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^${}]+\}")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+# Characters with a meaning of their own in a java properties file.
+_ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "=": "\\=", ":": "\\:"} | {
+    "#": "\\#",
+    "!": "\\!",
+    " ": "\\ ",
+}
+
+
+def is_reference(text: str) -> bool:
+    """Whether a value is a reference to a config provider, `${provider:path:key}`, and nothing else."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | SecretStr]) -> dict[str, str]:
+    """Write `{directory}/{name}.properties`, readable by its owner only; return a reference a key.
+
+    The file is replaced whole and at once: a worker reads the old values or the new ones.
+    """
+    for part in (name, *values):
+        _check_name(part)
+    path = _checked_path(directory.resolve() / f"{name}.properties")
+    _replace(path, "".join(f"{key}={_escape(_clear(value))}\n" for key, value in values.items()))
+    return {key: f"${{file:{path}:{key}}}" for key in values}
+
+
+def _clear(value: str | SecretStr) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidConnector(
+            f"secret name {name[:80]!r} is not a valid name",
+            remedy="use letters, digits, dashes, underscores",
+        )
+
+
+def _checked_path(path: Path) -> Path:
+    # A colon ends the path inside ${file:path:key}; a brace ends the reference.
+    if any(character in str(path) for character in ":{}"):
+        raise InvalidConnector(
+            "a secrets file's path holds a colon or a brace",
+            remedy="choose a directory whose path has none",
+            place=str(path),
+        )
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # mkstemp creates with mode 0600: the secret is at no moment readable by others.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _escape(value: str) -> str:
+    return "".join(_ESCAPED.get(character) or _ascii(character) for character in value)
+
+
+def _ascii(character: str) -> str:
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

@@ -1,0 +1,118 @@
+"""What Kafka Connect says about its workers and connectors, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+RUNNING: Final = "RUNNING"
+FAILED: Final = "FAILED"
+PAUSED: Final = "PAUSED"
+STOPPED: Final = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker's version, commit and Kafka cluster."""
+
+    version: str
+    commit: str
+    kafka_cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHealth:
+    """Whether a worker is ready, and its own words."""
+
+    healthy: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """A connector class that a worker can load."""
+
+    class_name: str
+    kind: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The state of one task; `trace` is a Java stack trace when it FAILED."""
+
+    id: int
+    state: str
+    worker_id: str
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStatus:
+    """The state of a connector and of all its tasks."""
+
+    name: str
+    state: str
+    worker_id: str
+    tasks: tuple[TaskStatus, ...]
+    trace: str = ""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> ConnectorStatus:
+        """From Connect's answer."""
+        connector = body["connector"]
+        tasks = tuple(
+            TaskStatus(task["id"], task["state"], task.get("worker_id", ""), task.get("trace", ""))
+            for task in body["tasks"]
+        )
+        return cls(
+            body["name"],
+            connector["state"],
+            connector.get("worker_id", ""),
+            tasks,
+            connector.get("trace", ""),
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the connector and at least one task run, and no task does anything else."""
+        return self.state == RUNNING and bool(self.tasks) and all(t.state == RUNNING for t in self.tasks)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the connector is STOPPED and no task is left."""
+        return self.state == STOPPED and not self.tasks
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Who FAILED first ("connector" or "task 0") and its trace, if anyone did."""
+        parts = [("connector", self.state, self.trace)]
+        parts += [(f"task {task.id}", task.state, task.trace) for task in self.tasks]
+        return next(((who, trace) for who, state, trace in parts if state == FAILED), None)
+
+    def summary(self) -> str:
+        """One phrase: the connector's state and each task's."""
+        tasks = ", ".join(f"task {task.id} {task.state}" for task in self.tasks) or "no task"
+        return f"{self.state}, {tasks}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """How far one partition of a source has come, in the connector's own terms."""
+
+    partition: Mapping[str, Any]
+    offset: Mapping[str, Any]
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether the offset was stored while the initial snapshot was still being read."""
+        return bool(self.offset.get("snapshot")) and not self.offset.get("snapshot_completed")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """A setting and what is wrong with its value."""
+
+    key: str
+    message: str
