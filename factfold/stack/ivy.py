@@ -60,7 +60,7 @@ def retrieve(
             if "[SUCCESSFUL ]" in line:
                 on_file()
     if ivy.returncode != 0:
-        raise _failure(output)
+        raise failure(output)
 
 
 def _command(folder: Path, *, java: Java) -> list[str]:
@@ -94,15 +94,21 @@ def _dependency(coordinate: Coordinate) -> str:
     return f'    <dependency org={group} name={name} rev={version} transitive="false">{artifact}</dependency>'
 
 
-def _failure(output: list[str]) -> ArtifactError:
-    problems = [
-        line.strip() for line in output if "UNRESOLVED" in line or "FAILED" in line or "SERVER ERROR" in line
-    ]
-    words = [line.strip() for line in output if line.strip()]
-    cause = (problems or words[-1:] or ["Ivy ended without a word"])[0].strip(": ")
+def failure(output: list[str]) -> ArtifactError:
+    """Turn what Ivy printed into one line of cause; its last 40 lines come along as a note."""
+    lines = [line.strip() for line in output if line.strip()]
     error = ArtifactError(
-        f"a download failed: {cause}",
+        f"a download failed: {_cause(lines)}",
         remedy="check the network (behind a mirror: FACTFOLD_IVY_SETTINGS=your ivysettings.xml), run again",
     )
-    error.add_note("".join(output[-40:]))
+    error.add_note("\n".join(lines[-40:]))
     return error
+
+
+def _cause(lines: list[str]) -> str:
+    # An unreachable server is the reason of all the "not found" lines above it.
+    for sign in ("Server access error", "module not found", "download failed", "Exception"):
+        for line in lines:
+            if sign in line:
+                return line
+    return lines[-1] if lines else "Ivy ended without a word"

@@ -1,0 +1,169 @@
+"""The state file, folders, ports, locks and names of a stack."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from factfold.stack import LocalStack, StackInfo, folders
+from factfold.stack.accounts import Account, require_reachable
+from factfold.stack.errors import PortRefused, StackBusy, StackError, StackNotUp
+from factfold.stack.health import tail
+from factfold.stack.kafka import write_properties
+from factfold.stack.locks import exclusive
+from factfold.stack.ports import RANGE, free_ports, require_free
+from factfold.stack.processes import RecordedProcess
+from factfold.stack.state import load, save, state_file
+
+PORTS = {"postgres": 20001, "kafka": 20002, "connect": 20003, "controller": 20004}
+
+
+def information(folder: Path) -> StackInfo:
+    process = RecordedProcess(pid=4711, started=12.5)
+    return StackInfo("default", folder, PORTS, "s3/cr@t", {"kafka": process}, owner=None)
+
+
+def test_the_state_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    save(information(tmp_path))
+    assert load(tmp_path) == information(tmp_path)
+
+
+def test_only_its_owner_may_read_the_state_file(tmp_path: Path) -> None:
+    save(information(tmp_path))
+    assert stat.S_IMODE(state_file(tmp_path).stat().st_mode) == 0o600
+
+
+def test_the_password_is_not_shown_by_accident(tmp_path: Path) -> None:
+    info = information(tmp_path)
+    assert info.password not in f"{info!r} {info.postgres!r} {info.public()!r}"
+
+
+def test_a_url_carries_signs_of_the_password_escaped(tmp_path: Path) -> None:
+    url = information(tmp_path).postgres.url("shop")
+    assert url == "postgresql+psycopg://postgres:s3%2Fcr%40t@127.0.0.1:20001/shop"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"name": "x"}', "[]"])
+def test_a_damaged_state_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    state_file(tmp_path).write_text(text)
+    with pytest.raises(StackError, match="the state file is damaged") as failure:
+        load(tmp_path)
+    assert failure.value.place == str(state_file(tmp_path))
+
+
+def test_a_stack_that_was_never_started_is_an_error_that_says_how_to_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
+    with pytest.raises(StackNotUp) as failure:
+        LocalStack("absent").status()
+    assert failure.value.remedy == "factfold stack up --name absent"
+    assert LocalStack("absent").down() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "../other", "A", "x" * 41, "a b"])
+def test_a_name_that_is_no_plain_folder_name_is_refused(name: str) -> None:
+    with pytest.raises(StackError, match="is no name for a stack"):
+        LocalStack(name)
+
+
+def test_an_unknown_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
+    with pytest.raises(StackError, match="'zookeeper' is no server of the stack"):
+        LocalStack().stop("zookeeper")
+
+
+def test_one_variable_moves_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
+    assert folders.cache_folder() == tmp_path / "cache"
+    assert folders.stacks_folder() == tmp_path / "state" / "stacks"
+
+
+def test_the_users_standard_folders_are_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FACTFOLD_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
+    assert folders.cache_folder() == tmp_path / "c" / "factfold"
+    assert folders.state_folder() == tmp_path / "s" / "factfold"
+
+
+def test_ports_are_different_and_below_those_of_outgoing_connections() -> None:
+    ports = free_ports(str(number) for number in range(20))
+    assert len(set(ports.values())) == 20
+    assert all(port in RANGE for port in ports.values())
+
+
+def test_a_taken_port_is_refused_with_its_holder() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(PortRefused, match=rf"port {port}, wanted by kafka, is taken by .*{os.getpid()}"):
+            require_free(port, server="kafka")
+
+
+def test_a_port_outside_of_all_ports_is_refused() -> None:
+    with pytest.raises(PortRefused, match="port 70000, wanted by kafka, is refused"):
+        require_free(70000, server="kafka")
+
+
+def test_a_lock_that_is_held_makes_others_wait_and_then_fail(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "lock"), pytest.raises(StackBusy), exclusive(tmp_path / "lock", within=0.1):
+        pass
+
+
+def test_a_lock_is_taken_when_its_holder_lets_go(tmp_path: Path) -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with exclusive(tmp_path / "lock"):
+            held.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(30)
+    done.set()
+    with exclusive(tmp_path / "lock", within=30):
+        pass
+    holder.join()
+
+
+def test_a_lock_whose_file_was_removed_and_made_anew_is_taken_anew(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "lock"):
+        (tmp_path / "lock").unlink()
+        with exclusive(tmp_path / "lock", within=0.1):
+            assert (tmp_path / "lock").exists()
+
+
+def test_a_folder_the_servers_account_cannot_enter_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    stranger = Account("nobody", uid=os.getuid() + 4242, gid=os.getgid() + 4242)
+    tmp_path.chmod(0o755)
+    with pytest.raises(StackError, match=r"the account nobody, .* cannot enter") as failure:
+        require_reachable(closed / "data", by=stranger)
+    assert "FACTFOLD_HOME" in failure.value.remedy
+
+
+def test_a_normal_user_needs_no_other_account(tmp_path: Path) -> None:
+    require_reachable(tmp_path, by=None)
+
+
+def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("".join(f"line {number}\n" for number in range(1000)))
+    assert tail(log, lines=2) == "line 998\nline 999"
+    assert tail(tmp_path / "absent.log") == ""
+
+
+def test_java_properties_survive_backslashes_and_signs_outside_ascii(tmp_path: Path) -> None:
+    path = tmp_path / "x.properties"
+    write_properties(path, {"log.dirs": "/home/Zoë\\x", "tree": "🌲"})
+    assert path.read_text("ascii") == "log.dirs=/home/Zo\\u00eb\\\\x\ntree=\\ud83c\\udf32\n"
