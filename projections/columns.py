@@ -1,0 +1,119 @@
+"""Column types: the few that a key, a fold and a SQL table share, and where they are derived from."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import types
+import typing
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from projections.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["string", "int", "long", "double", "boolean", "decimal", "timestamp", "date", "binary"]
+
+_SPARK = {"string": "string", "int": "int", "long": "bigint", "double": "double", "boolean": "boolean",
+          "timestamp": "timestamp", "date": "date", "binary": "binary"}  # fmt: skip
+_PYTHON: dict[type, Kind] = {str: "string", int: "long", float: "double", bool: "boolean", bytes: "binary",
+                             Decimal: "decimal", dt.datetime: "timestamp", dt.date: "date",
+                             uuid.UUID: "string", dict: "string", list: "string"}  # fmt: skip
+_AVRO: dict[str, Kind] = {"string": "string", "int": "int", "long": "long", "double": "double", "float": "double",
+                          "boolean": "boolean", "bytes": "binary", "enum": "string"}  # fmt: skip
+_AVRO_LOGICAL: dict[str, Kind] = {"decimal": "decimal", "timestamp-micros": "timestamp", "date": "date",
+                                  "uuid": "string"}  # fmt: skip
+DEFAULT_PRECISION, DEFAULT_SCALE = 18, 4
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """The type of one column; precision and scale are decimal digits and count for decimals only."""
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def ddl(self) -> str:
+        """The type as Spark's DDL spells it."""
+        return f"decimal({self.precision},{self.scale})" if self.kind == "decimal" else _SPARK[self.kind]
+
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that Spark and PostgreSQL exchange for the column."""
+        import pyarrow as pa
+
+        kinds: Mapping[str, pa.DataType] = {
+            "string": pa.string(), "int": pa.int32(), "long": pa.int64(), "double": pa.float64(),
+            "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"), "date": pa.date32(), "binary": pa.binary(),
+        }  # fmt: skip
+        return pa.decimal128(self.precision, self.scale) if self.kind == "decimal" else kinds[self.kind]
+
+
+def decimal_type(precision: int | None, scale: int | None) -> ColumnType:
+    """A decimal column; digits that are not declared are 18 and 4, as in event schemas."""
+    if precision is None:
+        return ColumnType("decimal", DEFAULT_PRECISION, DEFAULT_SCALE if scale is None else scale)
+    return ColumnType("decimal", precision, scale or 0)
+
+
+def from_python(annotation: Any, *, place: str) -> ColumnType:
+    """The column type of a Python annotation: Optional is looked through, an enum is its name's text.
+
+    Raises InvalidDefinition for a type that is not one of a column.
+    """
+    plain, digits = _unwrap(annotation)
+    if plain is Decimal:
+        return decimal_type(*digits)
+    if isinstance(plain, type) and issubclass(plain, enum.Enum):
+        return ColumnType("string")
+    if plain in _PYTHON:
+        return ColumnType(_PYTHON[plain])
+    raise InvalidDefinition(
+        f"type {annotation!r} cannot be a column",
+        remedy="use str, int, float, bool, bytes, Decimal, datetime, date, UUID or an enum, or leave the column out",
+        place=place,
+    )
+
+
+def _unwrap(annotation: Any) -> tuple[Any, tuple[int | None, int | None]]:
+    """The type without Annotated and Optional, and the decimal digits that Annotated may carry."""
+    digits: tuple[int | None, int | None] = (None, None)
+    if typing.get_origin(annotation) is typing.Annotated:
+        for extra in annotation.__metadata__:
+            if hasattr(extra, "precision"):
+                digits = (extra.precision, extra.scale)
+        annotation = annotation.__origin__
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        members = [m for m in typing.get_args(annotation) if m is not type(None)]
+        if len(members) == 1:
+            inner, inner_digits = _unwrap(members[0])
+            return inner, inner_digits if inner_digits != (None, None) else digits
+    return typing.get_origin(annotation) or annotation, digits
+
+
+def from_avro(schema: Any, *, place: str) -> ColumnType:
+    """The column type of an Avro field schema (Avro 1.12, logical types); unions with null are looked through."""
+    if isinstance(schema, list):
+        members = [member for member in schema if member != "null"]
+        if len(members) == 1:
+            return from_avro(members[0], place=place)
+    elif isinstance(schema, str) and schema in _AVRO:
+        return ColumnType(_AVRO[schema])
+    elif isinstance(schema, Mapping):
+        return _from_avro_object(schema, place=place)
+    raise InvalidDefinition(
+        f"the event field's type {schema!r} cannot be a column", remedy="declare a column of a flat field", place=place
+    )
+
+
+def _from_avro_object(schema: Mapping[str, Any], *, place: str) -> ColumnType:
+    logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
+    if logical == "decimal":
+        return decimal_type(schema["precision"], schema.get("scale", 0))
+    return ColumnType(logical) if logical else from_avro(schema["type"], place=place)

@@ -1,0 +1,60 @@
+"""Projection groups: views that are kept together, in one run and one commit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from projections.errors import InvalidDefinition
+from projections.tables import ChangelogTable, EventTable, Table, checked_identifier
+from projections.view import View
+
+
+@dataclass(frozen=True)
+class ProjectionGroup:
+    """The unit of a run: its views share state tables and one progress, and publish in one transaction.
+
+    Raises InvalidDefinition where two views mean different tables by one name.
+    """
+
+    name: str
+    views: Sequence[View]
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        checked_identifier(self.name, what="projection group")
+        if not self.views:
+            raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
+        _ = self.tables
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """Every table of the group's views, by name."""
+        found: dict[str, Table] = {}
+        for view in self.views:
+            for parameter, table in view.tables.items():
+                if found.setdefault(parameter, table) is not table:
+                    raise InvalidDefinition(
+                        f"two views of group {self.name!r} mean different tables by {parameter!r}",
+                        remedy="rename one parameter, or give the views groups of their own",
+                    )
+        return found
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics the group reads, each once."""
+        return tuple(dict.fromkeys(table.topic for table in self.tables.values()))
+
+    def event_tables(self) -> dict[str, EventTable]:
+        """The tables folded from events."""
+        return {n: t for n, t in self.tables.items() if isinstance(t, EventTable)}
+
+    def changelog_tables(self) -> dict[str, ChangelogTable]:
+        """The tables captured by Debezium."""
+        return {n: t for n, t in self.tables.items() if isinstance(t, ChangelogTable)}
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that change with the meaning of any view of the group."""
+        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.views)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,124 @@
+"""Rebuild: a new generation of a group's views, computed from the whole log beside the one that serves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eventstore.kafka.admin import OffsetReader
+from eventstore.kafka.schemas import read_schemas
+from projections.environment import Environment
+from projections.group import ProjectionGroup
+from projections.planner import plan
+from projections.spark.bulk import apply_view, load_state, reduce_topics
+from projections.spark.exchange import in_table_order, write
+from projections.spark.failures import told_plainly
+from projections.spark.kafka_source import OffsetRange
+from projections.spark.views import view_columns
+from projections.tablestore.layout import GenerationLayout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Announce = Callable[[str], None]
+
+
+@dataclass
+class RebuildReport:
+    """What a rebuild did: records read, rows by table and view, seconds by step."""
+
+    generation: int
+    records: int
+    rows: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total_seconds(self) -> float:
+        """All steps together."""
+        return sum(self.seconds.values())
+
+    @property
+    def records_per_second(self) -> float:
+        """Records read over the whole time, tables and views loaded and indexed."""
+        return self.records / self.total_seconds if self.total_seconds else 0.0
+
+
+def rebuild(environment: Environment, group: ProjectionGroup, *, announce: Announce = lambda step: None) -> RebuildReport:
+    """Build a new generation up to the ends of the topics and let it serve; the old one serves until then.
+
+    ``announce`` is called with the name of each step as it begins. Raises RunAlreadyActive while a runner holds the
+    group. An interrupted rebuild leaves nothing that is read, and the next one clears it away.
+    """
+    with environment.store.exclusive(group.name):
+        return _Rebuild(environment, group, announce).run()
+
+
+class _Rebuild:
+    def __init__(self, environment: Environment, group: ProjectionGroup, announce: Announce) -> None:
+        self._environment = environment
+        self._group = group
+        self._announce = announce
+        self._report = RebuildReport(0, 0)
+
+    def run(self) -> RebuildReport:
+        store, group = self._environment.store, self._group
+        with self._step("plan"):
+            columns = view_columns(self._environment.spark, group)
+            for view in group.views:
+                plan(view)
+            offsets = whole_log(self._environment, group)
+            run, layout = store.begin_generation(group, columns)
+        self._report.generation, self._report.records = run.generation, offsets.records
+        self._load(layout, offsets)
+        with self._step("index"):
+            store.index_generation(group, layout)
+        with self._step("serve"):
+            store.serve(group, run, layout, offsets.end)
+            store.discard_retired(group.name)
+        return self._report
+
+    def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
+        with told_plainly(f"projection group {self._group.name}"):
+            frames = reduce_topics(self._environment, self._group, offsets, read_schemas(self._environment.settings))
+            with self._step("tables"):
+                self._load_tables(layout, frames, offsets)
+            with self._step("views"):
+                self._load_views(layout, frames)
+            for frame in frames.values():
+                frame.unpersist()
+
+    def _load_tables(self, layout: GenerationLayout, frames: Mapping[str, DataFrame], offsets: OffsetRange) -> None:
+        """Load every table; side by side, so that one's COPY fills the pauses of another's fold."""
+
+        def load(name: str) -> int:
+            topic = layout.tables[name].table.topic
+            return load_state(self._environment, frames[name], layout.tables[name], rows=offsets.only(topic).records)
+
+        with ThreadPoolExecutor(max_workers=len(frames)) as pool:
+            self._report.rows.update(zip(frames, pool.map(load, frames), strict=True))
+
+    def _load_views(self, layout: GenerationLayout, frames: Mapping[str, DataFrame]) -> None:
+        for view in self._group.views:
+            target = layout.views[view.name]
+            result = in_table_order(apply_view(view, frames), target.columns)
+            rows = self._report.rows[view.root]
+            store = self._environment.store
+            self._report.rows[view.name] = write(result, store.target(target.view), rows=rows, marked=False)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self._announce(name)
+        begun = time.perf_counter()
+        yield
+        self._report.seconds[name] = time.perf_counter() - begun
+
+
+def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
+    """Every committed record of the group's topics; raises TopicMissing or BrokerUnreachable."""
+    with OffsetReader(environment.settings) as reader:
+        topics = list(group.topics)
+        return OffsetRange(reader.beginning_offsets(topics), reader.end_offsets(topics))

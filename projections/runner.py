@@ -1,0 +1,131 @@
+"""The live loop: read what is new, carry it into the views, again; one runner a group.
+
+Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no Spark
+checkpoint that could disagree (docs/decisions).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+
+import structlog
+
+from eventstore.kafka.admin import OffsetReader
+from eventstore.kafka.schemas import read_schemas
+from projections.environment import Environment
+from projections.errors import OffsetsLost, UnknownSchemaId
+from projections.group import ProjectionGroup
+from projections.spark.incremental import BatchReport, LiveBatches
+from projections.spark.kafka_source import OffsetRange
+from projections.spark.views import view_columns
+from projections.tablestore.runs import Progress
+
+MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little
+IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker
+
+log = structlog.get_logger()
+
+
+class Runner:
+    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
+
+    def __init__(self, environment: Environment, batches: LiveBatches, progress: Progress, offsets: OffsetReader) -> None:
+        self._environment = environment
+        self._batches = batches
+        self._offsets = offsets
+        self.progress = progress
+
+    def run_once(self, *, max_records: int = MAX_RECORDS) -> BatchReport | None:
+        """Apply one batch of what is new; returns None where nothing is."""
+        ends = self._offsets.end_offsets(list(self._batches.group.topics))
+        offsets = bounded(self.progress, ends, max_records=max_records)
+        if not offsets.records:
+            return None
+        report = self._apply(offsets)
+        self.progress = offsets.end
+        log.info("batch applied", group=self._batches.group.name, records=report.records, upserts=report.upserts,
+                 retractions=report.retractions, seconds={k: round(v, 3) for k, v in report.seconds.items()})  # fmt: skip
+        return report
+
+    def _apply(self, offsets: OffsetRange) -> BatchReport:
+        """Apply a range; an unknown schema id is looked up once more before it counts as an error."""
+        try:
+            return self._batches.apply(offsets)
+        except UnknownSchemaId:
+            known, b = read_schemas(self._environment.settings), self._batches
+            self._batches = LiveBatches(b.environment, b.group, b.run, b.layout, known)
+            return self._batches.apply(offsets)
+
+    def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
+        """Apply batches until ``stop`` is set; the batch at hand is finished first."""
+        while not stop.is_set():
+            report = self.run_once()
+            if report is None:
+                stop.wait(IDLE_SECONDS)
+            else:
+                on_batch(report)
+
+    def catch_up(self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0) -> list[BatchReport]:
+        """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
+        goal = ends or self._offsets.end_offsets(list(self._batches.group.topics))
+        reports: list[BatchReport] = []
+        until = time.monotonic() + deadline
+        while not reached(self.progress, goal):
+            if time.monotonic() > until:
+                raise TimeoutError(f"group {self._batches.group.name} did not reach {goal} in {deadline} s")
+            report = self.run_once()
+            if report:
+                reports.append(report)
+        return reports
+
+
+@contextmanager
+def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Runner]:
+    """Hold a group's serving generation for live batches.
+
+    Raises RunAlreadyActive where another runner holds it, NoServingGeneration, DefinitionChanged, TopicMissing,
+    OffsetsLost.
+    """
+    store = environment.store
+    columns = view_columns(environment.spark, group)
+    with store.exclusive(group.name), OffsetReader(environment.settings) as offsets:
+        run, layout = store.serving(group, columns)
+        run = store.claim(run)
+        progress = _complete_progress(store.progress(run), offsets.beginning_offsets(list(group.topics)))
+        batches = LiveBatches(environment, group, run, layout, read_schemas(environment.settings))
+        yield Runner(environment, batches, progress, offsets)
+
+
+def _complete_progress(stored: Progress, beginning: Progress) -> Progress:
+    """Progress for every partition there is; a partition whose needed records are gone is refused."""
+    for topic, offsets in beginning.items():
+        for partition, first in offsets.items():
+            if stored.get(topic, {}).get(partition, 0) < first:
+                raise OffsetsLost(
+                    f"records from {stored.get(topic, {}).get(partition, 0)} to {first} are no longer in the topic",
+                    remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
+                    place=f"topic {topic}, partition {partition}",
+                )
+    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in beginning.items()}
+
+
+def bounded(start: Progress, ends: Progress, *, max_records: int) -> OffsetRange:
+    """At most ``max_records`` offsets from ``start`` on, shared among partitions by what each has waiting."""
+    waiting = OffsetRange(start, ends)
+    if waiting.records <= max_records:
+        return waiting
+    share = max_records / waiting.records
+    end = {
+        t: {p: start[t][p] + min(o - start[t][p], max(1, int((o - start[t][p]) * share))) if o > start[t][p] else o
+            for p, o in parts.items()}
+        for t, parts in ends.items()
+    }  # fmt: skip
+    return OffsetRange(start, end)
+
+
+def reached(progress: Progress, goal: Mapping[str, Mapping[int, int]]) -> bool:
+    """Whether progress is at or beyond the goal in every partition."""
+    return all(progress[t][p] >= o for t, parts in goal.items() for p, o in parts.items())

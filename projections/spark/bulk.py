@@ -1,0 +1,82 @@
+"""Whole tables at given offsets: what a rebuild loads and what verify recomputes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.environment import Environment
+from projections.group import ProjectionGroup
+from projections.spark.exchange import write
+from projections.spark.failures import refuse
+from projections.spark.inputs import Reduction
+from projections.spark.kafka_source import BULK, OffsetRange, read_range
+from projections.tables import EventTable, Table
+from projections.tablestore.layout import POSITION, TableLayout
+from projections.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def reduce_topics(
+    environment: Environment,
+    group: ProjectionGroup,
+    offsets: OffsetRange,
+    registry: Mapping[int, RegisteredSchema],
+) -> dict[str, DataFrame]:
+    """Every table of the group as it stands at the end of the range, deleted rows marked, kept for several uses."""
+    reduction = Reduction(registry)
+    frames = {}
+    for name, table in group.tables.items():
+        raw = read_range(
+            environment.spark, environment.settings.kafka.jvm(), offsets.only(table.topic), options=BULK
+        ) if offsets.only(table.topic).records else _no_records(environment)
+        frames[name] = _complete(reduction.reduce(raw, table), table).persist()
+    return frames
+
+
+def _no_records(environment: Environment) -> DataFrame:
+    schema = "topic string, partition int, offset bigint, key binary, value binary"
+    return environment.spark.createDataFrame([], schema)
+
+
+def _complete(staged: DataFrame, table: Table) -> DataFrame:
+    """Refuse what only an earlier record could complete, and drop tombstones of keys that have no record left."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [*table.columns, *POSITION]
+    deleted = F.col("_deleted")
+    if isinstance(table, EventTable):
+        gap = (F.col("_first") > 0) | (F.col("_count") < F.col("_pos") + 1)
+        failure = _refuse_row("events_missing", table)
+    else:
+        staged = staged.where(F.col("_pos").isNotNull())
+        gap = F.col("_missing").isNotNull() & ~deleted
+        failure = _refuse_row("unavailable", table)
+    return staged.select(*columns, F.when(gap, failure.cast("boolean")).otherwise(deleted).alias("_deleted"))
+
+
+def _refuse_row(kind: str, table: Table) -> object:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    located = {"topic": F.lit(table.topic), "partition": F.lit(-1), "offset": F.col("_offset")}
+    return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
+
+
+def live_rows(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows a view function sees: not deleted, without positions."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return frame.where(~F.col("_deleted")).select(*table.columns)
+
+
+def apply_view(view: View, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The view function over whole tables."""
+    return view(*(live_rows(frames[name], table) for name, table in view.tables.items()))
+
+
+def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:
+    """Load a table's rows into a generation that nobody reads yet; returns how many there were."""
+    return write(frame, environment.store.target(layout.state), rows=rows, marked=False)

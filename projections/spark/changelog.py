@@ -1,0 +1,130 @@
+"""Debezium's change events reduced to one row a key, inside the JVM.
+
+The change event's form is Debezium's (op, after, source.lsn, source.snapshot) in JSON without schemas. Every column is
+read as text and cast to its declared type: a value that does not fit fails with its place, where a typed ``from_json``
+would quietly give null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from projections.columns import ColumnType
+from projections.spark.failures import refuse
+from projections.tables import ChangelogTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UNAVAILABLE = "__debezium_unavailable_value"
+_UNAVAILABLE_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="  # the same in base64, as binary columns carry it
+_APPLIED = ("c", "u", "r", "d")
+
+
+def newest_per_key(raw: DataFrame, table: ChangelogTable) -> DataFrame:
+    """One row a key with the staging columns of ``layout``.
+
+    A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one. A
+    column whose value is unavailable (TOAST) takes the last one known in the range, else it is named in ``_missing``.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    changes = _parse(raw, table)
+    order = F.struct("_pos", "_offset")
+    applied = ~F.col("_tombstone")
+    known = [c for c in table.payload if _can_be_unavailable(table.columns[c])]
+    latest = F.struct("_op", "_pos", "_offset", *table.payload, *(_missing(c) for c in known))
+    reduced = changes.groupBy(*table.key).agg(
+        F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
+        F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
+        *(_last_known(c, order).alias(f"known_{c}") for c in known),
+    )
+    return reduced.select(*table.key, *(_column(c, known) for c in table.payload), *_staging(known))
+
+
+def _parse(raw: DataFrame, table: ChangelogTable) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    after = ", ".join(f"`{c}`: string" for c in table.columns)
+    value = f"op string, after struct<{after}>, source struct<lsn: bigint, snapshot: string>"
+    parsed = raw.select(
+        "topic", "partition", "offset",
+        F.col("value").isNull().alias("_tombstone"),
+        F.from_json(F.col("key").cast("string"), ", ".join(f"`{c}` string" for c in table.key)).alias("k"),
+        F.from_json(F.col("value").cast("string"), value).alias("v"),
+    )  # fmt: skip
+    op = F.when(F.col("v.op").isin(*_APPLIED), F.col("v.op")).when(F.col("v.op") == "t", refuse("truncated"))
+    streamed = F.when(F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false", 1).otherwise(0)
+    return parsed.select(
+        *(_cast(F.col("k")[c], table.columns[c], c, required=True).alias(c) for c in table.key),
+        *(_cast(F.col("v.after")[c], table.columns[c], c).alias(c) for c in table.payload),
+        *(F.coalesce(_is_unavailable(F.col("v.after")[c]), F.lit(False)).alias(f"_missing_{c}") for c in table.payload),
+        "_tombstone",
+        F.when(~F.col("_tombstone"), F.coalesce(op, refuse("bad_json"))).alias("_op"),
+        # Twice the LSN, and one more for a streamed change: a snapshot row read at the same LSN loses to it.
+        (F.coalesce(F.col("v.source.lsn"), F.when(~F.col("_tombstone"), refuse("bad_json").cast("bigint"))) * 2 + streamed)
+        .alias("_pos"),
+        F.col("offset").alias("_offset"),
+    )  # fmt: skip
+
+
+def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False) -> Column:
+    """The text as its declared type; a null key or a text that does not fit fails the query."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if column.kind == "string":
+        typed = text
+    elif column.kind == "binary":
+        typed = F.when(~_is_unavailable(text), F.unbase64(text))
+    else:
+        # isostring writes a date as 2013-01-01Z, which no cast to date takes.
+        plain = F.substring(text, 1, 10) if column.kind == "date" else text
+        typed = plain.try_cast(column.ddl)
+    wrong = typed.isNull() if required else text.isNotNull() & typed.isNull() & ~_is_unavailable(text)
+    return F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(typed)
+
+
+def _can_be_unavailable(column: ColumnType) -> bool:
+    """PostgreSQL moves only values of variable length out of the row."""
+    return column.kind in {"string", "binary", "decimal"}
+
+
+def _is_unavailable(text: Column) -> Column:
+    return text.isin(UNAVAILABLE, _UNAVAILABLE_BYTES)
+
+
+def _missing(column: str) -> str:
+    return f"_missing_{column}"
+
+
+def _last_known(column: str, order: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    here = (F.col("_op") != "d") & ~F.col(_missing(column))
+    return F.max_by(F.when(here, F.struct(F.col(column).alias("value"))), F.when(here, order))
+
+
+def _column(name: str, known: list[str]) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    last = F.col("last")[name]
+    if name not in known:
+        return last.alias(name)
+    missing = F.col("last")[_missing(name)]
+    return F.when(missing, F.col(f"known_{name}")["value"]).otherwise(last).alias(name)
+
+
+def _staging(known: list[str]) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    last = F.col("last")
+    tombstone_is_last = F.coalesce(F.col("tombstone") > last["_offset"], F.col("tombstone").isNotNull())
+    lost = [F.when(last[_missing(c)] & F.col(f"known_{c}").isNull(), F.lit(c)) for c in known]
+    names = F.concat_ws(",", *lost) if lost else F.lit("")
+    return [
+        F.lit(0).cast("bigint").alias("_epoch"),
+        last["_pos"].alias("_pos"),
+        F.greatest(last["_offset"], F.col("tombstone")).alias("_offset"),
+        ((F.coalesce(last["_op"], F.lit("d")) == "d") | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
+        F.when(names != "", F.concat(F.lit(","), names, F.lit(","))).alias("_missing"),
+    ]

@@ -1,0 +1,95 @@
+"""Event records to columns, inside the JVM: one ``from_avro`` a writer schema, chosen by the record's schema id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.spark.failures import refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+FRAME = 5  # magic byte and four bytes of schema id
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The writer schemas of one topic's event types, each with the column its records decode into."""
+
+    schemas: Sequence[RegisteredSchema]
+
+    @staticmethod
+    def of(names: Sequence[str], registry: Mapping[int, RegisteredSchema]) -> Decoder:
+        """The decoder of the given event types, from every schema that the registry holds of them."""
+        wanted = set(names)
+        return Decoder(sorted((s for s in registry.values() if s.name in wanted), key=lambda s: s.id))
+
+    def columns_of(self, event_type: str) -> list[tuple[str, RegisteredSchema]]:
+        """The decoded columns that hold events of a type."""
+        return [(_column(s), s) for s in self.schemas if s.name == event_type]
+
+    def decode(self, raw: DataFrame) -> DataFrame:
+        """Add stream, version, type and one struct column a schema; a record that cannot be read fails the query.
+
+        The parsed structs are columns of a projection of their own: inlined into each use, every field would decode
+        its record again.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        version = F.substring_index(F.col("key"), "@", -1)
+        keyed = raw.withColumn("key", F.col("key").cast("string"))
+        placed = keyed.select(
+            "topic", "partition", "offset", "value",
+            F.expr("left(key, length(key) - length(substring_index(key, '@', -1)) - 1)").alias("stream"),
+            F.coalesce(F.expr("try_cast(substring_index(key, '@', -1) as bigint)"), refuse("bad_key", version)).alias("version"),
+            *(self._parsed(schema).alias(_column(schema)) for schema in self.schemas),
+        )  # fmt: skip
+        return placed.withColumn("type", self._type()).drop("value")
+
+    def _parsed(self, schema: RegisteredSchema) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.avro.functions import from_avro
+
+        body = F.expr(f"substring(value, {FRAME + 1})")
+        parsed = from_avro(body, json.dumps(schema.schema), {"mode": "PERMISSIVE"})
+        return F.when(_has_id(schema), parsed)
+
+    def _type(self) -> Column:
+        """The event type, or a failure: PERMISSIVE leaves a broken record's required fields null."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        choice = F.when(F.lit(False), F.lit(""))
+        for schema in self.schemas:
+            parsed = F.col(_column(schema))
+            required = [f["name"] for f in schema.schema["fields"] if not _nullable(f["type"])]
+            broken = parsed[required[0]].isNull() if required else F.lit(False)
+            good = F.when(broken, refuse("bad_avro", F.lit(schema.name))).otherwise(F.lit(schema.name))
+            choice = choice.when(_has_id(schema), good)
+        return choice.otherwise(_refuse_unknown())
+
+
+def _refuse_unknown() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
+    framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
+    schema_id = F.conv(F.expr(f"substring(hex(substring(value, 1, {FRAME})), 3)"), 16, 10)
+    return F.when(framed, refuse("unknown_schema", schema_id)).otherwise(refuse("not_avro", head))
+
+
+def _has_id(schema: RegisteredSchema) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.expr(f"substring(value, 1, {FRAME}) = X'00{schema.id:08X}'")
+
+
+def _column(schema: RegisteredSchema) -> str:
+    return f"_event_{schema.id}"
+
+
+def _nullable(avro: object) -> bool:
+    return avro == "null" or (isinstance(avro, list) and "null" in avro)

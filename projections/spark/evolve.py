@@ -1,0 +1,160 @@
+"""Events folded by the aggregate's own Python: one sorted pass over each partition.
+
+The JVM decodes and sorts; a Python worker sees every stream's events together, in version order, and calls ``evolve`` for
+each. One call a group (``groupBy.applyInArrow``) was measured 12 times slower than this.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eventstore.aggregate import Aggregate
+from projections.columns import ColumnType
+from projections.spark.decode import Decoder
+from projections.spark.fold import with_key
+from projections.tables import EventTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LONG = ColumnType("long")
+_META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnType("boolean"), "_first": _LONG,
+         "_count": _LONG}  # fmt: skip
+_ROWS = 5_000  # rows collected before they leave as one Arrow batch: a few hundred kB
+
+
+def fold_evolved(raw: DataFrame, table: EventTable, decoder: Decoder, stored: DataFrame | None) -> DataFrame:
+    """One row a stream: the aggregate's state after the range, with the staging columns of ``layout``.
+
+    ``stored`` holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None where there is
+    no state yet. Events at or below the stored version are passed over.
+    """
+    decoded = decoder.decode(raw)
+    if stored is not None:
+        decoded = _with_stored(decoded, table, stored)
+    columns = ["stream", "version", "offset", "type", *(c for c in decoded.columns if c.startswith(("_event_", "_stored")))]
+    one_pass = decoded.select(*columns).repartition("stream").sortWithinPartitions("stream", "version")
+    ddl = ", ".join(["stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
+    meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
+    schemas = {f"_event_{s.id}": s.name for s in decoder.schemas}
+    return with_key(one_pass.mapInArrow(_evolver(table, schemas), f"{ddl}, {meta}"), table)
+
+
+def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("stream")
+    state = stored.select(stream, F.struct("_pos", *table.payload).alias("_stored"))
+    return decoded.join(state, "stream", "left")
+
+
+def _evolver(
+    table: EventTable, schemas: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def evolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fold, schema = _Fold(table.aggregate), _row_schema(table)
+        for batch in batches:
+            for stream, version, offset, values, name, stored in _events(batch, schemas):
+                fold.add(stream, version, offset, name, values, stored)
+            if len(fold.rows) >= _ROWS:
+                yield fold.take(schema)
+        fold.finish_stream()
+        yield fold.take(schema)
+
+    return evolve
+
+
+def _events(batch: pa.RecordBatch, schemas: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+    """The events of a batch: stream, version, offset, plain values, type name, stored state."""
+    names = batch.schema.names
+    decoded = [batch.column(c).to_pylist() for c in schemas]
+    values = (next((v for v in row if v is not None), None) for row in zip(*decoded, strict=True))
+    stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
+    plain = (batch.column(c).to_pylist() for c in ("stream", "version", "offset"))
+    return zip(*plain, values, batch.column("type").to_pylist(), stored, strict=True)
+
+
+def _row_schema(table: EventTable) -> pa.Schema:
+    """The Arrow schema of folded rows."""
+    payload = [(column, table.columns[column].arrow()) for column in table.payload]
+    return pa.schema([("stream", pa.string()), *payload, *((name, c.arrow()) for name, c in _META.items())])
+
+
+class _Fold:
+    """The state of the stream at hand, and the rows of the streams before it."""
+
+    def __init__(self, aggregate: type[Aggregate]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._aggregate = aggregate
+        self._from_plain = {name: kind.from_plain for name, kind in aggregate.event_types.items()}
+        self._restore = {c: r for c, t in aggregate.state_fields().items() if (r := _restorer(t))}
+        self._stream: str | None = None
+        self._state: Aggregate = aggregate.initial_state()
+        self._meta: dict[str, Any] = {}
+
+    def add(
+        self, stream: str, version: int, offset: int, name: str, values: Mapping[str, Any], stored: Mapping[str, Any] | None
+    ) -> None:
+        """Evolve by one event, unless the state has seen its version already."""
+        if stream != self._stream:
+            self.finish_stream()
+            self._begin(stream, version, offset, stored)
+        meta = self._meta
+        if version > meta["_pos"]:
+            meta["_count"] += 1
+            meta["_pos"] = version
+            self._aggregate.evolve(self._state, self._from_plain[name](values))
+        if offset > meta["_offset"]:
+            meta["_offset"] = offset
+
+    def _begin(self, stream: str, first: int, offset: int, stored: Mapping[str, Any] | None) -> None:
+        self._stream = stream
+        identity = stream[len(self._aggregate.category) + 1 :]
+        known = -1
+        if stored is None:
+            self._state = self._aggregate.initial_state(identity)
+        else:
+            known = stored["_pos"]
+            values = {c: self._restored(c, v) for c, v in stored.items() if c != "_pos"}
+            self._state = self._aggregate.restored(values, id=identity, version=known)
+        first = max(first, known + 1) if first <= known else first
+        self._meta = {"_epoch": 0, "_pos": known, "_offset": offset, "_deleted": False, "_first": first, "_count": 0}
+
+    def _restored(self, column: str, value: Any) -> Any:
+        restore = self._restore.get(column)
+        return restore(value) if restore and value is not None else value
+
+    def finish_stream(self) -> None:
+        """Write the row of the stream at hand, unless every event of it was known."""
+        if self._stream is not None and self._meta["_count"]:
+            state = {c: _plain(v) for c, v in self._state.state().items()}
+            self.rows.append({"stream": self._stream, **state, **self._meta})
+        self._stream = None
+
+    def take(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows so far, as one Arrow batch."""
+        rows, self.rows = self.rows, []
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.name
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def _restorer(annotation: Any) -> Callable[[Any], Any] | None:
+    """How a state field of a type without a column of its own comes back from its text."""
+    members = [annotation, *typing.get_args(annotation)]
+    for member in members:
+        if isinstance(member, type) and issubclass(member, enum.Enum):
+            return member.__getitem__
+        if member is uuid.UUID:
+            return uuid.UUID
+    return None

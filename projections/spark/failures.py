@@ -1,0 +1,104 @@
+"""Failures that Spark carries: raised inside the JVM with a place, told to the user without a Java trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from projections.errors import (
+    OffsetsLost,
+    ProjectionError,
+    SparkFailed,
+    UndecodableRecord,
+    UnknownColumn,
+    UnknownSchemaId,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_MARK = re.compile(r"factfold:(\{.*?\})")
+_UNKNOWN_COLUMN = re.compile(r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?(?:Did you mean one of the following\? ?\[([^\]]*)\])?")  # fmt: skip
+_PYTHON_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.M)
+_OFFSETS_LOST = re.compile(r"(Some data may have been lost|OffsetOutOfRange|some data may have been aged out)", re.I)
+
+
+def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = None) -> Column:
+    """A column that fails the query when it is evaluated, telling topic, partition and offset of the record.
+
+    ``raise_error`` is native: a good record pays one comparison for it. ``place`` replaces the columns topic, partition
+    and offset where records have been reduced to rows.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    where = place or {name: F.col(name) for name in ("topic", "partition", "offset")}
+    told = F.struct(
+        F.lit(kind).alias("kind"),
+        *(column.alias(name) for name, column in where.items()),
+        *(d.alias("detail") for d in details),
+    )
+    return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
+
+
+@contextlib.contextmanager
+def told_plainly(place: str) -> Iterator[None]:
+    """Turn what Spark raises inside the block into a typed error; ``place`` is used where Spark knows none."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise translate(str(error), place) from error
+
+
+def translate(message: str, place: str) -> ProjectionError:
+    """The typed error behind a message of Spark's."""
+    if marked := _MARK.search(message):
+        return _record_error(json.loads(marked.group(1)))
+    if unknown := _UNKNOWN_COLUMN.search(message):
+        known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
+        return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
+    if _OFFSETS_LOST.search(message):
+        return OffsetsLost(
+            "the topic no longer holds records that this run still needs",
+            remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
+            place=place,
+        )
+    return SparkFailed(_cause(message)[:300], remedy="see the cause above; the run can be started again as it is", place=place)
+
+
+def _cause(message: str) -> str:
+    """The line that names the cause: a Python worker's last exception, else Spark's first line."""
+    if raised := _PYTHON_ERROR.findall(message):
+        return str(raised[-1])
+    return next((line for line in message.splitlines() if line.strip()), "Spark failed")
+
+
+def _record_error(found: dict[str, Any]) -> UndecodableRecord:
+    place = f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
+    detail = found.get("detail", "")
+    if found["kind"] == "unknown_schema":
+        return UnknownSchemaId(
+            f"no registered schema has the id of this record ({detail})",
+            remedy="let its service publish its schemas (its outbox connector carries them), then start again",
+            place=place,
+        )
+    messages = {
+        "not_avro": f"the record is not Avro in Confluent framing (it starts with {detail})",
+        "bad_avro": f"the record's body does not fit its schema {detail}",
+        "bad_key": f"the record's key {detail!r} is not stream@version",
+        "bad_json": "the record is not a change event in JSON",
+        "bad_value": f"column {detail} has a value that does not fit its declared type",
+        "truncated": "the source table was truncated, which this version does not follow",
+        "events_missing": f"events of {found['topic']}-{detail} are missing from the topic",
+        "unavailable": f"a value of key {detail} is unavailable, and no record still in the topic holds it",
+    }
+    return UndecodableRecord(
+        messages[found["kind"]],
+        remedy="nothing was applied: correct the producer or the declared type, then start again",
+        place=place,
+    )

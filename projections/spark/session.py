@@ -1,0 +1,66 @@
+"""The Spark session of a projection process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(
+    jars: Sequence[Path] = (),
+    *,
+    master: str | None = None,
+    memory: str = "2g",
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start, or join, the process's Spark session.
+
+    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them). ``master`` defaults to
+    ``local[*]`` and ``memory`` is the driver's heap. Times are UTC throughout.
+    """
+    from pyspark.sql import SparkSession
+
+    master = master or "local[*]"
+    if master.startswith("local"):
+        # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = {**_defaults(memory), **(config or {})}
+    if jars:
+        chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
+    builder = SparkSession.builder.master(master).appName("factfold")
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _defaults(memory: str) -> dict[str, str]:
+    return {
+        "spark.driver.memory": memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # One shuffle partition a core and a half: the state is folded in memory-sized pieces, tasks stay long enough.
+        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.artifact.isolation.enabled": "false",
+        # Workers find the user's aggregates where this process found them.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
+        # Consumers stay open between the batches of the live loop (the default closes them after five minutes idle).
+        "spark.kafka.consumer.cache.capacity": "256",
+    }
+
+
+def _own_paths() -> list[str]:
+    """The import path without the interpreter's and its packages' own folders, which the workers have anyway."""
+    return [path or os.getcwd() for path in sys.path if not path.startswith((sys.prefix, sys.base_prefix))]

@@ -1,0 +1,43 @@
+"""The short transaction of a batch: state, views and progress move together, and Spark has no part in it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
+from projections.tablestore.runs import Progress, Run, advance
+
+
+def commit_batch(
+    connection: sa.Connection, layout: GenerationLayout, run: Run, *, start: Progress, end: Progress
+) -> None:
+    """Apply everything staged, where newer, and advance the progress from ``start`` to ``end``.
+
+    The caller holds the transaction. Raises RunSuperseded before anything is changed.
+    """
+    advance(connection, run, start, end)
+    for table in layout.tables.values():
+        _merge_state(connection, table)
+    for view in layout.views.values():
+        _merge_view(connection, view)
+
+
+def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
+    columns = [*layout.table.columns, *POSITION, "_deleted"]
+    statement = insert(layout.state).from_select(columns, sa.select(*(layout.staged.c[c] for c in columns)))
+    newer = sa.tuple_(*(statement.excluded[p] for p in POSITION)) > sa.tuple_(*(layout.state.c[p] for p in POSITION))
+    replaced = {c: statement.excluded[c] for c in columns if c not in layout.key}
+    connection.execute(statement.on_conflict_do_update(index_elements=list(layout.key), set_=replaced, where=newer))
+
+
+def _merge_view(connection: sa.Connection, layout: ViewLayout) -> None:
+    view, key = layout.view, layout.key
+    connection.execute(sa.delete(view).where(view.c[key] == layout.retracted.c[key]))
+    columns = list(layout.columns)
+    statement = insert(view).from_select(columns, sa.select(*(layout.result.c[c] for c in columns)))
+    replaced = {c: statement.excluded[c] for c in columns if c != key}
+    if replaced:
+        connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=replaced))
+    else:
+        connection.execute(statement.on_conflict_do_nothing(index_elements=[key]))

@@ -1,0 +1,191 @@
+"""The PostgreSQL table store: generations of state and views in one database, served by database views."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping
+
+import sqlalchemy as sa
+
+from projections.columns import ColumnType
+from projections.errors import DefinitionChanged, TableStoreUnavailable
+from projections.group import ProjectionGroup
+from projections.planner import plan
+from projections.tablestore import runs
+from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_schema, lay_out
+from projections.tablestore.runs import Progress, Run
+from projections.tablestore.staging import key_not_unique
+from projections.tablestore.arrow import Target
+
+ViewColumns = Mapping[str, Mapping[str, ColumnType]]
+
+
+class PostgresTableStore:
+    """State and views of projection groups in one PostgreSQL database.
+
+    ``url`` is SQLAlchemy's (``postgresql+psycopg://…``); ``serving_schema`` is where the stable view names live.
+    """
+
+    def __init__(self, url: str, *, serving_schema: str = "public") -> None:
+        self._url = sa.make_url(url)
+        self._engine = sa.create_engine(self._url, pool_pre_ping=True)
+        self._serving_schema = serving_schema
+
+    def __repr__(self) -> str:
+        return f"PostgresTableStore({self._url.render_as_string(hide_password=True)})"
+
+    @property
+    def uri(self) -> str:
+        """libpq's URI of the database, password included: for ADBC, never for print."""
+        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def target(self, table: sa.Table) -> Target:
+        """Where ADBC writes a table of a generation."""
+        return Target(self.uri, str(table.schema), table.name)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that lasts."""
+        with _reachable(self._url), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[sa.Connection]:
+        """A transaction over working tables, whose loss in a crash of the server costs nothing."""
+        with self.transaction() as connection:
+            connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
+            yield connection
+
+    @contextlib.contextmanager
+    def exclusive(self, group: str) -> Iterator[None]:
+        """Hold a group against every other runner, for the length of the block; raises RunAlreadyActive."""
+        with _reachable(self._url), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            runs.try_lock(connection, group)
+            try:
+                yield
+            finally:
+                connection.invalidate()  # ends the session, and with it the lock
+
+    def prepare(self) -> None:
+        """Create our own schema where it is missing."""
+        with self.transaction() as connection:
+            runs.create_runs_table(connection)
+
+    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
+        """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
+        with self.transaction() as connection:
+            run = runs.serving_run(connection, group.name)
+        if run.fingerprint != group.fingerprint():
+            raise DefinitionChanged(
+                f"the definition of group {group.name!r} is not the one its views were built by",
+                remedy="rebuild the group: the new definition becomes a new generation",
+                place=run.place,
+            )
+        return run, lay_out(group, run.generation, view_columns)
+
+    def claim(self, run: Run) -> Run:
+        """Take the run over: any other holder's next commit fails."""
+        with self.transaction() as connection:
+            return runs.claim(connection, run)
+
+    def progress(self, run: Run) -> Progress:
+        """The next offset of every partition."""
+        with self.transaction() as connection:
+            return runs.read_progress(connection, run)
+
+    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
+        """Create the tables of a new generation, without indexes; what unfinished ones left is removed."""
+        with self.transaction() as connection:
+            for generation in runs.unfinished_generations(connection, group.name):
+                self._drop(connection, Run(group.name, generation, ""))
+            generation = runs.next_generation(connection, group.name)
+            run = Run(group.name, generation, group.fingerprint(), uuid.uuid4().hex)
+            layout = lay_out(group, generation, view_columns)
+            connection.execute(sa.schema.CreateSchema(layout.schema))
+            layout.metadata.create_all(connection, checkfirst=False)
+            runs.insert_run(connection, run)
+        return run, layout
+
+    def index_generation(self, group: ProjectionGroup, layout: GenerationLayout) -> None:
+        """Add the keys and the indexes of referenced columns, then analyze: after loading, which is quicker."""
+        with self.transaction() as connection:
+            connection.execute(sa.text("SET LOCAL maintenance_work_mem = '256MB'"))
+            for view in group.views:
+                _add_view_key(connection, layout.views[view.name])
+            for tables in layout.tables.values():
+                _add_key(connection, tables.state, tables.key)
+            for name, column in {(t, c) for v in group.views for t in v.tables for c in plan(v).indexed_columns(t)}:
+                state = layout.tables[name].state
+                connection.execute(sa.schema.CreateIndex(sa.Index(f"by_{column}__{name}"[:63], state.c[column])))
+        with self.transaction() as connection:
+            for table in layout.metadata.sorted_tables:
+                connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
+
+    def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
+        """Point the stable view names to a generation that is built up to ``progress``, in one transaction."""
+        with self.transaction() as connection:
+            connection.execute(sa.text("SET LOCAL lock_timeout = '5s'"))
+            runs.set_progress(connection, run, progress)
+            previous = [r.generation for r in connection.execute(_serving_rows(group.name))]
+            for view in group.views:
+                self._point(connection, view.name, layout.views[view.name])
+            for generation in previous:
+                runs.set_status(connection, Run(group.name, generation, ""), "retired")
+            runs.set_status(connection, run, "serving")
+
+    def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
+        """Replace the stable view; its columns may differ, so it is dropped and made in the same transaction."""
+        stable = sa.Table(name, sa.MetaData(schema=self._serving_schema))
+        preparer = connection.dialect.identifier_preparer
+        columns = ", ".join(preparer.quote(c) for c in view.columns)
+        target, source = preparer.format_table(stable), preparer.format_table(view.view)
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS {target}"))
+        connection.execute(sa.text(f"CREATE VIEW {target} AS SELECT {columns} FROM {source}"))  # noqa: S608
+
+    def discard_retired(self, group: str) -> list[int]:
+        """Drop the generations that no longer serve, and return their numbers."""
+        query = sa.select(runs.RUNS.c.generation).where(runs.RUNS.c.group_name == group, runs.RUNS.c.status == "retired")
+        with self.transaction() as connection:
+            retired = list(connection.scalars(query))
+            for generation in retired:
+                self._drop(connection, Run(group, generation, ""))
+        return retired
+
+    def _drop(self, connection: sa.Connection, run: Run) -> None:
+        schema = generation_schema(run.group, run.generation)
+        connection.execute(sa.schema.DropSchema(schema, cascade=True, if_exists=True))
+        runs.delete_run(connection, run)
+
+
+def _serving_rows(group: str) -> sa.Select[tuple[int]]:
+    return sa.select(runs.RUNS.c.generation).where(runs.RUNS.c.group_name == group, runs.RUNS.c.status == "serving")
+
+
+def _add_key(connection: sa.Connection, table: sa.Table, key: tuple[str, ...]) -> None:
+    preparer = connection.dialect.identifier_preparer
+    columns = ", ".join(preparer.quote(c) for c in key)
+    connection.execute(sa.text(f"ALTER TABLE {preparer.format_table(table)} ADD PRIMARY KEY ({columns})"))
+
+
+def _add_view_key(connection: sa.Connection, view: ViewLayout) -> None:
+    try:
+        with connection.begin_nested():
+            _add_key(connection, view.view, (view.key,))
+    except sa.exc.IntegrityError as error:
+        key = view.view.c[view.key]
+        repeated = sa.select(key).group_by(key).having(sa.or_(sa.func.count() > 1, key.is_(None))).limit(1)
+        raise key_not_unique(view.view.name, connection.scalar(repeated)) from error
+
+
+@contextlib.contextmanager
+def _reachable(url: sa.URL) -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.OperationalError as error:
+        raise TableStoreUnavailable(
+            f"the views' database failed: {str(error.orig).splitlines()[0]}",
+            remedy="check that it runs and that user and password are right; the run goes on where it stopped",
+            place=url.render_as_string(hide_password=True),
+        ) from error

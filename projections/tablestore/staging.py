@@ -1,0 +1,225 @@
+"""The work of a batch inside PostgreSQL, before its transaction: complete what was staged, find what it affects.
+
+Every function is a handful of set-based statements over the staging tables of one generation. None of them touches what
+readers see, and a batch that is repeated starts by emptying them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from projections.columns import ColumnType
+from projections.errors import KeyNotUnique, UndecodableRecord
+from projections.planner import ViewPlan
+from projections.tables import EventTable, set_at
+from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
+
+
+def empty(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
+    """Empty working tables in one statement."""
+    preparer = connection.dialect.identifier_preparer
+    names = ", ".join(preparer.format_table(table) for table in tables)
+    connection.execute(sa.text(f"TRUNCATE {names}"))
+
+
+def complete(connection: sa.Connection, layout: TableLayout) -> None:
+    """Make every staged row whole and drop those that are not newer than the stored row."""
+    if isinstance(layout.table, EventTable):
+        _require_no_gap(connection, layout)
+    else:
+        _place_tombstones(connection, layout)
+    _drop_stale(connection, layout)
+    _keep_unset_columns(connection, layout)
+
+
+def stored_columns(table: EventTable) -> dict[str, ColumnType]:
+    """What a fold in Python needs of a stored row: the state and the version it stands at."""
+    return {**table.columns, "_pos": ColumnType("long")}
+
+
+def stored_slice(connection: sa.Connection, layout: TableLayout) -> int:
+    """Fill ``stored_*`` with the state rows of the keys in ``affected_*``, and return their number."""
+    columns = [*layout.table.columns, "_pos"]
+    wanted = _same_key(layout.affected, layout.state, layout.key)
+    rows = sa.select(*(layout.state.c[c] for c in columns)).join(layout.affected, wanted)
+    return connection.execute(sa.insert(layout.stored).from_select(columns, rows)).rowcount
+
+
+def _same_key(left: sa.Table, right: sa.Table, key: Sequence[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(left.c[column] == right.c[column] for column in key))
+
+
+def _require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
+    """Versions are dense: a fold that would jump over one has lost an event, and must not go on."""
+    staged, state = layout.staged, layout.state
+    known = sa.func.coalesce(state.c._pos, -1)
+    query = (
+        sa.select(*(staged.c[k] for k in layout.key), known, staged.c._first, staged.c._count, staged.c._pos)
+        .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
+        .where(sa.or_(staged.c._first > known + 1, staged.c._count < staged.c._pos - staged.c._first + 1))
+        .limit(1)
+    )
+    if row := connection.execute(query).one_or_none():
+        raise UndecodableRecord(
+            f"events are missing before version {row._pos} of {layout.table.topic}-{row[0]}",
+            remedy="the topic lost records (was it compacted with another key?): republish it from the store",
+            place=f"topic {layout.table.topic}, stored version {row[1]}, first in batch {row._first}",
+        )
+
+
+def _place_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
+    """A tombstone alone takes the position of its key's stored row; without one there is nothing to delete."""
+    staged, state = layout.staged, layout.state
+    place = {"_epoch": state.c._epoch, "_pos": state.c._pos}
+    same = _same_key(staged, state, layout.key)
+    connection.execute(sa.update(staged).values(place).where(staged.c._pos.is_(None), same))
+    connection.execute(sa.delete(staged).where(staged.c._pos.is_(None)))
+
+
+def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
+    staged, state = layout.staged, layout.state
+    ours = sa.tuple_(*(staged.c[p] for p in POSITION))
+    theirs = sa.tuple_(*(state.c[p] for p in POSITION))
+    connection.execute(sa.delete(staged).where(_same_key(staged, state, layout.key), ours <= theirs))
+
+
+def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
+    """Take from the stored row what the batch did not set: declared columns, unavailable (TOAST) values."""
+    kept = {
+        column: sa.case((unset, layout.state.c[column]), else_=layout.staged.c[column])
+        for column, unset in _unset_conditions(layout).items()
+    }
+    if kept:
+        same = _same_key(layout.staged, layout.state, layout.key)
+        connection.execute(sa.update(layout.staged).values(kept).where(same))
+    if "_missing" in layout.staged.c:
+        _require_known(connection, layout)
+
+
+def _unset_conditions(layout: TableLayout) -> dict[str, sa.ColumnElement[bool]]:
+    staged, table = layout.staged, layout.table
+    if isinstance(table, EventTable):
+        set_versions = {c: staged.c[set_at(c)] for c in table.setters or ()}
+        stored = sa.func.coalesce(layout.state.c._pos, -1)
+        return {c: sa.or_(at.is_(None), at <= stored) for c, at in set_versions.items()}
+    return {c: sa.func.strpos(staged.c._missing, f",{c},") > 0 for c in table.payload}
+
+
+def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
+    staged, state = layout.staged, layout.state
+    orphans = (
+        sa.select(*(staged.c[k] for k in layout.key), staged.c._missing)
+        .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
+        .where(staged.c._missing.is_not(None), state.c._pos.is_(None), sa.not_(staged.c._deleted))
+        .limit(1)
+    )
+    if row := connection.execute(orphans).one_or_none():
+        raise unavailable_value(layout.table.topic, key=row[0], columns=row._missing)
+
+
+def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRecord:
+    """A TOAST value that no record still in the topic carries."""
+    return UndecodableRecord(
+        f"the value of {columns.strip(',')} is unavailable, and no earlier record of the key holds it",
+        remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new initial snapshot",
+        place=f"topic {topic}, key {key}",
+    )
+
+
+def find_affected(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> int:
+    """Fill ``affected_*`` for every table of the view and return the number of affected view keys.
+
+    A root row that was moved from one parent to another is affected itself; one that referenced a changed row before the
+    batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both sides.
+    """
+    for name in plan.upwards:
+        tables = layout.tables[name]
+        reached = [sa.select(*(tables.staged.c[k] for k in tables.key))]
+        for reference in plan.references_from(name):
+            target = layout.tables[reference.target]
+            pointed = sa.select(target.affected.c[target.key[0]])
+            reached.append(
+                sa.select(*(tables.state.c[k] for k in tables.key)).where(tables.state.c[reference.column].in_(pointed))
+            )
+        # One part alone is no UNION, and would not be made distinct; staged keys are distinct by themselves.
+        connection.execute(sa.insert(tables.affected).from_select(list(tables.key), sa.union(*reached)))
+    root = layout.tables[plan.view.root]
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(root.affected)) or 0)
+
+
+def cut_slices(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> dict[str, int]:
+    """Fill ``slice_*``: the affected root rows and the rows they point to, stored state overlaid with staged changes.
+
+    Returns the number of rows of each slice, by table.
+    """
+    return {name: _cut_slice(connection, layout, plan, name) for name in plan.downwards}
+
+
+def _cut_slice(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan, name: str) -> int:
+    tables = layout.tables[name]
+    wanted = _wanted_keys(layout, plan, name)
+    columns = list(tables.table.columns)
+    overlay = sa.union_all(_staged_rows(tables, columns, wanted), _stored_rows(tables, columns, wanted))
+    result = connection.execute(sa.insert(tables.slice).from_select(columns, overlay))
+    return result.rowcount
+
+
+def _wanted_keys(layout: GenerationLayout, plan: ViewPlan, name: str) -> sa.CTE:
+    """Keys of a table whose rows the view function needs, each once, as a CTE with columns k0, k1, …"""
+    tables = layout.tables[name]
+    if name == plan.view.root:
+        query: sa.Select[tuple[object, ...]] | sa.CompoundSelect[tuple[object, ...]] = sa.select(
+            *(tables.affected.c[k].label(f"k{i}") for i, k in enumerate(tables.key))
+        )
+    else:
+        parts = []
+        for reference in plan.references_to(name):
+            column = layout.tables[reference.source].slice.c[reference.column]
+            parts.append(sa.select(column.label("k0")).where(column.is_not(None)).distinct())
+        query = sa.union(*parts)
+    return query.cte("wanted")
+
+
+def _staged_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) -> sa.Select[tuple[object, ...]]:
+    staged = tables.staged
+    joined = sa.and_(*(staged.c[k] == wanted.c[f"k{i}"] for i, k in enumerate(tables.key)))
+    return sa.select(*(staged.c[c] for c in columns)).join(wanted, joined).where(sa.not_(staged.c._deleted))
+
+
+def _stored_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) -> sa.Select[tuple[object, ...]]:
+    state = tables.state
+    joined = sa.and_(*(state.c[k] == wanted.c[f"k{i}"] for i, k in enumerate(tables.key)))
+    staged_too = sa.exists().where(_same_key(tables.staged, state, tables.key))
+    return sa.select(*(state.c[c] for c in columns)).join(wanted, joined).where(sa.not_(state.c._deleted), sa.not_(staged_too))
+
+
+def stage_difference(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> tuple[int, int]:
+    """Reduce ``result_*`` to rows that differ from the view, and fill ``retracted_*``; returns (upserts, retractions)."""
+    _require_unique(connection, view)
+    key = view.key
+    has_result = sa.exists().where(view.result.c[key] == affected.affected.c[key])
+    gone = sa.select(view.view.c[key]).join(affected.affected, affected.affected.c[key] == view.view.c[key])
+    retracted = connection.execute(sa.insert(view.retracted).from_select([key], gone.where(sa.not_(has_result))))
+    payload = [c for c in view.columns if c != key]
+    unchanged = [view.result.c[c].is_not_distinct_from(view.view.c[c]) for c in payload]
+    connection.execute(sa.delete(view.result).where(view.result.c[key] == view.view.c[key], *unchanged))
+    upserts = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
+    return int(upserts or 0), retracted.rowcount
+
+
+def _require_unique(connection: sa.Connection, view: ViewLayout) -> None:
+    key = view.result.c[view.key]
+    repeated = sa.select(key).group_by(key).having(sa.or_(sa.func.count() > 1, key.is_(None))).limit(1)
+    if row := connection.execute(repeated).one_or_none():
+        raise key_not_unique(view.view.name, row[0])
+
+
+def key_not_unique(view: str, key: object) -> KeyNotUnique:
+    """The error of a view function that returned a key twice, or null."""
+    return KeyNotUnique(
+        f"{view.removeprefix('view_')} returned key {key!r} {'twice' if key is not None else 'as null'}",
+        remedy="join along references only: each must point to at most one row; keep the root's key column",
+        place=view,
+    )
