@@ -14,7 +14,10 @@ FactfoldError                  message, remedy, place
 │   ├── UnknownSchema          a schema id the registry does not hold
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
+├── InvalidAppend              nothing to append, or a stream twice in one batch
+├── EventIdTaken               an event id was appended before
 ├── PartitionsFixed            a category's partition count was asked to change
+├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
 ├── StoreNotPrepared           the tables are missing
 └── KafkaError
@@ -32,6 +35,7 @@ __all__ = [
     "DeclarationError",
     "EventIdTaken",
     "FactfoldError",
+    "InvalidAppend",
     "InvalidEventData",
     "InvalidIdentifier",
     "KafkaError",
@@ -48,6 +52,7 @@ __all__ = [
     "UnknownEventType",
     "UnknownHandler",
     "UnknownSchema",
+    "UnsupportedBackend",
     "UnsupportedFieldType",
     "WrongExpectedVersion",
 ]
@@ -147,12 +152,20 @@ class NotFramedAvro(SchemaError):
     """Bytes without the Confluent frame, or a body that is not Avro of the named schema."""
 
 
+class InvalidAppend(FactfoldError):
+    """An append with nothing in it, or with one stream twice."""
+
+
 class EventIdTaken(FactfoldError):
     """An event id names one event for ever and was appended before."""
 
 
 class PartitionsFixed(FactfoldError):
     """The partition count of a category is fixed for life and was asked to change."""
+
+
+class UnsupportedBackend(FactfoldError):
+    """A database or driver the store does not speak."""
 
 
 class StoreUnavailable(FactfoldError):

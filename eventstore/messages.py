@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
+from eventstore.errors import InvalidIdentifier
 from eventstore.identifiers import Position
+
+_MAX_METADATA_LENGTH: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,19 @@ class Metadata:
     correlation_id: str | None = None
     causation_id: str | None = None
     traceparent: str | None = None
+
+    def __post_init__(self) -> None:
+        for value in (self.correlation_id, self.causation_id, self.traceparent):
+            if value is not None:
+                _check_metadata(value)
+
+
+def _check_metadata(value: str) -> None:
+    if not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
+        raise InvalidIdentifier(
+            f"metadata value {value[:80]!r} is too long or holds characters that cannot be printed",
+            remedy=f"use at most {_MAX_METADATA_LENGTH} printable characters",
+        )
 
 
 NO_METADATA = Metadata()

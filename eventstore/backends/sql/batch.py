@@ -1,0 +1,209 @@
+"""Events on their way in: encoded, numbered, and laid out in columns for one statement."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+from eventstore.errors import InvalidAppend, WrongExpectedVersion
+from eventstore.event_types import EventType, event_type_of
+from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, accepted_heads
+from eventstore.messages import NO_METADATA, Metadata, NewEvent
+from eventstore.store import AppendResult, Category, StreamAppend
+from eventstore.topics import partition_of
+
+
+@dataclass(slots=True)
+class StreamColumns:
+    """One row a stream; `low` and `high` bound the head version the writer accepts."""
+
+    names: list[str] = field(default_factory=list)
+    expected: list[ExpectedVersion] = field(default_factory=list)
+    low: list[int] = field(default_factory=list)
+    high: list[int] = field(default_factory=list)
+    categories: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class EventColumns:
+    """One row an event; `stream` and `number` count from 1, metadata columns are empty where all are None."""
+
+    stream: list[int] = field(default_factory=list)
+    number: list[int] = field(default_factory=list)
+    ids: list[UUID] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    schema_ids: list[int] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    metadata: list[Metadata] = field(default_factory=list)
+
+    def metadata_column(self, name: str) -> list[str | None]:
+        """Return one metadata field of every event, or nothing where no event has it."""
+        values: list[str | None] = [getattr(metadata, name) for metadata in self.metadata]
+        return values if any(value is not None for value in values) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that one append statement needs."""
+
+    streams: StreamColumns
+    events: EventColumns
+    source: str
+    time: datetime
+
+    @property
+    def ce_time(self) -> str:
+        """The time as RFC 3339 with microseconds, always six digits."""
+        return rfc3339(self.time)
+
+    def refusal(self, stream: int, head: int) -> WrongExpectedVersion | None:
+        """Return the error if this head version (-1: none) breaks the expectation of the stream."""
+        if self.streams.low[stream] <= head <= self.streams.high[stream]:
+            return None
+        actual = None if head == NO_VERSION else head
+        return WrongExpectedVersion(self.streams.names[stream], self.streams.expected[stream], actual)
+
+    def check_heads(self, heads: Sequence[int]) -> None:
+        """Raise WrongExpectedVersion for the first stream whose head breaks its expectation."""
+        for stream, head in enumerate(heads):
+            refusal = self.refusal(stream, head)
+            if refusal is not None:
+                raise refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What the statement answered: heads and order by stream, positions by event."""
+
+    heads: Sequence[int]
+    order_xids: Sequence[int]
+    positions: Sequence[int]
+
+    def results(self, batch: Batch) -> list[AppendResult]:
+        """Cut the answer into one result a stream."""
+        results, start = [], 0
+        for row, name in enumerate(batch.streams.names):
+            count, xid, first = batch.streams.counts[row], self.order_xids[row], self.heads[row] + 1
+            positions = tuple(Position(xid, p) for p in self.positions[start : start + count])
+            ids = tuple(batch.events.ids[start : start + count])
+            results.append(AppendResult(name, range(first, first + count), positions, ids, batch.time))
+            start += count
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Appends with their names and event types known, before anything was encoded."""
+
+    appends: Sequence[StreamAppend]
+    names: Sequence[StreamName]
+    types: Mapping[type, EventType]
+
+    @property
+    def categories(self) -> frozenset[str]:
+        """The categories these streams belong to."""
+        return frozenset(name.category for name in self.names)
+
+    @classmethod
+    def of(cls, appends: Sequence[StreamAppend]) -> Draft:
+        """Check names and events; InvalidAppend, InvalidIdentifier, DeclarationError."""
+        names = [stream_name(append.stream) for append in appends]
+        _check_appends(appends, names)
+        samples = {type(bare(event)): bare(event) for append in appends for event in append.events}
+        return cls(appends, names, {kind: event_type_of(sample) for kind, sample in samples.items()})
+
+    def batch(
+        self, categories: Mapping[str, Category], *, source: str, clock: Callable[[], datetime]
+    ) -> Batch:
+        """Encode every event; InvalidEventData."""
+        batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
+        for append, name in zip(self.appends, self.names, strict=True):
+            self._add_stream(batch.streams, append, name, categories[name.category])
+            self._add_events(batch, append)
+        batch.events.ids = _filled(batch.events.ids)
+        return batch
+
+    def _add_stream(
+        self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category
+    ) -> None:
+        stream = str(name)
+        low, high = accepted_heads(append.expected)
+        streams.names.append(stream)
+        streams.expected.append(append.expected)
+        streams.low.append(low)
+        streams.high.append(high)
+        streams.categories.append(category.name)
+        streams.topics.append(category.topic)
+        streams.partitions.append(partition_of(stream, category.partitions))
+        streams.counts.append(len(append.events))
+
+    def _add_events(self, batch: Batch, append: StreamAppend) -> None:
+        rows, stream = batch.events, len(batch.streams.names)
+        metadata = append.metadata or NO_METADATA
+        for number, offered in enumerate(append.events, start=1):
+            new = offered if isinstance(offered, NewEvent) else None
+            event = offered if new is None else new.event
+            kind = self.types[type(event)]
+            rows.stream.append(stream)
+            rows.number.append(number)
+            rows.ids.append(_NO_ID if new is None or new.id is None else new.id)
+            rows.types.append(kind.name)
+            rows.schema_ids.append(kind.schema_id)
+            rows.payloads.append(kind.encode(event))
+            rows.metadata.append(metadata if new is None or new.metadata is None else new.metadata)
+
+
+_NO_ID = UUID(int=0)
+
+
+def bare(event: object) -> object:
+    """Return the event object itself, out of its NewEvent if it is in one."""
+    return event.event if isinstance(event, NewEvent) else event
+
+
+def stream_name(stream: StreamName | str) -> StreamName:
+    """Return the validated name; InvalidIdentifier."""
+    return stream if isinstance(stream, StreamName) else StreamName.parse(stream)
+
+
+def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:
+    for append, name in zip(appends, names, strict=True):
+        if not append.events:
+            raise InvalidAppend(
+                f"nothing to append to {name}", remedy="append at least one event", place=str(name)
+            )
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidAppend(
+            f"stream {twice} appears twice in one batch",
+            remedy="put all events of a stream into one StreamAppend",
+            place=str(twice),
+        )
+
+
+def _filled(ids: list[UUID]) -> list[UUID]:
+    """Give every event without an id a new one: version 7, so that the index grows at its end."""
+    millis = time.time_ns() // 1_000_000
+    noise = os.urandom(10 * len(ids))
+    return [
+        _uuid7(millis, noise[10 * i : 10 * i + 10]) if event_id is _NO_ID else event_id
+        for i, event_id in enumerate(ids)
+    ]
+
+
+def _uuid7(millis: int, noise: bytes) -> UUID:
+    random = int.from_bytes(noise, "big")
+    high, low = random >> 68, random & (2**62 - 1)
+    return UUID(int=(millis & (2**48 - 1)) << 80 | 0x7 << 76 | high << 64 | 0x2 << 62 | low)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a UTC time as RFC 3339 with six digits and Z."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,143 @@
+"""The two small tables beside the events: schemas and categories, written once, remembered ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from sqlalchemy import Connection, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from eventstore.backends.sql.batch import rfc3339
+from eventstore.backends.sql.database import Database
+from eventstore.errors import PartitionsFixed
+from eventstore.identifiers import check_category, check_topic
+from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
+from eventstore.store import Category
+from eventstore.topics import DEFAULT_PARTITIONS, SCHEMAS_TOPIC
+
+SCHEMA_EVENT_TYPE = "factfold.schema_registered"
+
+
+class SqlCatalogue:
+    """Schemas by id and categories by name; also the default SchemaRegistry.
+
+    Only what was committed in a transaction of our own is remembered: a caller's may be rolled back.
+    """
+
+    def __init__(self, database: Database, *, source: str) -> None:
+        self._tables = database.tables
+        self._begin = database.transaction
+        self._source = source
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._registered: set[int] = set()
+        self._categories: dict[str, Category] = {}
+
+    def register(self, schemas: Iterable[RegisteredSchema], *, connection: Connection | None = None) -> None:
+        """Keep schemas for ever; SchemaConflict where an id already has another schema."""
+        new = [schema for schema in schemas if schema.id not in self._registered]
+        if not new:
+            return
+        if connection is not None:
+            self._keep(connection, new)
+            return
+        with self._begin() as own:
+            self._keep(own, new)
+        self._registered.update(schema.id for schema in new)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return one schema; UnknownSchema where the id was never registered."""
+        if schema_id not in self._schemas:
+            with self._begin() as connection:
+                self._schemas[schema_id] = self._stored(connection, schema_id)
+        return self._schemas[schema_id]
+
+    def categories(
+        self, names: Iterable[str], *, connection: Connection | None = None
+    ) -> Mapping[str, Category]:
+        """Return categories, creating those that are new with the default partition count."""
+        wanted = list(names)
+        missing = [name for name in wanted if name not in self._categories]
+        if connection is not None and missing:
+            found = {name: self._ensure(connection, name, DEFAULT_PARTITIONS) for name in missing}
+            return {**self._categories, **found}
+        for name in missing:
+            self.declare(name, partitions=DEFAULT_PARTITIONS, fixed=False)
+        return self._categories
+
+    def declare(
+        self, name: str, *, partitions: int, topic: str | None = None, fixed: bool = True
+    ) -> Category:
+        """Create a category if it is new; PartitionsFixed where it exists with another partition count."""
+        with self._begin() as connection:
+            category = self._ensure(connection, name, partitions, topic=topic)
+        if fixed and category.partitions != partitions:
+            raise PartitionsFixed(
+                f"category {name!r} has {category.partitions} partitions, {partitions} were asked for",
+                remedy="keep the number: every stored event's place depends on it",
+                place=name,
+            )
+        self._categories[name] = category
+        return category
+
+    def all_categories(self) -> list[Category]:
+        """Return every category, by name."""
+        table = self._tables.categories
+        with self._begin() as connection:
+            return [Category(*row) for row in connection.execute(select(table).order_by(table.c.category))]
+
+    def all_schemas(self) -> list[RegisteredSchema]:
+        """Return every schema, by id."""
+        table = self._tables.schemas
+        with self._begin() as connection:
+            payloads = connection.execute(select(table.c.payload).order_by(table.c.schema_id)).scalars()
+            return [RegisteredSchema.from_json(payload) for payload in payloads]
+
+    def _keep(self, connection: Connection, schemas: list[RegisteredSchema]) -> None:
+        rows = [self._row(schema) for schema in schemas]
+        _insert_new(connection, self._tables.schemas, rows)
+        for schema in schemas:
+            check_same(self._stored(connection, schema.id), schema)
+
+    def _row(self, schema: RegisteredSchema) -> dict[str, object]:
+        now = datetime.now(UTC)
+        return {
+            "schema_id": schema.id,
+            "id": uuid4(),
+            "type": SCHEMA_EVENT_TYPE,
+            "payload": schema.to_json(),
+            "message_key": str(schema.id),
+            "partition": 0,
+            "topic": SCHEMAS_TOPIC,
+            "ce_source": self._source,
+            "time": now,
+            "ce_time": rfc3339(now),
+        }
+
+    def _stored(self, connection: Connection, schema_id: int) -> RegisteredSchema:
+        table = self._tables.schemas
+        query = select(table.c.payload).where(table.c.schema_id == schema_id)
+        payload = connection.execute(query).scalar_one_or_none()
+        if payload is None:
+            raise unknown_schema(schema_id, f"table {table.fullname}")
+        return RegisteredSchema.from_json(payload)
+
+    def _ensure(
+        self, connection: Connection, name: str, partitions: int, *, topic: str | None = None
+    ) -> Category:
+        table = self._tables.categories
+        row = {
+            "category": check_category(name),
+            "topic": check_topic(topic or name),
+            "partitions": partitions,
+            "generation": 1,
+        }
+        _insert_new(connection, table, [row])
+        return Category(*connection.execute(select(table).where(table.c.category == name)).one())
+
+
+def _insert_new(connection: Connection, table: Table, rows: list[dict[str, object]]) -> None:
+    """Insert rows whose key is new; both databases spell this alike, SQLAlchemy keeps it in two places."""
+    module = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(module.insert(table).on_conflict_do_nothing(), rows)

@@ -1,0 +1,53 @@
+"""What the store asks of a database beyond plain SQL."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.postgres import PostgresDialect
+from eventstore.backends.sql.sqlite import SqliteDialect
+from eventstore.errors import UnsupportedBackend
+
+
+class Dialect(Protocol):
+    """One database's ways."""
+
+    @property
+    def single_writer(self) -> bool:
+        """Whether a writer locks out every other one until it commits."""
+
+    def create(self, connection: Connection, tables: Tables) -> None:
+        """Create the tables that are missing."""
+
+    def append(self, connection: Connection, batch: Batch) -> Inserted:
+        """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
+
+    def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Return the condition that hides events an open transaction could still come before."""
+
+    def violated(self, error: DBAPIError) -> str | None:
+        """Return the name of the unique constraint an error reports."""
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Say whether the same statement may well succeed when tried again."""
+
+    def is_missing_table(self, error: DBAPIError) -> bool:
+        """Say whether an error reports a table that does not exist."""
+
+
+def dialect_of(engine: Engine, tables: Tables) -> Dialect:
+    """Return the ways of an engine's database; UnsupportedBackend."""
+    if (engine.dialect.name, engine.driver) == ("postgresql", "psycopg"):
+        return PostgresDialect(tables)
+    if (engine.dialect.name, engine.driver) == ("sqlite", "pysqlite"):
+        return SqliteDialect(tables)
+    raise UnsupportedBackend(
+        f"the event store does not speak {engine.dialect.name} through {engine.driver}",
+        remedy="use postgresql+psycopg://… or sqlite:///…",
+        place=engine.url.render_as_string(hide_password=True),
+    )

@@ -1,0 +1,48 @@
+"""The driver's errors in the words of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from eventstore.backends.sql.dialect import Dialect
+from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable
+
+
+@contextmanager
+def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
+    """Raise StoreUnavailable or StoreNotPrepared; violated constraints and lost races pass unchanged."""
+    place = engine.url.render_as_string(hide_password=True)
+    try:
+        yield
+    except PoolTimeout as error:
+        raise _unavailable("no connection became free in time", place) from error
+    except DBAPIError as error:
+        known = _typed(error, dialect, place)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | None:
+    if dialect.is_missing_table(error):
+        return StoreNotPrepared(
+            "the tables of the event store are missing",
+            remedy="call create_tables() once, and check the schema's name",
+            place=place,
+        )
+    if isinstance(error, OperationalError | InterfaceError) and not dialect.is_passing(error):
+        return _unavailable(str(error.orig).strip().splitlines()[0], place)
+    return None
+
+
+def _unavailable(why: str, place: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the event store's database does not answer: {why}",
+        remedy="check that the database runs, and its address, user and password",
+        place=place,
+    )

@@ -1,0 +1,125 @@
+"""Tables of the store. `events` and `schemas` are outboxes: Debezium publishes a row as it stands.
+
+Key, topic and partition are ordinary columns, since a generated column never reaches a logical replication
+stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros of a timestamp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+)
+
+# SQLite numbers rows by itself only where the key is its own INTEGER type.
+_POSITION = BigInteger().with_variant(Integer, "sqlite")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The store's tables within one database schema; None means the connection's default."""
+
+    schema: str | None
+
+    @cached_property
+    def metadata(self) -> MetaData:
+        """Every table of the store."""
+        metadata = MetaData(schema=self.schema)
+        _events(metadata), _schemas(metadata), _categories(metadata)
+        return metadata
+
+    @cached_property
+    def events(self) -> Table:
+        """One row an event."""
+        return self._table("events")
+
+    @cached_property
+    def schemas(self) -> Table:
+        """One row a schema; the default schema registry."""
+        return self._table("schemas")
+
+    @cached_property
+    def categories(self) -> Table:
+        """One row a category: its topic and the partition count fixed for life."""
+        return self._table("categories")
+
+    def _table(self, name: str) -> Table:
+        return self.metadata.tables[name if self.schema is None else f"{self.schema}.{name}"]
+
+
+def _events(metadata: MetaData) -> Table:
+    return Table(
+        "events",
+        metadata,
+        Column("position", _POSITION, Identity(), primary_key=True),
+        Column("id", Uuid, nullable=False),
+        Column("stream", Text, nullable=False),
+        Column("version", Integer, nullable=False),
+        Column("category", Text, nullable=False),
+        Column("type", Text, nullable=False),
+        Column("schema_id", Integer, nullable=False),
+        Column("payload", LargeBinary, nullable=False),
+        *_record_columns(),
+        Column("order_xid", BigInteger, nullable=False),
+        UniqueConstraint("id", name="events_id_key"),
+        UniqueConstraint("stream", "version", name="events_stream_version_key"),
+        Index("events_order", "order_xid", "position"),
+        Index("events_category_order", "category", "order_xid", "position"),
+        sqlite_autoincrement=True,
+    )
+
+
+def _record_columns() -> list[Column[object]]:
+    """Return what places an event's record in Kafka and fills its headers."""
+    return [
+        Column("message_key", Text, nullable=False),
+        Column("partition", Integer, nullable=False),
+        Column("topic", Text, nullable=False),
+        Column("ce_source", Text, nullable=False),
+        Column("time", DateTime(timezone=True), nullable=False),
+        Column("ce_time", Text, nullable=False),
+        Column("correlation_id", Text),
+        Column("causation_id", Text),
+        Column("traceparent", Text),
+    ]
+
+
+def _schemas(metadata: MetaData) -> Table:
+    """Build the registry table, with every header column of `events`, so that one connector serves both."""
+    return Table(
+        "schemas",
+        metadata,
+        Column("schema_id", Integer, primary_key=True, autoincrement=False),
+        Column("id", Uuid, nullable=False),
+        Column("type", Text, nullable=False),
+        Column("payload", LargeBinary, nullable=False),
+        *_record_columns(),
+        Column("stream", Text),
+        Column("version", Integer),
+        Column("position", BigInteger),
+        UniqueConstraint("id", name="schemas_id_key"),
+    )
+
+
+def _categories(metadata: MetaData) -> Table:
+    return Table(
+        "categories",
+        metadata,
+        Column("category", Text, primary_key=True),
+        Column("topic", Text, nullable=False),
+        Column("partitions", Integer, nullable=False),
+        Column("generation", Integer, nullable=False),
+    )

@@ -1,0 +1,175 @@
+"""PostgreSQL's part: an append is one statement and one round trip; readers stay behind open transactions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateSchema
+
+from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.sql.models import Tables
+
+# "fact" as a number: two processes that create the tables at once wait for each other.
+_CREATION_LOCK: Final = 0x66616374
+
+_COLUMNS: Final = (
+    "id, stream, version, category, type, schema_id, payload, message_key, partition, topic, "
+    "ce_source, time, ce_time, correlation_id, causation_id, traceparent, order_xid"
+)
+
+# A transaction that started earlier may append later: an event never orders before its stream's previous one.
+_HEAD: Final = """
+    coalesce(h.version, -1) as head,
+    greatest(pg_current_xact_id()::text::bigint, h.order_xid) as order_xid
+"""
+_LAST: Final = """
+    left join lateral (
+        select version, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
+    ) h on true
+"""
+
+# Measured, 2 cores: 380 µs for one event, against 650 µs with the statement for many streams.
+_APPEND_ONE: Final = """
+with s as materialized (
+    select {head} from (select 1) as one {last}
+), i as (
+    insert into {events} ({columns})
+    select e.id, %(stream)s, (s.head + e.number)::int, %(category)s, e.type, e.schema_id, e.payload,
+        %(stream)s || '@' || (s.head + e.number), %(partition)s, %(topic)s, %(source)s, %(time)s, %(ce_time)s,
+        e.correlation_id, e.causation_id, e.traceparent, s.order_xid
+    from s, unnest(
+        %(ids)s::uuid[], %(types)s::text[], %(schema_ids)s::int[], %(payloads)s::bytea[],
+        %(correlation_ids)s::text[], %(causation_ids)s::text[], %(traceparents)s::text[]
+    ) with ordinality e(id, type, schema_id, payload, correlation_id, causation_id, traceparent, number)
+    where s.head between %(low)s and %(high)s
+    order by e.number
+    returning position
+)
+select array[s.head], array[s.order_xid], array(select position from i order by position) from s
+"""
+
+_APPEND_MANY: Final = """
+with s as materialized (
+    select s.*, {head}
+    from unnest(
+        %(streams)s::text[], %(lows)s::int[], %(highs)s::int[], %(categories)s::text[], %(topics)s::text[],
+        %(partitions)s::int[]
+    ) with ordinality s(stream, low, high, category, topic, partition, ordinal) {last}
+), i as (
+    insert into {events} ({columns})
+    select e.id, s.stream, s.head + e.number, s.category, e.type, e.schema_id, e.payload,
+        s.stream || '@' || (s.head + e.number), s.partition, s.topic, %(source)s, %(time)s, %(ce_time)s,
+        e.correlation_id, e.causation_id, e.traceparent, s.order_xid
+    from unnest(
+        %(stream_ordinals)s::int[], %(numbers)s::int[], %(ids)s::uuid[], %(types)s::text[],
+        %(schema_ids)s::int[], %(payloads)s::bytea[],
+        %(correlation_ids)s::text[], %(causation_ids)s::text[], %(traceparents)s::text[]
+    ) with ordinality e(
+        stream_ordinal, number, id, type, schema_id, payload,
+        correlation_id, causation_id, traceparent, ordinal
+    )
+    join s on s.ordinal = e.stream_ordinal
+    where not exists (select from s where s.head not between s.low and s.high)
+    order by e.ordinal
+    returning position
+)
+select array(select head from s order by ordinal), array(select order_xid from s order by ordinal),
+    array(select position from i order by position)
+"""
+
+
+class PostgresDialect:
+    """Statements only PostgreSQL has."""
+
+    single_writer: Final = False
+
+    def __init__(self, tables: Tables) -> None:
+        schema = f'"{tables.schema}".' if tables.schema else ""
+        names = {"events": f"{schema}events", "columns": _COLUMNS, "head": _HEAD}
+        self._append_one = _APPEND_ONE.format(
+            **names, last=_LAST.format(events=names["events"], stream="%(stream)s")
+        )
+        self._append_many = _APPEND_MANY.format(
+            **names, last=_LAST.format(events=names["events"], stream="s.stream")
+        )
+
+    def create(self, connection: Connection, tables: Tables) -> None:
+        """Create what is missing, one process at a time."""
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATION_LOCK})
+        if tables.schema is not None:
+            connection.execute(CreateSchema(tables.schema, if_not_exists=True))
+        tables.metadata.create_all(connection)
+
+    def append(self, connection: Connection, batch: Batch) -> Inserted:
+        """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""
+        if len(batch.streams.names) == 1:
+            answer = connection.exec_driver_sql(self._append_one, _one(batch)).one()
+        else:
+            answer = connection.exec_driver_sql(self._append_many, _many(batch)).one()
+        inserted = Inserted(*answer)
+        batch.check_heads(inserted.heads)
+        return inserted
+
+    def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Admit only events no transaction still open can come before."""
+        xmin = cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), Text), BigInteger)
+        return order_xid < xmin
+
+    def violated(self, error: DBAPIError) -> str | None:
+        """Return the unique constraint that was hit."""
+        diagnosis = getattr(error.orig, "diag", None)
+        return None if diagnosis is None else diagnosis.constraint_name
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Say whether the same statement may well succeed now: a deadlock or a serialization failure."""
+        return getattr(error.orig, "sqlstate", None) in ("40P01", "40001")
+
+    def is_missing_table(self, error: DBAPIError) -> bool:
+        """Say whether a table or its schema does not exist."""
+        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000")
+
+
+def _one(batch: Batch) -> dict[str, Any]:
+    streams = batch.streams
+    return {
+        **_events(batch),
+        "stream": streams.names[0],
+        "low": streams.low[0],
+        "high": streams.high[0],
+        "category": streams.categories[0],
+        "topic": streams.topics[0],
+        "partition": streams.partitions[0],
+    }
+
+
+def _many(batch: Batch) -> dict[str, Any]:
+    streams = batch.streams
+    return {
+        **_events(batch),
+        "streams": streams.names,
+        "lows": streams.low,
+        "highs": streams.high,
+        "categories": streams.categories,
+        "topics": streams.topics,
+        "partitions": streams.partitions,
+        "stream_ordinals": batch.events.stream,
+        "numbers": batch.events.number,
+    }
+
+
+def _events(batch: Batch) -> dict[str, Any]:
+    events = batch.events
+    return {
+        "source": batch.source,
+        "time": batch.time,
+        "ce_time": batch.ce_time,
+        "ids": events.ids,
+        "types": events.types,
+        "schema_ids": events.schema_ids,
+        "payloads": events.payloads,
+        "correlation_ids": events.metadata_column("correlation_id"),
+        "causation_ids": events.metadata_column("causation_id"),
+        "traceparents": events.metadata_column("traceparent"),
+    }

@@ -1,0 +1,97 @@
+"""SQLite's part: one writer at a time, so heads read inside the write transaction cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, text, true
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.sql.models import Tables
+from eventstore.identifiers import NO_VERSION
+from eventstore.topics import message_key
+
+# Below SQLite's limit of bound values in every version (999 before 3.32).
+_CHUNK: Final = 500
+# One writer at a time makes the position the order of commits: no second number is needed.
+_ORDER_XID: Final = 0
+
+
+class SqliteDialect:
+    """Statements only SQLite needs."""
+
+    single_writer: Final = True
+
+    def __init__(self, tables: Tables) -> None:
+        self._events = tables.events
+
+    def create(self, connection: Connection, tables: Tables) -> None:
+        """Create what is missing; readers and the writer pass each other from then on (write-ahead log)."""
+        connection.execute(text("pragma journal_mode=wal"))
+        tables.metadata.create_all(connection)
+
+    def append(self, connection: Connection, batch: Batch) -> Inserted:
+        """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
+        known = self._heads(connection, batch.streams.names)
+        heads = [known.get(name, NO_VERSION) for name in batch.streams.names]
+        batch.check_heads(heads)
+        connection.execute(insert(self._events), list(_rows(batch, heads)))
+        last = int(connection.execute(text("select last_insert_rowid()")).scalar_one())
+        positions = range(last - len(batch.events.ids) + 1, last + 1)
+        return Inserted(heads, [_ORDER_XID] * len(heads), positions)
+
+    def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
+        stream, version = self._events.c.stream, self._events.c.version
+        heads: dict[str, int] = {}
+        for start in range(0, len(names), _CHUNK):
+            wanted = names[start : start + _CHUNK]
+            query = select(stream, func.max(version)).where(stream.in_(wanted)).group_by(stream)
+            heads.update(connection.execute(query).tuples())
+        return heads
+
+    def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Admit everything: a reader sees only what was committed, in the order of commits."""
+        return true()
+
+    def violated(self, error: DBAPIError) -> str | None:
+        """Return the unique constraint that was hit."""
+        message = str(error.orig)
+        if "events.stream" in message:
+            return "events_stream_version_key"
+        return "events_id_key" if "events.id" in message else None
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Say whether the same statement may well succeed now; waiting for the lock is the driver's work."""
+        return False
+
+    def is_missing_table(self, error: DBAPIError) -> bool:
+        """Say whether a table does not exist."""
+        return "no such table" in str(error.orig)
+
+
+def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:
+    streams, events = batch.streams, batch.events
+    for i, stream in enumerate(events.stream):
+        row, metadata = stream - 1, events.metadata[i]
+        version = heads[row] + events.number[i]
+        yield {
+            "id": events.ids[i],
+            "stream": streams.names[row],
+            "version": version,
+            "category": streams.categories[row],
+            "type": events.types[i],
+            "schema_id": events.schema_ids[i],
+            "payload": events.payloads[i],
+            "message_key": message_key(streams.names[row], version),
+            "partition": streams.partitions[row],
+            "topic": streams.topics[row],
+            "ce_source": batch.source,
+            "time": batch.time,
+            "ce_time": batch.ce_time,
+            "correlation_id": metadata.correlation_id,
+            "causation_id": metadata.causation_id,
+            "traceparent": metadata.traceparent,
+            "order_xid": _ORDER_XID,
+        }

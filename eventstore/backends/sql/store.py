@@ -1,0 +1,146 @@
+"""The event store on one SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from sqlalchemy import URL, Connection, Engine
+
+from eventstore.backends.sql.appending import Appender
+from eventstore.backends.sql.batch import Draft, stream_name
+from eventstore.backends.sql.catalogue import SqlCatalogue
+from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.reading import Reader
+from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
+from eventstore.messages import Metadata, RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import AvroDecoder
+from eventstore.store import AppendResult, Category, StreamAppend
+
+if TYPE_CHECKING:
+    from eventstore.aggregate import Aggregate
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlEventStore:
+    """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
+
+    `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
+    An engine given instead of a URL stays the caller's to dispose of.
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        *,
+        schema: str | None = None,
+        source: str = "/factfold",
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
+        self._owns_engine = not isinstance(database, Engine)
+        self.engine = database if isinstance(database, Engine) else engine_for(database)
+        self.tables = Tables(None if schema is None else check_category(schema))
+        self._database = Database(self.engine, self.tables)
+        self._source = source
+        self._clock = clock
+        self._catalogue = SqlCatalogue(self._database, source=source)
+        self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
+        self._appender = Appender(self._database, self._reader)
+
+    def create_tables(self) -> None:
+        """Create what is missing; safe to call again and from many processes at once."""
+        self._database.create_tables()
+
+    def register(self, *aggregates: type[Aggregate]) -> None:
+        """Store the categories and schemas of aggregates before their first event."""
+        self._catalogue.categories([aggregate.category for aggregate in aggregates])
+        kinds = (kind for aggregate in aggregates for kind in aggregate.event_types.values())
+        self._catalogue.register([kind.registered for kind in kinds])
+
+    def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
+        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        return self._catalogue.declare(name, partitions=partitions, topic=topic)
+
+    def categories(self) -> list[Category]:
+        """Return every category, by name."""
+        return self._catalogue.all_categories()
+
+    def schemas(self) -> list[RegisteredSchema]:
+        """Return every registered schema, by id."""
+        return self._catalogue.all_schemas()
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return one schema; UnknownSchema."""
+        return self._catalogue.schema(schema_id)
+
+    def append(
+        self,
+        stream: StreamName | str,
+        events: Sequence[object],
+        *,
+        expected: ExpectedVersion,
+        metadata: Metadata | None = None,
+        connection: Connection | None = None,
+    ) -> AppendResult:
+        """Append to one stream; the errors of `append_batch`."""
+        appends = [StreamAppend(stream, events, expected, metadata)]
+        return self.append_batch(appends, connection=connection)[0]
+
+    def append_batch(
+        self, appends: Sequence[StreamAppend], *, connection: Connection | None = None
+    ) -> list[AppendResult]:
+        """Append to many streams, all or none, in one statement; results in the order given.
+
+        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
+        only be rolled back. WrongExpectedVersion, InvalidAppend, InvalidEventData,
+        EventIdTaken, SchemaConflict, StoreUnavailable, StoreNotPrepared.
+        """
+        if not appends:
+            return []
+        draft = Draft.of(appends)
+        # Where one writer locks out all others, a second transaction of our own would wait for the caller's.
+        shared = connection if self._database.dialect.single_writer else None
+        self._catalogue.register((kind.registered for kind in draft.types.values()), connection=shared)
+        categories = self._catalogue.categories(draft.categories, connection=shared)
+        batch = draft.batch(categories, source=self._source, clock=self._clock)
+        return self._appender.insert(batch, connection).results(batch)
+
+    def read_stream(
+        self, stream: StreamName | str, *, from_version: int = 0, to_version: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included; nothing for an unknown stream."""
+        return self._reader.stream(str(stream_name(stream)), from_version, to_version)
+
+    def read_all(
+        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield events in store order behind the fence: none is skipped, no stream out of order.
+
+        `after` is the position of the last event seen: a reader's checkpoint.
+        """
+        return self._reader.everything(after, category, limit)
+
+    def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
+        head = self._reader.head(str(stream_name(stream)))
+        return None if head == NO_VERSION else head
+
+    def close(self) -> None:
+        """Close connections the store opened itself."""
+        if self._owns_engine:
+            self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,78 @@
+"""The port of every event store, with its errors in the signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from eventstore.identifiers import ExpectedVersion, Position, StreamName
+from eventstore.messages import Metadata, RecordedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAppend:
+    """Events for one stream, under one expectation; `events` are event objects or NewEvent."""
+
+    stream: StreamName | str
+    events: Sequence[object]
+    expected: ExpectedVersion
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What one stream's events were recorded as, in their order."""
+
+    stream: str
+    versions: range
+    positions: tuple[Position, ...]
+    ids: tuple[UUID, ...]
+    time: datetime
+
+    @property
+    def version(self) -> int:
+        """The stream's version after the append."""
+        return self.versions[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A category's topic; `partitions` is fixed for life, `generation` counts its republished topics."""
+
+    name: str
+    topic: str
+    partitions: int
+    generation: int
+
+
+class EventStore(Protocol):
+    """Streams of events, appended under an expected version and read in order."""
+
+    def append(
+        self,
+        stream: StreamName | str,
+        events: Sequence[object],
+        *,
+        expected: ExpectedVersion,
+        metadata: Metadata | None = None,
+    ) -> AppendResult:
+        """Append to one stream; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken."""
+
+    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
+        """Append to many streams, all or none; the errors of `append`."""
+
+    def read_stream(
+        self, stream: StreamName | str, *, from_version: int = 0, to_version: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included; nothing for an unknown stream."""
+
+    def read_all(
+        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield events in store order behind the fence: none is skipped, no stream out of order."""
+
+    def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
