@@ -89,7 +89,7 @@ class Reader:
         return [self._recorded(row) for row in rows]
 
     def _recorded(self, row: Row[Any]) -> RecordedEvent:
-        event_id, stream, version, kind, payload, ce_time, order_xid, position, *why = row
+        event_id, stream, version, kind, payload, ce_time, order_xid, position, *why = tuple(row)
         schema_id, data = self._decoder.decode(payload)
         return RecordedEvent(
             id=event_id,

@@ -48,7 +48,7 @@ class SqliteDialect:
         for start in range(0, len(names), _CHUNK):
             wanted = names[start : start + _CHUNK]
             query = select(stream, func.max(version)).where(stream.in_(wanted)).group_by(stream)
-            heads.update(connection.execute(query).tuples())
+            heads.update((name, head) for name, head in connection.execute(query))
         return heads
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
