@@ -21,6 +21,7 @@ from typing import (
     ParamSpec,
     Self,
     TypeVar,
+    cast,
     get_origin,
     get_type_hints,
 )
@@ -178,11 +179,11 @@ _OWN_NAMES: Final = frozenset(name for name in dir(Aggregate) if not name.starts
 )
 
 
-def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
+def aggregate_of(command: Callable[Concatenate[A, P], object]) -> type[A]:
     """Return the aggregate a command belongs to; UnknownAggregate where it is not one's `@command`."""
     owner = getattr(command, _OWNER, None)
     if isinstance(owner, type) and issubclass(owner, Aggregate):
-        return owner
+        return cast("type[A]", owner)
     raise UnknownAggregate(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
         remedy="decorate the method with @command and pass it unbound, for example Order.place",

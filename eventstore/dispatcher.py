@@ -75,7 +75,7 @@ class Dispatcher:
             for attempt in self._retries():
                 with attempt:
                     state = self._load(kind, stream)
-                    emitted = kind.decide(state, command, *args, **kwargs)  # type: ignore[arg-type]
+                    emitted = kind.decide(state, command, *args, **kwargs)
                     return self._append(message, emitted, before=state.version - len(emitted))
         except Refused as refused:
             return Refusal(message, str(stream), refused.reason)
