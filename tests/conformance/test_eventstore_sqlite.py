@@ -1,0 +1,23 @@
+"""SQLite is an event store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eventstore import SqlEventStore
+from eventstore.testing.conformance import StoreConformance
+
+
+@pytest.fixture(scope="module")
+def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlEventStore]:
+    with SqlEventStore(f"sqlite:///{tmp_path_factory.mktemp('store') / 'events.db'}") as store:
+        store.create_tables()
+        yield store
+
+
+class TestSqlite(StoreConformance):
+    @pytest.fixture
+    def store(self, sqlite_store: SqlEventStore) -> SqlEventStore:
+        return sqlite_store
