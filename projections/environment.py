@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment:
-    """One process's connections, handed to rebuild, runner and verify."""
+    """One process's connections, handed to rebuild, runner and verify; ``small`` is for batches of few rows."""
 
     spark: SparkSession
+    small: SparkSession
     store: PostgresTableStore
     settings: Settings
 
     @staticmethod
     def open(settings: Settings, *, views_url: str, jars: Sequence[Path] = (), memory: str = "2g") -> Environment:
         """Start Spark and prepare the views' database; ``views_url`` is SQLAlchemy's URL of it."""
-        from projections.spark.session import open_session
+        from projections.spark.session import open_session, small_batch_session
 
         store = PostgresTableStore(views_url)
         store.prepare()
-        return Environment(open_session(jars, memory=memory), store, settings)
+        spark = open_session(jars, memory=memory)
+        return Environment(spark, small_batch_session(spark), store, settings)

@@ -6,6 +6,7 @@ checkpoint that could disagree (docs/decisions).
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from projections.environment import Environment
 from projections.errors import OffsetsLost, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.spark.incremental import BatchReport, LiveBatches
+from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import OffsetRange
 from projections.spark.views import view_columns
 from projections.tablestore.runs import Progress
@@ -55,8 +57,8 @@ class Runner:
         try:
             return self._batches.apply(offsets)
         except UnknownSchemaId:
-            known, b = read_schemas(self._environment.settings), self._batches
-            self._batches = LiveBatches(b.environment, b.group, b.run, b.layout, known)
+            known = Reduction(read_schemas(self._environment.settings))
+            self._batches = dataclasses.replace(self._batches, reduction=known)
             return self._batches.apply(offsets)
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
@@ -95,7 +97,8 @@ def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Ru
         run, layout = store.serving(group, columns)
         run = store.claim(run)
         progress = _complete_progress(store.progress(run), offsets.beginning_offsets(list(group.topics)))
-        batches = LiveBatches(environment, group, run, layout, read_schemas(environment.settings))
+        reduction = Reduction(read_schemas(environment.settings))
+        batches = LiveBatches(environment, group, run, layout, reduction)
         yield Runner(environment, batches, progress, offsets)
 
 

@@ -7,6 +7,7 @@ would quietly give null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from projections.columns import ColumnType
@@ -21,51 +22,75 @@ _UNAVAILABLE_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="  # the same in b
 _APPLIED = ("c", "u", "r", "d")
 
 
-def newest_per_key(raw: DataFrame, table: ChangelogTable) -> DataFrame:
-    """One row a key with the staging columns of ``layout``.
+def prepare_newest_per_key(table: ChangelogTable) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row a key, with the staging columns of ``layout``.
 
     A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one. A
     column whose value is unavailable (TOAST) takes the last one known in the range, else it is named in ``_missing``.
     """
+    known = [c for c in table.payload if _can_be_unavailable(table.columns[c])]
+    parsed, typed, aggregates = _parsed_columns(table), _typed_columns(table, known), _aggregates(table, known)
+    result = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
+    return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.key).agg(*aggregates).select(*result)
+
+
+def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    changes = _parse(raw, table)
     order = F.struct("_pos", "_offset")
     applied = ~F.col("_tombstone")
-    known = [c for c in table.payload if _can_be_unavailable(table.columns[c])]
     latest = F.struct("_op", "_pos", "_offset", *table.payload, *(_missing(c) for c in known))
-    reduced = changes.groupBy(*table.key).agg(
+    return [
         F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
         *(_last_known(c, order).alias(f"known_{c}") for c in known),
-    )
-    return reduced.select(*table.key, *(_column(c, known) for c in table.payload), *_staging(known))
+    ]
 
 
-def _parse(raw: DataFrame, table: ChangelogTable) -> DataFrame:
+def _parsed_columns(table: ChangelogTable) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
     after = ", ".join(f"`{c}`: string" for c in table.columns)
     value = f"op string, after struct<{after}>, source struct<lsn: bigint, snapshot: string>"
-    parsed = raw.select(
-        "topic", "partition", "offset",
+    key = ", ".join(f"`{c}` string" for c in table.key)
+    return [
+        F.col("topic"), F.col("partition"), F.col("offset"),
         F.col("value").isNull().alias("_tombstone"),
-        F.from_json(F.col("key").cast("string"), ", ".join(f"`{c}` string" for c in table.key)).alias("k"),
+        F.from_json(F.col("key").cast("string"), key).alias("k"),
         F.from_json(F.col("value").cast("string"), value).alias("v"),
-    )  # fmt: skip
-    op = F.when(F.col("v.op").isin(*_APPLIED), F.col("v.op")).when(F.col("v.op") == "t", refuse("truncated"))
-    streamed = F.when(F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false", 1).otherwise(0)
-    return parsed.select(
-        *(_cast(F.col("k")[c], table.columns[c], c, required=True).alias(c) for c in table.key),
-        *(_cast(F.col("v.after")[c], table.columns[c], c).alias(c) for c in table.payload),
-        *(F.coalesce(_is_unavailable(F.col("v.after")[c]), F.lit(False)).alias(f"_missing_{c}") for c in table.payload),
-        "_tombstone",
-        F.when(~F.col("_tombstone"), F.coalesce(op, refuse("bad_json"))).alias("_op"),
-        # Twice the LSN, and one more for a streamed change: a snapshot row read at the same LSN loses to it.
-        (F.coalesce(F.col("v.source.lsn"), F.when(~F.col("_tombstone"), refuse("bad_json").cast("bigint"))) * 2 + streamed)
-        .alias("_pos"),
+    ]  # fmt: skip
+
+
+def _typed_columns(table: ChangelogTable, known: list[str]) -> list[Column]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    after, types = F.col("v.after"), table.columns
+    return [
+        *(_cast(F.col("k")[c], types[c], c, required=True).alias(c) for c in table.key),
+        *(_cast(after[c], types[c], c).alias(c) for c in table.payload),
+        *(F.coalesce(_is_unavailable(after[c]), F.lit(False)).alias(_missing(c)) for c in known),
+        F.col("_tombstone"),
+        _operation().alias("_op"),
+        _position().alias("_pos"),
         F.col("offset").alias("_offset"),
-    )  # fmt: skip
+    ]
+
+
+def _operation() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    op = F.col("v.op")
+    known = F.when(op.isin(*_APPLIED), op).when(op == "t", refuse("truncated"))
+    return F.when(~F.col("_tombstone"), F.coalesce(known, refuse("bad_json")))
+
+
+def _position() -> Column:
+    """Twice the LSN, and one more for a streamed change: a snapshot row read at the same LSN loses to it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lsn = F.when(~F.col("_tombstone"), F.coalesce(F.col("v.source.lsn"), refuse("bad_json").cast("bigint")))
+    streamed = F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false"
+    return lsn * 2 + streamed.cast("int")
 
 
 def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,23 +32,24 @@ class Decoder:
         """The decoded columns that hold events of a type."""
         return [(_column(s), s) for s in self.schemas if s.name == event_type]
 
-    def decode(self, raw: DataFrame) -> DataFrame:
-        """Add stream, version, type and one struct column a schema; a record that cannot be read fails the query.
+    def prepare(self) -> Callable[[DataFrame], DataFrame]:
+        """The decoding step: adds stream, version, type and one struct column a schema.
 
-        The parsed structs are columns of a projection of their own: inlined into each use, every field would decode
-        its record again.
+        A record that cannot be read fails the query. The parsed structs are columns of a projection of their own:
+        inlined into each use, every field would decode its record again. The columns are built once and used for every
+        batch: building them costs more than the analysis of a small batch.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        version = F.substring_index(F.col("key"), "@", -1)
-        keyed = raw.withColumn("key", F.col("key").cast("string"))
-        placed = keyed.select(
+        number = F.substring_index(F.col("key").cast("string"), "@", -1)
+        parsed = [
             "topic", "partition", "offset", "value",
-            F.expr("left(key, length(key) - length(substring_index(key, '@', -1)) - 1)").alias("stream"),
-            F.coalesce(F.expr("try_cast(substring_index(key, '@', -1) as bigint)"), refuse("bad_key", version)).alias("version"),
+            F.expr("left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)").alias("stream"),
+            F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("version"),
             *(self._parsed(schema).alias(_column(schema)) for schema in self.schemas),
-        )  # fmt: skip
-        return placed.withColumn("type", self._type()).drop("value")
+        ]  # fmt: skip
+        kept = ["stream", "version", "offset", self._type().alias("type"), *map(_column, self.schemas)]
+        return lambda raw: raw.select(*parsed).select(*kept)
 
     def _parsed(self, schema: RegisteredSchema) -> Column:
         from pyspark.sql import functions as F  # noqa: N812

@@ -17,7 +17,7 @@ import pyarrow as pa
 from eventstore.aggregate import Aggregate
 from projections.columns import ColumnType
 from projections.spark.decode import Decoder
-from projections.spark.fold import with_key
+from projections.spark.fold import STAGING, key_column
 from projections.tables import EventTable
 
 if TYPE_CHECKING:
@@ -29,21 +29,25 @@ _META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnTyp
 _ROWS = 5_000  # rows collected before they leave as one Arrow batch: a few hundred kB
 
 
-def fold_evolved(raw: DataFrame, table: EventTable, decoder: Decoder, stored: DataFrame | None) -> DataFrame:
-    """One row a stream: the aggregate's state after the range, with the staging columns of ``layout``.
+def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame, DataFrame | None], DataFrame]:
+    """The step from raw records to one row a stream: the aggregate's state after the range.
 
-    ``stored`` holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None where there is
-    no state yet. Events at or below the stored version are passed over.
+    Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None where
+    there is no state yet. Events at or below the stored version are passed over.
     """
-    decoded = decoder.decode(raw)
-    if stored is not None:
-        decoded = _with_stored(decoded, table, stored)
-    columns = ["stream", "version", "offset", "type", *(c for c in decoded.columns if c.startswith(("_event_", "_stored")))]
-    one_pass = decoded.select(*columns).repartition("stream").sortWithinPartitions("stream", "version")
+    decode, key = decoder.prepare(), key_column(table)
     ddl = ", ".join(["stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
-    schemas = {f"_event_{s.id}": s.name for s in decoder.schemas}
-    return with_key(one_pass.mapInArrow(_evolver(table, schemas), f"{ddl}, {meta}"), table)
+    evolver = _evolver(table, {f"_event_{s.id}": s.name for s in decoder.schemas})
+
+    def fold(raw: DataFrame, stored: DataFrame | None) -> DataFrame:
+        decoded = decode(raw)
+        if stored is not None:
+            decoded = _with_stored(decoded, table, stored)
+        one_pass = decoded.repartition("stream").sortWithinPartitions("stream", "version")
+        return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *table.payload, *STAGING)
+
+    return fold
 
 
 def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:

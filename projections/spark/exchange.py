@@ -74,7 +74,8 @@ def read(spark: SparkSession, target: Target, columns: Mapping[str, ColumnType],
     query = arrow.select(target, columns)
     if rows <= DRIVER_ROWS:
         batches = arrow.fetch(target.uri, query, columns)
-        return _typed(spark.createDataFrame(pa.Table.from_batches(batches, arrow.arrow_schema(columns))), columns)
+        found = pa.Table.from_batches(batches, arrow.arrow_schema(columns))
+        return _typed(spark.createDataFrame(found).coalesce(1), columns)
     tasks = 2 * spark.sparkContext.defaultParallelism
     step = arrow.pages(target) // tasks + 1
     bounds = [(task * step, (task + 1) * step) for task in range(tasks)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from projections.spark.decode import Decoder
@@ -11,39 +12,50 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def fold_declared(raw: DataFrame, table: EventTable, decoder: Decoder) -> DataFrame:
-    """One row a stream, with the staging columns of ``layout``: what each column was set to, and at which version.
+def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row a stream: what each column was set to, and at which version.
 
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    decoded = decoder.decode(raw)
-    set_columns = table.setters or {}
-    facts = decoded.select(
+    decode, set_columns = decoder.prepare(), table.setters or {}
+    facts = [
         "stream", "version", "offset",
         *(_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
-    )  # fmt: skip
-    folded = facts.groupBy("stream").agg(
-        *(F.expr(f"max_by(`{c}`, version) filter (where `{set_at(c)}`)").alias(c) for c in set_columns),
-        *(F.expr(f"max(version) filter (where `{set_at(c)}`)").alias(set_at(c)) for c in set_columns),
-        F.lit(0).cast("bigint").alias("_epoch"),
-        F.max("version").alias("_pos"),
-        F.max("offset").alias("_offset"),
-        F.lit(False).alias("_deleted"),
-        F.min("version").alias("_first"),
-        F.count("*").alias("_count"),
-    )
-    return with_key(folded, table)
+    ]  # fmt: skip
+    aggregates, key = _aggregates(list(set_columns)), key_column(table)
+    names = [*set_columns, *(set_at(c) for c in set_columns), *STAGING]
+
+    def fold(raw: DataFrame) -> DataFrame:
+        return decode(raw).select(*facts).groupBy("stream").agg(*aggregates).select(key, *names)
+
+    return fold
 
 
-def with_key(frame: DataFrame, table: EventTable) -> DataFrame:
-    """Replace the stream by the key column: the part of the stream's name after the category."""
+STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first", "_count")
+
+
+def _aggregates(columns: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    key = F.expr(f"substring(stream, {len(table.aggregate.category) + 2})").alias(table.key[0])
-    return frame.select(key, *(c for c in frame.columns if c != "stream"))
+    order = F.col("version")
+    return [
+        *(F.max_by(F.col(c), F.when(F.col(set_at(c)), order)).alias(c) for c in columns),
+        *(F.max(F.when(F.col(set_at(c)), order)).alias(set_at(c)) for c in columns),
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.max(order).alias("_pos"),
+        F.max("offset").alias("_offset"),
+        F.lit(False).alias("_deleted"),
+        F.min(order).alias("_first"),
+        F.count(F.lit(1)).alias("_count"),
+    ]
+
+
+def key_column(table: EventTable) -> Column:
+    """The key column out of the stream's name: the part after the category."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.substring(F.col("stream"), len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])
 
 
 def _sets(setters: tuple[Setter, ...]) -> Column:

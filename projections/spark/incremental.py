@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.spark.exchange import in_table_order, read, write
+from projections.spark.exchange import DRIVER_ROWS, in_table_order, read, write
 from projections.spark.failures import told_plainly
 from projections.spark.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.kafka_source import BULK, LIVE, OffsetRange, read_range
@@ -24,10 +24,7 @@ from projections.tablestore.runs import Run
 from projections.view import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-LIVE_RECORDS = 20_000  # above it a batch is a scan, and larger fetches pay
-
+    from pyspark.sql import DataFrame, SparkSession
 
 @dataclass
 class BatchReport:
@@ -50,13 +47,13 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class LiveBatches:
-    """The batches of one run; ``registry`` is what the decoders were made from."""
+    """The batches of one run; ``reduction`` is made anew when the registry has learnt a schema."""
 
     environment: Environment
     group: ProjectionGroup
     run: Run
     layout: GenerationLayout
-    registry: Mapping[int, RegisteredSchema]
+    reduction: Reduction
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
@@ -74,21 +71,30 @@ class LiveBatches:
         store, moved = self.environment.store, set(offsets.changed_topics())
         with report.step("prepare"), store.staging() as connection:
             staging.empty(connection, self.layout.working_tables())
-        for tables in self.layout.tables.values():
-            if tables.table.topic in moved:
-                self._stage_table(tables, offsets.only(tables.table.topic), report)
+        tables = [t for t in self.layout.tables.values() if t.table.topic in moved]
+        with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
+            # Side by side: a small Spark job leaves most of its time to planning and to waiting for the broker.
+            staged = pool.map(lambda t: self._stage_table(t, offsets.only(t.table.topic)), tables)
+            report.staged = sum(staged)
         return report.staged > 0
 
-    def _stage_table(self, tables: TableLayout, offsets: OffsetRange, report: BatchReport) -> None:
+    def _stage_table(self, tables: TableLayout, offsets: OffsetRange) -> int:
         environment = self.environment
-        with report.step("decode"):
-            options = LIVE if offsets.records <= LIVE_RECORDS else BULK
-            raw = read_range(environment.spark, environment.settings.kafka.jvm(), offsets, options=options)
-            stored = self._stored_rows(raw, tables, offsets) if needs_stored_state(tables.table) else None
-            staged = Reduction(self.registry).reduce(raw, tables.table, stored)
-            report.staged += write(staged, environment.store.target(tables.staged), rows=offsets.records)
-        with report.step("complete"), environment.store.staging() as connection:
+        raw = self._read(offsets)
+        stored = self._stored_rows(raw, tables, offsets) if needs_stored_state(tables.table) else None
+        staged = self.reduction.reduce(raw, tables.table, stored)
+        rows = write(staged, environment.store.target(tables.staged), rows=offsets.records)
+        with environment.store.staging() as connection:
             staging.complete(connection, tables)
+        return rows
+
+    def _read(self, offsets: OffsetRange) -> DataFrame:
+        client = self.environment.settings.kafka.jvm()
+        if offsets.records > DRIVER_ROWS:
+            return read_range(self.environment.spark, client, offsets, options=BULK)
+        # A fixed group lets the executors keep their consumers from one batch to the next; nothing is committed to it.
+        options = {**LIVE, "kafka.group.id": f"factfold-{self.group.name}"}
+        return read_range(self.environment.small, client, offsets, options=options).coalesce(1)
 
     def _stored_rows(self, raw: DataFrame, tables: TableLayout, offsets: OffsetRange) -> DataFrame:
         """The state rows of the streams in the range, through the table's own (still empty) working tables."""
@@ -98,7 +104,11 @@ class LiveBatches:
         write(keys_of(raw, table), store.target(tables.affected), rows=offsets.records, marked=False)
         with store.staging() as connection:
             rows = staging.stored_slice(connection, tables)
-        return read(self.environment.spark, store.target(tables.stored), staging.stored_columns(table), rows=rows)
+        session = self._session(offsets.records)
+        return read(session, store.target(tables.stored), staging.stored_columns(table), rows=rows)
+
+    def _session(self, rows: int) -> SparkSession:
+        return self.environment.small if rows <= DRIVER_ROWS else self.environment.spark
 
     def _stage_view(self, view: View, report: BatchReport) -> None:
         walk, layout, store = plan(view), self.layout, self.environment.store
@@ -116,7 +126,7 @@ class LiveBatches:
             report.retractions += gone
 
     def _write_result(self, view: View, sizes: Mapping[str, int], affected: int) -> None:
-        spark, store = self.environment.spark, self.environment.store
+        spark, store = self._session(max(sizes.values())), self.environment.store
         frames = [
             read(spark, store.target(self.layout.tables[name].slice), table.columns, rows=sizes[name])
             for name, table in view.tables.items()

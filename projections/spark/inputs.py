@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.spark.changelog import newest_per_key
+from projections.spark.changelog import prepare_newest_per_key
 from projections.spark.decode import Decoder
-from projections.spark.evolve import fold_evolved
-from projections.spark.fold import fold_declared
+from projections.spark.evolve import prepare_evolved_fold
+from projections.spark.fold import prepare_declared_fold
 from projections.tables import ChangelogTable, EventTable, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True)
+Fold = Callable[["DataFrame", "DataFrame | None"], "DataFrame"]
+
+
 class Reduction:
-    """How records become staged rows; the registry maps schema ids to schemas, and is replaced when one is unknown."""
+    """How records become staged rows; made anew when the registry has learnt a schema.
 
-    registry: Mapping[int, RegisteredSchema]
+    Every table's columns are built at its first batch and used again for each later one.
+    """
 
-    def decoder(self, table: EventTable) -> Decoder:
-        """The decoder of a table's event types."""
-        return Decoder.of([event_type.name for event_type in table.event_types()], self.registry)
+    def __init__(self, registry: Mapping[int, RegisteredSchema]) -> None:
+        self._registry = registry
+        self._folds: dict[int, Fold] = {}
 
     def reduce(self, raw: DataFrame, table: Table, stored: DataFrame | None = None) -> DataFrame:
         """One row a key out of the raw records of the table's topic, with staging columns.
 
         ``stored`` is needed by tables whose aggregate evolves in Python, once there is state.
         """
+        if id(table) not in self._folds:
+            self._folds[id(table)] = self._prepare(table)
+        return self._folds[id(table)](raw, stored)
+
+    def _prepare(self, table: Table) -> Fold:
         if isinstance(table, ChangelogTable):
-            return newest_per_key(raw, table)
+            newest = prepare_newest_per_key(table)
+            return lambda raw, stored: newest(raw)
         if not isinstance(table, EventTable):
             raise TypeError(f"no reduction for {type(table).__name__}")
+        decoder = Decoder.of([event_type.name for event_type in table.event_types()], self._registry)
         if table.setters is None:
-            return fold_evolved(raw, table, self.decoder(table), stored)
-        return fold_declared(raw, table, self.decoder(table))
+            return prepare_evolved_fold(table, decoder)
+        declared = prepare_declared_fold(table, decoder)
+        return lambda raw, stored: declared(raw)
 
 
 def needs_stored_state(table: Table) -> bool:

@@ -41,6 +41,23 @@ def open_session(
     return session
 
 
+# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and no code to compile.
+_SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+def small_batch_session(session: SparkSession) -> SparkSession:
+    """A session of the same Spark for small live batches, whose inputs are coalesced to one partition."""
+    small = session.newSession()
+    for key, value in _SMALL.items():
+        small.conf.set(key, value)
+    return small
+
+
 def _defaults(memory: str) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,

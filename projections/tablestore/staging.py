@@ -7,6 +7,7 @@ readers see, and a batch that is repeated starts by emptying them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,6 +16,9 @@ from projections.errors import KeyNotUnique, UndecodableRecord
 from projections.planner import ViewPlan
 from projections.tables import EventTable, set_at
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
+
+# SQLAlchemy forgets how many rows an INSERT wrote unless it is asked to keep the number.
+_COUNTED: Any = {"execution_options": {"preserve_rowcount": True}}
 
 
 def empty(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
@@ -44,7 +48,7 @@ def stored_slice(connection: sa.Connection, layout: TableLayout) -> int:
     columns = [*layout.table.columns, "_pos"]
     wanted = _same_key(layout.affected, layout.state, layout.key)
     rows = sa.select(*(layout.state.c[c] for c in columns)).join(layout.affected, wanted)
-    return connection.execute(sa.insert(layout.stored).from_select(columns, rows)).rowcount
+    return connection.execute(sa.insert(layout.stored).from_select(columns, rows), **_COUNTED).rowcount
 
 
 def _same_key(left: sa.Table, right: sa.Table, key: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -162,7 +166,7 @@ def _cut_slice(connection: sa.Connection, layout: GenerationLayout, plan: ViewPl
     wanted = _wanted_keys(layout, plan, name)
     columns = list(tables.table.columns)
     overlay = sa.union_all(_staged_rows(tables, columns, wanted), _stored_rows(tables, columns, wanted))
-    result = connection.execute(sa.insert(tables.slice).from_select(columns, overlay))
+    result = connection.execute(sa.insert(tables.slice).from_select(columns, overlay), **_COUNTED)
     return result.rowcount
 
 
@@ -201,7 +205,8 @@ def stage_difference(connection: sa.Connection, affected: TableLayout, view: Vie
     key = view.key
     has_result = sa.exists().where(view.result.c[key] == affected.affected.c[key])
     gone = sa.select(view.view.c[key]).join(affected.affected, affected.affected.c[key] == view.view.c[key])
-    retracted = connection.execute(sa.insert(view.retracted).from_select([key], gone.where(sa.not_(has_result))))
+    absent = gone.where(sa.not_(has_result))
+    retracted = connection.execute(sa.insert(view.retracted).from_select([key], absent), **_COUNTED)
     payload = [c for c in view.columns if c != key]
     unchanged = [view.result.c[c].is_not_distinct_from(view.view.c[c]) for c in payload]
     connection.execute(sa.delete(view.result).where(view.result.c[key] == view.view.c[key], *unchanged))
