@@ -51,8 +51,8 @@ class ChangeEvent:
     """One change of one row.
 
     `after` lacks the columns named in `unavailable`: the update left them alone and the log does not repeat
-    them. `before` is certain in its key columns only, unless the table has REPLICA IDENTITY FULL. A tombstone
-    has a key and no position: it takes that of its key's previous record.
+    them. `before` holds the key columns only, unless the table has REPLICA IDENTITY FULL and the decoder was
+    told so. A tombstone has a key and no position: it takes that of its key's previous record.
     """
 
     op: Op
@@ -84,15 +84,18 @@ class ChangeEvent:
 class ChangeDecoder:
     """Decodes the records of one table's changelog topic; columns and key come from the SQLAlchemy table.
 
-    Columns that the table does not declare are left out. Raises UndecodableChange with the record's place,
+    Columns that the table does not declare are left out. `full_identity` says that the table has REPLICA
+    IDENTITY FULL: without it the log has no old values but the key's, and Debezium fills columns that may not
+    be null with defaults that look like values. Raises UndecodableChange with the record's place,
     UnsupportedEncoding for a column type that has no self-describing form.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, full_identity: bool = False) -> None:
         self._name = str(table)
         self._readers: dict[str, Reader] = {column.name: reader_for(column) for column in table.columns}
         self._required = {column.name for column in table.columns if not column.nullable}
         self._key = tuple(column.name for column in table.primary_key)
+        self._certain_before = tuple(self._readers) if full_identity else self._key
 
     def decode(
         self,
@@ -149,7 +152,7 @@ class ChangeDecoder:
     def _before(self, row: Any, place: str) -> dict[str, Any] | None:
         if row is None:
             return None
-        known = (name for name in self._readers if name in row and not _is_unavailable(row[name]))
+        known = (name for name in self._certain_before if name in row and not _is_unavailable(row[name]))
         return {name: self._value(name, row[name], place) for name in known}
 
     def _value(self, name: str, value: Any, place: str) -> Any:
@@ -168,7 +171,7 @@ class ChangeDecoder:
 
 def _is_unavailable(value: Any) -> bool:
     if isinstance(value, list):
-        return len(value) == 1 and _is_unavailable(value[0])
+        return value == [rules.UNAVAILABLE] or tuple(value) == rules.UNAVAILABLE_CODES
     return value in (rules.UNAVAILABLE, rules.UNAVAILABLE_BASE64)
 
 

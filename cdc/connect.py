@@ -101,6 +101,12 @@ class ConnectClient:
         """Return a connector's configuration as the worker keeps it; UnknownConnector."""
         return dict(self._json("GET", _path(name, "config")))
 
+    def create(self, name: str, config: Mapping[str, str], *, stopped: bool = False) -> None:
+        """Create a connector, running or STOPPED; ConnectRejected where the configuration is wrong."""
+        state = "STOPPED" if stopped else "RUNNING"
+        body = {"name": name, "config": {"name": name, **config}, "initial_state": state}
+        self._call("POST", "/connectors", body=body)
+
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """Create a connector or replace its configuration; returns it as the worker keeps it."""
         return dict(self._json("PUT", _path(name, "config"), body=dict(config))["config"])

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectorFailed, ConnectorTimeout, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_trace
-from cdc.status import PAUSED, STOPPED, ConnectorStatus
+from cdc.status import FAILED, PAUSED, STOPPED, ConnectorStatus, SourceOffset
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from cdc.connect import ConnectClient
 
 # A cold worker loads its plug-ins and joins its group in 10–20 s on two busy cores.
@@ -21,13 +23,18 @@ TIMEOUT: Final = 90.0
 _POLL_SECONDS: Final = 0.1
 
 T = TypeVar("T")
+Offsets = tuple[SourceOffset, ...]
 
 
 class Until(Enum):
-    """What to wait for: tasks that run, a first stored offset, or the end of the initial snapshot."""
+    """What to wait for.
+
+    RUNNING: Connect says so; tasks do before they have tried anything. STREAMING: the initial snapshot is
+    over and a mark written into the source's log came out of the connector as a committed offset, which
+    proves the whole way; it takes one heartbeat interval.
+    """
 
     RUNNING = "running"
-    CAPTURING = "capturing"
     STREAMING = "streaming"
 
 
@@ -37,9 +44,9 @@ class Applied:
 
     name: str
     status: ConnectorStatus
-    created: bool
-    changed: bool
-    resumed: bool
+    created: bool = False
+    changed: bool = False
+    resumed: bool = False
 
     @property
     def was_no_op(self) -> bool:
@@ -51,51 +58,57 @@ def apply(
     client: ConnectClient,
     connector: Connector,
     *,
+    source: Engine | None = None,
     timeout: float = TIMEOUT,
-    until: Until = Until.CAPTURING,
+    until: Until = Until.STREAMING,
 ) -> Applied:
-    """Bring a connector to its declared configuration and wait until it and all its tasks run.
+    """Bring a connector to its declared configuration and wait until it works; nothing where it already does.
 
-    Does nothing where all is as declared. `timeout` in seconds bounds the whole call. A connector that fails
-    right after it was made is deleted again. Errors: ConnectUnavailable, ConnectRejected (Connect's reason,
-    such as a refused password; nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout.
+    `source` is the source database, whose role, rights, publication and tables are looked at first: Debezium
+    says nothing of a table it cannot see. `timeout` in seconds bounds the whole call. A new connector that
+    fails is removed again, with its offsets. Errors: SourceNotReady, ConnectUnavailable, ConnectRejected
+    (Connect's reason, such as a refused password; nothing was changed), ConnectorFailed (causes in short),
+    ConnectorTimeout.
     """
     deadline = _Deadline(connector.name, timeout)
     wait_for_worker(client, timeout=timeout)
-    before, wanted = _config(client, connector.name), {"name": connector.name, **connector.config()}
-    created, changed = before is None, before is not None and before != wanted
-    if created or changed:
-        client.put_config(connector.name, connector.config())
+    if source is not None:
+        connector.check_source(source)
+    stored = _config(client, connector.name)
+    if stored is None:
+        return _create(client, connector, until, deadline)
+    changed = stored != {"name": connector.name, **connector.config()}
     if changed:
+        client.put_config(connector.name, connector.config())
         _stop(client, connector.name, deadline)
-    resumed = not created and _resume(client, connector.name)
-    try:
-        status = _wait(client, connector.name, until, deadline)
-    except ConnectorFailed:
-        if created:
-            client.delete(connector.name)
-        raise
-    return Applied(connector.name, status, created, changed, resumed and not changed)
+    before = client.offsets(connector.name)
+    resumed = _resume(client, connector.name)
+    status = _wait(client, connector.name, until, before, deadline)
+    return Applied(connector.name, status, changed=changed, resumed=resumed and not changed)
 
 
 def restart(
-    client: ConnectClient, name: str, *, timeout: float = TIMEOUT, until: Until = Until.CAPTURING
+    client: ConnectClient, name: str, *, timeout: float = TIMEOUT, until: Until = Until.STREAMING
 ) -> ConnectorStatus:
-    """Start a connector and its tasks again, whatever their state, and wait until they run."""
+    """Start a connector and its tasks again, whatever their state, and wait until they work."""
     deadline = _Deadline(name, timeout)
     _stop(client, name, deadline)
+    before = client.offsets(name)
     _resume(client, name)
-    return _wait(client, name, until, deadline)
+    return _wait(client, name, until, before, deadline)
 
 
-def delete(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> bool:
+def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
     """Remove a connector and wait until it is gone; False where there was none.
 
-    Its offsets, its topics and the source's replication slot stay. A slot nobody reads holds the source's
-    log: drop it (cdc.grants.drop_slot) unless the connector comes back.
+    `forget` removes its offsets too: made again, it takes a new initial snapshot. Its topics and the source's
+    replication slot stay. A slot nobody reads holds the source's log: drop it (cdc.grants.drop_slot) unless
+    the connector comes back.
     """
     deadline = _Deadline(name, timeout)
     try:
+        if forget:
+            _forget(client, name, deadline)
         client.delete(name)
     except UnknownConnector:
         return False
@@ -105,7 +118,8 @@ def delete(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> boo
 
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
     """Return the status of every connector of the cluster, by name."""
-    return tuple(client.status(name) for name in client.connectors())
+    found = (_status(client, name) for name in client.connectors())
+    return tuple(status for status in found if status is not None)
 
 
 def check(status: ConnectorStatus) -> ConnectorStatus:
@@ -117,14 +131,10 @@ def check(status: ConnectorStatus) -> ConnectorStatus:
     root = causes[-1] if causes else "Kafka Connect gives no reason"
     raise ConnectorFailed(
         f"connector {status.name!r}, {who} FAILED: {root}",
-        remedy=_remedy(causes, status.name),
+        remedy=remedy_for(" ".join(causes)),
         place=f"{status.name} on worker {status.worker_id}",
         trace=causes,
     )
-
-
-def _remedy(causes: tuple[str, ...], name: str) -> str:
-    return f"{remedy_for(' '.join(reversed(causes)))}; then `factfold cdc restart {name}`"
 
 
 def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
@@ -140,38 +150,28 @@ def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def _create(client: ConnectClient, connector: Connector, until: Until, deadline: _Deadline) -> Applied:
+    """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
+    name = connector.name
+    client.create(name, connector.config(), stopped=True)
+    deadline.wait(lambda: _is_stopped(client, name), goal="made")
+    before = client.offsets(name)
+    client.resume(name)
+    try:
+        status = _wait(client, name, until, before, deadline)
+    except ConnectorFailed:
+        # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
+        # start would take the snapshot for done and miss what happened between.
+        delete(client, name, forget=not before)
+        raise
+    return Applied(name, status, created=True)
+
+
 def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
     try:
         return client.config(name)
     except UnknownConnector:
         return None
-
-
-def _stop(client: ConnectClient, name: str, deadline: _Deadline) -> None:
-    """Let the tasks of the old configuration go, so that what is seen afterwards is of the new one.
-
-    Until then Connect goes on showing the old tasks, RUNNING or FAILED, for up to a few seconds.
-    """
-    client.stop(name)
-    deadline.wait(lambda: True if client.status(name).stopped else None, goal="stopped")
-
-
-def _resume(client: ConnectClient, name: str) -> bool:
-    halted = client.status(name).state in (PAUSED, STOPPED)
-    if halted:
-        client.resume(name)
-    return halted
-
-
-def _wait(client: ConnectClient, name: str, until: Until, deadline: _Deadline) -> ConnectorStatus:
-    def there() -> ConnectorStatus | None:
-        status = _status(client, name)
-        if status is None:
-            return None
-        deadline.seen = check(status).summary()
-        return status if status.running and _reached(client, name, until) else None
-
-    return deadline.wait(there, goal=until.value)
 
 
 def _status(client: ConnectClient, name: str) -> ConnectorStatus | None:
@@ -182,13 +182,57 @@ def _status(client: ConnectClient, name: str) -> ConnectorStatus | None:
         return None
 
 
-def _reached(client: ConnectClient, name: str, until: Until) -> bool:
-    if until is Until.RUNNING:
-        return True
-    offsets = client.offsets(name)
-    if until is Until.CAPTURING:
-        return bool(offsets)
-    return bool(offsets) and not any(offset.in_snapshot for offset in offsets)
+def _is_stopped(client: ConnectClient, name: str) -> bool | None:
+    status = _status(client, name)
+    return True if status is not None and status.stopped else None
+
+
+def _stop(client: ConnectClient, name: str, deadline: _Deadline) -> None:
+    """Let the tasks of the old configuration go, so that what is seen afterwards is of the new one.
+
+    Until then Connect goes on showing the old tasks, RUNNING or FAILED, for up to a few seconds.
+    """
+    client.stop(name)
+    deadline.wait(lambda: _is_stopped(client, name), goal="stopped")
+
+
+def _forget(client: ConnectClient, name: str, deadline: _Deadline) -> None:
+    def halted() -> ConnectorStatus | None:
+        status = _status(client, name)
+        return (
+            status if status is not None and not status.tasks and status.state in (STOPPED, FAILED) else None
+        )
+
+    client.stop(name)
+    # A connector whose own start FAILED cannot be STOPPED, has no offsets, and refuses to talk about them.
+    if deadline.wait(halted, goal="stopped").stopped:
+        client.delete_offsets(name)
+
+
+def _resume(client: ConnectClient, name: str) -> bool:
+    halted = client.status(name).state in (PAUSED, STOPPED)
+    if halted:
+        client.resume(name)
+    return halted
+
+
+def _wait(
+    client: ConnectClient, name: str, until: Until, before: Offsets, deadline: _Deadline
+) -> ConnectorStatus:
+    def there() -> ConnectorStatus | None:
+        status = _status(client, name)
+        if status is None:
+            return None
+        deadline.seen = check(status).summary()
+        if not status.running:
+            return None
+        return status if until is Until.RUNNING or _moved(client.offsets(name), before) else None
+
+    return deadline.wait(there, goal=until.value)
+
+
+def _moved(offsets: Offsets, before: Offsets) -> bool:
+    return offsets != before and any(offset.streamed for offset in offsets)
 
 
 class _Deadline:
@@ -206,7 +250,7 @@ class _Deadline:
             if time.monotonic() >= self._end:
                 raise ConnectorTimeout(
                     f"connector {self._name!r} was not {goal} after {self._timeout:.0f} s: {self.seen}",
-                    remedy="see the worker's log, or allow more time: a snapshot of large tables takes long",
+                    remedy="read the worker's log (it may be retrying), or give a long snapshot more time",
                     place=self._name,
                 )
             time.sleep(_POLL_SECONDS)

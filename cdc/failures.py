@@ -10,11 +10,16 @@ MAX_LINE: Final = 300
 
 _CAUSED_BY = "Caused by: "
 _CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z][\w$]*)(?=: |$)")
+_INNERMOST = re.compile(r"\s*(?:\[[^\[\]{}]*\]|\{[^\[\]{}]*\})")
 _INVALID_HEADING = re.compile(
     r"^Connector configuration is invalid and contains the following \d+ error\(s\):\s*"
 )
 _INVALID_ENDING = re.compile(r"\s*You can also find the above list of errors at the endpoint .*$", re.DOTALL)
 
+_LOST: Final = (
+    "the slot lost its place and changes with it: delete the connector with its offsets "
+    "(factfold cdc delete --forget) and apply it again, which takes a new initial snapshot"
+)
 # Words of a cause → what to do. The first match counts.
 _REMEDIES: Final = (
     ("password authentication failed", "check the user, and the password behind the connector's reference"),
@@ -24,6 +29,8 @@ _REMEDIES: Final = (
     ("connection refused", "start the database, or check its host and port as the worker sees them"),
     ("connection attempt failed", "start the database, or check its host and port as the worker sees them"),
     ("unknownhostexception", "check the database host as the worker sees it"),
+    ("no longer available on the server", _LOST),
+    ("slot is ahead", _LOST),
     ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
     ("already active", "stop the other connector on this slot, or choose another slot"),
     ("all replication slots are in use", "raise max_replication_slots, or drop slots nobody reads"),
@@ -66,4 +73,8 @@ def short_trace(trace: str) -> tuple[str, ...]:
 
 
 def _cut(line: str) -> str:
+    if len(line) > MAX_LINE:
+        # Debezium prints whole objects into its messages: `PostgresOffsetContext [sourceInfo=…[…]]`.
+        while (shorter := _INNERMOST.sub("", line)) != line:
+            line = shorter
     return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"

@@ -7,6 +7,7 @@ Statements go through the driver as they are, so the engine is `postgresql+psyco
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Truncates are left out: their record has no key, and a compacted topic takes none.
 _PUBLISHED: Final = "insert, update, delete"
+_NOBODY: Final = 0
 _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+")
 
 
@@ -60,14 +62,33 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
         raise _not_ready(connector, problems)
 
 
-def drop_slot(engine: Engine, slot: str) -> bool:
-    """Drop a replication slot that nobody reads any more; False where there is none."""
-    with engine.begin() as connection:
-        found = _one(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", slot)
-        if found is None:
-            return False
-        _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
-    return True
+def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
+    """Drop a replication slot that nobody reads any more; False where there is none.
+
+    A task that was just stopped lets its slot go a moment later: waits up to `timeout` seconds. SourceNotReady
+    where it is still being read.
+    """
+    end = time.monotonic() + timeout
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while (reader := _slot_reader(connection, slot)) is not None:
+            if reader == _NOBODY:
+                _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
+                return True
+            if time.monotonic() > end:
+                raise SourceNotReady(
+                    f"slot {slot!r} is being read by process {reader}",
+                    remedy="delete or stop the connector that reads it",
+                    place=slot,
+                )
+            time.sleep(0.1)
+    return False
+
+
+def _slot_reader(connection: Connection, slot: str) -> int | None:
+    """Return the process that reads the slot, 0 for nobody, None where there is no such slot."""
+    asked = "SELECT coalesce(active_pid, %s) FROM pg_replication_slots WHERE slot_name = %s"
+    reader: int | None = _one(connection, asked, _NOBODY, slot)
+    return reader
 
 
 def _role(user: str) -> Iterator[str]:

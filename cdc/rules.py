@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# A column that an UPDATE left alone and that is stored out of line (TOAST) is not in the write-ahead log:
-# Debezium sends this text in its place, base64 of it for bytea, and a list of it for arrays.
+# A column that an UPDATE left alone and that is stored out of line (TOAST) is not in the write-ahead log.
+# Debezium sends this text in its place; base64 of it for bytea; for arrays a list of it, or of the codes of
+# its characters where the items are numbers.
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+UNAVAILABLE_CODES: Final = tuple(UNAVAILABLE.encode())
 
 OP_INSERT: Final = "c"
 OP_UPDATE: Final = "u"

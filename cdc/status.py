@@ -105,9 +105,9 @@ class SourceOffset:
     offset: Mapping[str, Any]
 
     @property
-    def in_snapshot(self) -> bool:
-        """Whether the offset was stored while the initial snapshot was still being read."""
-        return bool(self.offset.get("snapshot")) and not self.offset.get("snapshot_completed")
+    def streamed(self) -> bool:
+        """Whether the offset comes from the stream of changes, and not from the initial snapshot."""
+        return "lsn_proc" in self.offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector, LiteralSecret
 from cdc.secrets import is_reference
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 _PACKAGE: Final = "cdc.connectors"
 
@@ -26,6 +29,9 @@ class Connector(Protocol):
 
     def config(self) -> dict[str, str]:
         """Return the whole configuration without the name."""
+
+    def check_source(self, engine: Engine) -> None:
+        """Look whether the database is as the connector needs it; SourceNotReady."""
 
 
 def setting(value: bool | int | str) -> str:

@@ -42,12 +42,22 @@ class OutboxSource(PostgresConnector):
             **_binary_values(),
             # Connect's own: text as it is, numbers in decimal.
             "header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-            # Debezium's context headers would say in 150 bytes a record what the topic says already.
-            "extended.headers.enabled": "false",
+            **self._snapshot_order(),
             "transforms": ",".join(["outbox", *_constant_names()]),
             **_router(self.on_update),
             **_constants(),
             **dict(topic_creation(self._events_topics(), self._topic_groups())),
+        }
+
+    def _snapshot_order(self) -> dict[str, str]:
+        # A plain SELECT returns rows as they lie, and may start in the middle of a large table.
+        events = self.table_names[0]
+        return {
+            "snapshot.select.statement.overrides": str(events),
+            f"snapshot.select.statement.overrides.{events}": (
+                # The name was checked and is quoted.
+                f'SELECT * FROM {events.quoted} ORDER BY "position"'  # noqa: S608
+            ),
         }
 
     def _events_topics(self) -> dict[str, str]:
