@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -76,7 +75,6 @@ class LocalStack:
         self.folder = stacks_folder() / name
         self._ephemeral = ephemeral
         self._wanted_ports = dict(ports or {})
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._recording = threading.Lock()
         self._giving_up = threading.Event()
 
@@ -225,9 +223,7 @@ class LocalStack:
         module.prepare(info)
         how = module.launch(info)
         with self._recording:
-            child = processes.launch(how)
-            self._children[server] = child
-            process = RecordedProcess.of(child.pid)
+            process = processes.launch(how)
             save(self.info.with_process(server, process))
         wait = Wait(server, process, lambda: module.answers(info), how.log, _WITHIN[server])
         until_answering(wait, given_up=self._giving_up.is_set)
@@ -244,9 +240,6 @@ class LocalStack:
         self._forget(server)
 
     def _forget(self, server: str) -> None:
-        child = self._children.pop(server, None)
-        if child is not None:
-            child.wait()
         with self._recording:
             info = load(self.folder)
             if info is not None and server in info.processes:

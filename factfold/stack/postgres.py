@@ -10,6 +10,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from factfold.stack import processes
 from factfold.stack.accounts import Account, require_reachable, server_account
 from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder
@@ -58,6 +59,7 @@ def prepare(info: StackInfo) -> None:
     require_reachable(data.parent, by=account)
     require_reachable(cache_folder(), by=account)
     if (data / "PG_VERSION").exists():
+        _clear_after_kill(data)
         return
     # initdb writes PG_VERSION long before it is done: only a finished folder gets the name.
     beside = data.with_suffix(".new")
@@ -90,6 +92,18 @@ def answers(info: StackInfo) -> bool:
     ready = install_tree() / "bin" / "pg_isready"
     command: list[str | Path] = [ready, "-q", "-t", "3", "-h", LOOPBACK, "-p", str(info.ports["postgres"])]
     return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0  # noqa: S603
+
+
+def _clear_after_kill(data: Path) -> None:
+    """Remove the lock file of a killed server, once no process of it works in the data folder.
+
+    A killed server keeps its process id until init fetches its exit code, which the first process of some
+    containers never does, and PostgreSQL believes such a server alive. All its processes have the data folder
+    as their working folder: as long as there is one, the lock file is right and stays.
+    """
+    lock = data / "postmaster.pid"
+    if lock.exists() and processes.wait_gone(processes.working_in(data), within=30):
+        lock.unlink(missing_ok=True)
 
 
 def _initdb(data: Path, *, password: str, account: Account | None) -> None:

@@ -53,27 +53,41 @@ class Launch:
     account: Account | None = None
 
 
-def launch(how: Launch) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, so that it outlives us and Ctrl-C passes it by."""
+# The shell leaves at once and the server becomes a child of init: it outlives us, Ctrl-C passes it by, and no
+# exit code waits for us to fetch it. The server's output goes to the log, which is the shell's stderr.
+_DETACH = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
+
+
+def launch(how: Launch) -> RecordedProcess:
+    """Start a server in a session of its own; raises StackError when its program cannot be run."""
+    program = Path(how.argv[0])
+    if not os.access(program, os.X_OK):
+        raise _unusable(program, "it is not there, or may not be run")
     drop = how.account.drop() if how.account else {}
     with how.log.open("ab") as log:
-        try:
-            return subprocess.Popen(  # noqa: S603
-                [str(word) for word in how.argv],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=how.cwd,
-                env={**os.environ, **how.environment},
-                start_new_session=True,
-                **drop,
-            )
-        except OSError as failed:
-            raise StackError(
-                f"{Path(how.argv[0]).name} cannot be started: {failed.strerror}",
-                remedy="check that this file exists and may be run by the account named",
-                place=f"{how.argv[0]} as {how.account.name if how.account else 'this user'}",
-            ) from failed
+        started = subprocess.run(  # noqa: S603
+            [*_DETACH, *map(str, how.argv)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=how.cwd,
+            env={**os.environ, **how.environment},
+            start_new_session=True,
+            **drop,
+        )
+    try:
+        return RecordedProcess.of(int(started.stdout))
+    except psutil.NoSuchProcess:
+        raise _unusable(program, f"it ended at once, see {how.log}") from None
+
+
+def _unusable(program: Path, cause: str) -> StackError:
+    return StackError(
+        f"{program.name} cannot be started: {cause}",
+        remedy="check this file; in the cache folder it may be removed, and comes anew with the next start",
+        place=str(program),
+    )
 
 
 def stop(recorded: RecordedProcess, *, with_signal: signal.Signals, within: float) -> bool:
@@ -111,6 +125,16 @@ def wait_gone(family: Sequence[RecordedProcess], *, within: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def working_in(folder: Path) -> list[RecordedProcess]:
+    """Return the processes, of this user or all if we are root, whose working folder is `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == str(folder.resolve()):
+                found.append(RecordedProcess.of(process.pid))
+    return found
 
 
 def _children(process: psutil.Process) -> list[RecordedProcess]:

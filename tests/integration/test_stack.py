@@ -1,0 +1,340 @@
+"""The local stack, on real servers: the session's own, and a second one beside it, driven by the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import pytest
+import sqlalchemy
+
+from factfold.stack import LocalStack, StackNotUp
+from factfold.stack.folders import cache_folder
+from factfold.stack.local import sweep
+from factfold.stack.processes import RecordedProcess, wait_gone
+from factfold.stack.state import SERVERS, load, save
+
+Ran = subprocess.CompletedProcess[str]
+
+
+def command(*words: str, **environment: str) -> Ran:
+    return subprocess.run(
+        [sys.executable, "-m", "factfold", "stack", *words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def second(stack: LocalStack) -> Iterator[LocalStack]:
+    """A stack beside the session's, started by the command in another process."""
+    name = f"tests-{os.getpid()}-second"
+    try:
+        ran = command("up", "--name", name)
+        assert ran.returncode == 0, ran.stderr
+        yield LocalStack(name)
+    finally:
+        ran = command("down", "--name", name, "--purge")
+        assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture
+def running(second: LocalStack) -> LocalStack:
+    """The second stack, up again if a test before took it down."""
+    second.up()
+    return second
+
+
+@pytest.fixture
+def stopped(second: LocalStack) -> LocalStack:
+    """The second stack, with its data, not running."""
+    second.down()
+    return second
+
+
+def states(stack: LocalStack) -> dict[str, str]:
+    return {status.server: status.state for status in stack.status()}
+
+
+def recorded(stack: LocalStack) -> list[RecordedProcess]:
+    return [stack.info.processes[server] for server in SERVERS]
+
+
+def ask(stack: LocalStack, question: str, database: str = "postgres") -> Any:
+    engine = sqlalchemy.create_engine(stack.info.postgres.url(database), isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            result = connection.exec_driver_sql(question)
+            return result.scalar() if result.returns_rows else None
+    finally:
+        engine.dispose()
+
+
+def get(stack: LocalStack, path: str) -> Any:
+    with urlopen(stack.info.connect_url + path, timeout=30) as response:
+        return json.load(response)
+
+
+UP = {"postgres": "up", "kafka": "up", "connect": "up"}
+DOWN = {"postgres": "down", "kafka": "down", "connect": "down"}
+
+
+def test_all_three_servers_answer(stack: LocalStack) -> None:
+    assert states(stack) == UP
+
+
+def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack: LocalStack) -> None:
+    listening = [
+        connection.laddr
+        for process in recorded(stack)
+        for connection in psutil.Process(process.pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {address.port for address in listening} == set(stack.info.ports.values())
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def test_postgres_is_durable_and_decodes_its_log(stack: LocalStack) -> None:
+    assert ask(stack, "SHOW wal_level") == "logical"
+    assert ask(stack, "SHOW fsync") == "on"
+    assert ask(stack, "SHOW server_version").startswith("18.")
+    assert ask(stack, "SHOW max_slot_wal_keep_size") == "4GB"
+
+
+def test_postgres_lets_nobody_in_without_the_password(stack: LocalStack) -> None:
+    wrong = replace(stack.info.postgres, password="wrong")
+    engine = sqlalchemy.create_engine(wrong.url())
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="password authentication failed"):
+        engine.connect()
+
+
+def test_postgres_never_runs_as_root(stack: LocalStack) -> None:
+    server = psutil.Process(stack.info.processes["postgres"].pid)
+    assert 0 not in server.uids()
+
+
+def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack: LocalStack) -> None:
+    names = {plugin["class"] for plugin in get(stack, "/connector-plugins")}
+    assert "io.debezium.connector.postgresql.PostgresConnector" in names
+    written = (stack.folder / "connect.properties").read_text()
+    assert f"config.providers.file.param.allowed.paths={stack.info.secrets_dir}\n" in written
+    assert stat.S_IMODE(stack.info.secrets_dir.stat().st_mode) == 0o700
+
+
+def test_a_fresh_database_is_empty_and_not_the_last_one(database: Callable[[], str]) -> None:
+    first, second = database(), database()
+    assert first != second
+
+
+def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
+    assert states(stack) == states(running) == UP
+    assert not set(stack.info.ports.values()) & set(running.info.ports.values())
+    assert not {one.pid for one in recorded(stack)} & {one.pid for one in recorded(running)}
+
+
+def test_up_again_starts_nothing_that_runs(running: LocalStack) -> None:
+    before = recorded(running)
+    ran = command("up", "--name", running.name, "--json")
+    assert json.loads(ran.stdout)["servers"]["kafka"]["pid"] == before[1].pid
+    assert recorded(running) == before
+
+
+def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> None:
+    postgres, kafka, _ = recorded(running)
+    running.kill("connect")
+    ran = command("status", "--name", running.name, "--json")
+    assert ran.returncode == 3
+    assert {name: one["state"] for name, one in json.loads(ran.stdout)["servers"].items()} == {
+        **UP,
+        "connect": "down",
+    }
+    running.up()
+    assert recorded(running)[:2] == [postgres, kafka]
+    assert states(running) == UP
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_each_server_can_be_stopped_and_started_alone_at_its_port(running: LocalStack, server: str) -> None:
+    port = running.info.ports[server]
+    running.stop(server)
+    assert states(running)[server] == "down"
+    running.start(server)
+    assert states(running) == UP
+    assert running.info.ports[server] == port
+
+
+def test_a_process_that_got_a_recorded_id_later_survives_down(running: LocalStack) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        info = running.info
+        connect = info.processes["connect"]
+        another = replace(RecordedProcess.of(bystander.pid), started=connect.started)
+        save(info.with_process("connect", another))
+        LocalStack(running.name).stop("connect")
+        assert bystander.poll() is None
+        assert connect.find() is not None
+        save(running.info.with_process("connect", connect))
+        bystander.communicate(b"\n")
+
+
+def test_a_stack_whose_processes_are_gone_starts_again_with_its_data(running: LocalStack) -> None:
+    ask(running, "CREATE TABLE IF NOT EXISTS kept AS SELECT 42 AS answer")
+    ports, gone = running.info.ports, recorded(running)
+    for process in gone:
+        os.kill(process.pid, signal.SIGKILL)
+    assert wait_gone(gone, within=30)
+    assert states(running) == DOWN
+    running.up()
+    assert states(running) == UP
+    assert running.info.ports == ports
+    assert ask(running, "SELECT answer FROM kept") == 42
+
+
+def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(
+    stack: LocalStack, running: LocalStack
+) -> None:
+    stopped = recorded(running)
+    ran = command("down", "--name", running.name)
+    assert ran.stdout == "stopped postgres, kafka, connect\n"
+    assert [one.find() for one in stopped] == [None, None, None]
+    assert states(stack) == UP
+    assert command("down", "--name", running.name).stdout == "nothing was running\n"
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_refused_with_its_holder(
+    stack: LocalStack, stopped: LocalStack
+) -> None:
+    port = stack.info.ports["kafka"]
+    ran = command("up", "--name", stopped.name, "--port", f"postgres={port}")
+    assert ran.returncode == 1
+    assert f"error: port {port}, wanted by postgres, is taken by java (process" in ran.stderr
+    assert "remedy:" in ran.stderr
+    assert states(stopped) == DOWN
+
+
+def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_left(
+    stopped: LocalStack,
+) -> None:
+    settings = stopped.info.data("postgres") / "postgresql.conf"
+    good = settings.read_text()
+    settings.write_text(good + "no_such_setting = 1\n")
+    try:
+        ran = command("up", "--name", stopped.name)
+    finally:
+        settings.write_text(good)
+    assert ran.returncode == 1
+    assert "error: postgres ended while it was starting" in ran.stderr
+    assert 'unrecognized configuration parameter "no_such_setting"' in ran.stderr
+    assert states(stopped) == DOWN
+
+
+def test_a_stopped_stack_whose_port_was_taken_moves_to_a_free_one(stopped: LocalStack) -> None:
+    port = stopped.info.ports["kafka"]
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", port))
+        holder.listen()
+        stopped.up()
+        assert stopped.info.ports["kafka"] != port
+        assert states(stopped) == UP
+
+
+def test_logs_prints_the_end_of_one_servers_log(stack: LocalStack) -> None:
+    ran = command("logs", "postgres", "-n", "5", "--name", stack.name)
+    assert (
+        "database system is ready to accept connections"
+        in command("logs", "postgres", "-n", "500", "--name", stack.name).stdout
+    )
+    assert len(ran.stdout.splitlines()) == min(5, len(stack.info.log("postgres").read_text().splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("java", "cause"),
+    [
+        (None, "error: no Java was found"),
+        ('openjdk version "11.0.22"', "error: Java 11 is too old, the servers need 17 or newer"),
+    ],
+)
+def test_without_a_java_that_will_do_up_says_what_to_install(
+    tmp_path: Path, java: str | None, cause: str
+) -> None:
+    if java is not None:
+        (tmp_path / "java").write_text(f"#!/bin/sh\necho '{java}' >&2\n")
+        (tmp_path / "java").chmod(0o755)
+    ran = command("up", "--name", "nojava", PATH=str(tmp_path), JAVA_HOME="", FACTFOLD_HOME=str(tmp_path))
+    assert ran.returncode == 1
+    assert cause in ran.stderr
+    assert "remedy: install Java 17 or newer" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+DYING_OWNER = """
+import os, signal
+from factfold.stack import LocalStack
+stack = LocalStack({name!r}, ephemeral=True)
+stack.up()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_ephemeral_stack_whose_owner_was_killed_is_swept_away(stack: LocalStack) -> None:
+    name = f"tests-{os.getpid()}-orphan"
+    ran = subprocess.run([sys.executable, "-c", DYING_OWNER.format(name=name)], timeout=240)
+    assert ran.returncode == -signal.SIGKILL
+    orphan = LocalStack(name)
+    left = recorded(orphan)
+    assert states(orphan) == UP
+    assert sweep() == [name]
+    assert [one.find() for one in left] == [None, None, None]
+    assert load(orphan.folder) is None
+    assert states(stack) == UP
+
+
+def test_an_ephemeral_stack_leaves_nothing_behind(stack: LocalStack) -> None:
+    with pytest.raises(StackNotUp):
+        LocalStack(f"tests-{os.getpid()}-orphan").status()
+
+
+# Modules are imported first: the interpreter may lie in a home that the other account cannot read.
+AS_A_USER = """
+import encodings.ascii, encodings.idna, os, sys
+from factfold.stack import local
+from factfold.stack.versions import versions
+versions()
+uid, gid = int(sys.argv[1]), int(sys.argv[2])
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(gid); os.setuid(uid)
+with local.LocalStack("mine", ephemeral=True) as stack:
+    print([status.state for status in stack.status()], os.geteuid())
+"""
+
+
+def test_a_normal_user_can_start_a_stack() -> None:
+    """Run as the user who runs the tests, or as `nobody` when that is root."""
+    import pwd
+
+    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, account.pw_uid, account.pw_gid)
+        Path(home, "cache").symlink_to(cache_folder())
+        ran = subprocess.run(
+            [sys.executable, "-c", AS_A_USER, str(account.pw_uid), str(account.pw_gid)],
+            env={**os.environ, "FACTFOLD_HOME": home},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert ran.stdout == f"['up', 'up', 'up'] {account.pw_uid}\n", ran.stderr
