@@ -13,6 +13,7 @@ change, so that recording an event of plain fields touches no field at all.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -74,13 +75,13 @@ class Compilation:
     records: dict[type, FieldType | None]
 
 
-_PLAIN_TYPES: Final[Mapping[object, Avro]] = {
-    str: "string",
-    int: "long",
-    float: "double",
-    bool: "boolean",
-    bytes: "bytes",
-    date: {"type": "int", "logicalType": "date"},
+# fastavro would cut 1.5 to the long 1 and read "1.5" as a double; these two functions of C refuse that, and
+# take the numbers of numpy as they come.
+_PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
+    str: FieldType("string"),
+    int: FieldType("long", operator.index),
+    float: FieldType("double", operator.pos),
+    bytes: FieldType("bytes"),
 }
 
 
@@ -127,7 +128,7 @@ def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
 
 def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
     if hint in _PLAIN_TYPES:
-        return FieldType(_PLAIN_TYPES[hint])
+        return _PLAIN_TYPES[hint]
     if isinstance(hint, type) and get_origin(hint) is None:
         return _compile_class(hint, place, compilation)
     return _compile_generic(hint, place, compilation)
@@ -136,10 +137,14 @@ def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
 def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldType:
     if hint is Decimal:
         return _decimal(Digits(DEFAULT_PRECISION, DEFAULT_SCALE), place, compilation)
+    if hint is bool:
+        return FieldType("boolean", _exactly(bool))
+    if hint is date:
+        return FieldType({"type": "int", "logicalType": "date"}, _exactly(date))
     if hint is datetime:
         return FieldType({"type": "long", "logicalType": "timestamp-micros"}, _aware_utc)
     if hint is UUID:
-        return FieldType({"type": "string", "logicalType": "uuid"}, None, _uuid)
+        return FieldType({"type": "string", "logicalType": "uuid"}, _exactly(UUID), _uuid)
     if issubclass(hint, Enum):
         return _enum(hint)
     if dataclasses.is_dataclass(hint):
@@ -179,13 +184,32 @@ def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
             place=f"{compilation.owner}.{place}",
         )
     avro = {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
-    return FieldType(avro, _finite)
+    return FieldType(avro, _within(digits.precision - digits.scale))
 
 
-def _finite(value: Decimal) -> Decimal:
-    if value.is_finite():
-        return value
-    raise InvalidEventData(f"{value} is not a number that can be stored", remedy="use a finite Decimal")
+def _within(whole_digits: int) -> Convert:
+    """Check what fastavro lets pass: NaN, and a number with more digits than the schema has room for."""
+
+    def checked(value: Decimal) -> Decimal:
+        if value.is_finite() and (value.adjusted() < whole_digits or not value):
+            return value
+        raise InvalidEventData(
+            f"{value} has no place among {whole_digits} digits before the point",
+            remedy="use a smaller finite number, or Annotated[Decimal, Digits(precision, scale)]",
+        )
+
+    return checked
+
+
+def _exactly(kind: type) -> Convert:
+    """Check what fastavro would convert: text as a date, a datetime as a date, any object as a boolean."""
+
+    def checked(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
+
+    return checked
 
 
 def _aware_utc(value: datetime) -> datetime:

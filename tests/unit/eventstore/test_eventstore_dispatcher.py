@@ -1,0 +1,132 @@
+"""A command is accepted or refused; lost races are decided again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import (
+    ANY,
+    Accepted,
+    Aggregate,
+    Dispatcher,
+    Metadata,
+    Refusal,
+    SqlEventStore,
+    WrongExpectedVersion,
+    command,
+    event,
+)
+
+
+class Counter(Aggregate):
+    count: int = 0
+
+    @event
+    class Counted:
+        by: int
+
+    @command
+    def add(self, by: int, *, at_most: int = 1000) -> None:
+        if self.count + by > at_most:
+            self.refuse(f"{self.count} and {by} are more than {at_most}")
+        if by:
+            self.emit(self.Counted(by=by))
+
+    def on_counted(self, e: Counted) -> None:
+        self.count += e.by
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlEventStore]:
+    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}") as store:
+        store.create_tables()
+        yield store
+
+
+def test_an_accepted_command_returns_what_was_recorded(store: SqlEventStore) -> None:
+    accepted = Dispatcher(store).send("a", Counter.add, 3)
+    assert isinstance(accepted, Accepted)
+    assert (accepted.stream, accepted.version, len(accepted.events)) == ("counter-a", 0, 1)
+    assert list(store.read_stream("counter-a")) == list(accepted.events)
+    assert (accepted.command.name, accepted.command.arguments) == ("counter.add", {"by": 3})
+
+
+def test_a_refused_command_returns_its_reason_and_stores_nothing(store: SqlEventStore) -> None:
+    refusal = Dispatcher(store).send("a", Counter.add, 3, at_most=2)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.stream, refusal.reason) == ("counter-a", "0 and 3 are more than 2")
+    assert store.head("counter-a") is None
+
+
+def test_a_command_that_changes_nothing_is_accepted(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store)
+    dispatcher.send("a", Counter.add, 3)
+    accepted = dispatcher.send("a", Counter.add, 0)
+    assert isinstance(accepted, Accepted)
+    assert (accepted.version, accepted.events) == (0, ())
+
+
+def test_the_aggregate_is_loaded_before_it_decides(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store)
+    dispatcher.send("a", Counter.add, 3)
+    refusal = dispatcher.send("a", Counter.add, by=3, at_most=5)
+    assert isinstance(refusal, Refusal)
+    assert dispatcher.load(Counter, "a").count == 3
+
+
+def test_events_name_the_command_that_caused_them(store: SqlEventStore) -> None:
+    accepted = Dispatcher(store).send("a", Counter.add, 3)
+    (recorded,) = store.read_stream("counter-a")
+    command_id = str(accepted.command.id)
+    assert recorded.metadata == Metadata(correlation_id=command_id, causation_id=command_id)
+
+
+def test_a_conversation_goes_on_through_commands(store: SqlEventStore) -> None:
+    talk = Metadata(correlation_id="talk", causation_id="an event", traceparent="00-ab-cd-01")
+    accepted = Dispatcher(store).with_metadata(talk).send("a", Counter.add, 3)
+    (recorded,) = store.read_stream("counter-a")
+    assert recorded.metadata == Metadata(
+        correlation_id="talk", causation_id=str(accepted.command.id), traceparent="00-ab-cd-01"
+    )
+
+
+def test_commands_at_once_lose_nothing(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store, attempts=100)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: dispatcher.send("a", Counter.add, 1), range(24)))
+    assert dispatcher.load(Counter, "a").count == 24
+
+
+class Rival:
+    """A store in which another writer is always, or for some time, faster."""
+
+    def __init__(self, store: SqlEventStore, wins: int) -> None:
+        self._store = store
+        self.wins = wins
+
+    def append(self, stream: Any, events: Any, **options: Any) -> Any:
+        if self.wins:
+            self.wins -= 1
+            self._store.append(stream, [Counter.Counted(by=10)], expected=ANY)
+        return self._store.append(stream, events, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_lost_race_is_decided_again_on_the_new_state(store: SqlEventStore) -> None:
+    refusal = Dispatcher(Rival(store, wins=2)).send("a", Counter.add, 5, at_most=20)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "20 and 5 are more than 20"
+
+
+def test_after_a_bounded_number_of_lost_races_the_conflict_is_shown(store: SqlEventStore) -> None:
+    rival = Rival(store, wins=100)
+    with pytest.raises(WrongExpectedVersion) as lost:
+        Dispatcher(rival, attempts=3).send("a", Counter.add, 1)
+    assert (rival.wins, lost.value.actual) == (97, 2)

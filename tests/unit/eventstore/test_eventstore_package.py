@@ -1,0 +1,33 @@
+"""The package root offers a fixed list of names and loads nothing before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import eventstore
+
+HEAVY = ["confluent_kafka", "fastavro", "pydantic", "pyspark", "requests", "sqlalchemy", "stamina"]
+
+
+def _loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; sys.stdout.write(' '.join(m for m in {HEAVY} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_public_names_are_sorted_and_all_exist() -> None:
+    assert sorted(eventstore.__all__) == sorted(set(eventstore.__all__)) == sorted(dir(eventstore))
+    assert all(getattr(eventstore, name) is not None for name in eventstore.__all__)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    assert not hasattr(eventstore, "no_such_name")
+
+
+def test_importing_the_package_loads_no_client() -> None:
+    assert _loaded_by("import eventstore") == set()
+
+
+def test_declaring_aggregates_loads_no_client() -> None:
+    assert _loaded_by("from eventstore import Aggregate, command, event, Digits, NO_STREAM") == set()

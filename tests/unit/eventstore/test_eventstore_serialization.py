@@ -1,0 +1,304 @@
+"""Every field type goes through Avro and comes back as it was."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Annotated, Any, NewType
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownSchema, UnsupportedFieldType
+from eventstore.event_types import EventType, event, event_type_of
+from eventstore.field_types import Digits
+from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from eventstore.serialization import AvroDecoder
+
+CustomerId = NewType("CustomerId", int)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Address:
+    street: str
+    colour: Colour
+    since: datetime | None = None
+
+
+@event(name="test.everything")
+class Everything:
+    text: str
+    whole: int
+    real: float
+    flag: bool
+    raw: bytes
+    money: Decimal
+    exact: Annotated[Decimal, Digits(6, 2)]
+    moment: datetime
+    day: date
+    key: UUID
+    colour: Colour
+    level: Level
+    customer: CustomerId
+    maybe: str | None
+    maybe_money: Decimal | None
+    tags: list[str]
+    moments: list[datetime]
+    prices: dict[str, Decimal]
+    home: Address
+    others: list[Address]
+    work: Address | None
+
+
+def money(digits: int, places: int) -> st.SearchStrategy[Decimal]:
+    bound = Decimal(10) ** (digits - places) - Decimal(1).scaleb(-places)
+    return st.decimals(-bound, bound, places=places)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+moments = st.datetimes(
+    datetime(1700, 1, 1),
+    datetime(2500, 1, 1),
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(-timedelta(hours=8))]),
+)
+addresses = st.builds(Address, street=texts, colour=st.sampled_from(Colour), since=st.none() | moments)
+everything = st.builds(
+    Everything,
+    text=texts,
+    whole=st.integers(-(2**63), 2**63 - 1),
+    real=st.floats(allow_nan=False),
+    flag=st.booleans(),
+    raw=st.binary(),
+    money=money(18, 4),
+    exact=money(6, 2),
+    moment=moments,
+    day=st.dates(),
+    key=st.uuids(),
+    colour=st.sampled_from(Colour),
+    level=st.sampled_from(Level),
+    customer=st.integers(0, 2**31),
+    maybe=st.none() | texts,
+    maybe_money=st.none() | money(18, 4),
+    tags=st.lists(texts, max_size=3),
+    moments=st.lists(moments, max_size=3),
+    prices=st.dictionaries(texts, money(18, 4), max_size=3),
+    home=addresses,
+    others=st.lists(addresses, max_size=2),
+    work=st.none() | addresses,
+)
+
+
+def decoder_of(*kinds: EventType) -> AvroDecoder:
+    known = {kind.schema_id: kind.registered for kind in kinds}
+
+    def lookup(schema_id: int) -> RegisteredSchema:
+        if schema_id not in known:
+            raise unknown_schema(schema_id, "test")
+        return known[schema_id]
+
+    return AvroDecoder(lookup)
+
+
+def round_trip(sent: Any) -> Any:
+    kind = event_type_of(sent)
+    schema_id, values = decoder_of(kind).decode(kind.encode(sent))
+    assert schema_id == kind.schema_id
+    return kind.from_plain(values)
+
+
+@given(everything)
+def test_every_field_type_comes_back_as_it_was(sent: Any) -> None:
+    assert round_trip(sent) == sent
+
+
+@given(everything)
+def test_events_travel_in_the_confluent_frame(sent: Any) -> None:
+    kind = event_type_of(sent)
+    assert struct.unpack(">bI", kind.encode(sent)[:5]) == (0, kind.schema_id)
+
+
+def test_each_type_has_its_avro_form() -> None:
+    fields = {field["name"]: field["type"] for field in _type(Everything).schema["fields"]}
+    assert fields["whole"] == "long"
+    assert fields["money"] == {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 4}
+    assert (fields["exact"]["precision"], fields["exact"]["scale"]) == (6, 2)
+    assert fields["moment"] == {"type": "long", "logicalType": "timestamp-micros"}
+    assert fields["key"] == {"type": "string", "logicalType": "uuid"}
+    assert (fields["colour"], fields["maybe"], fields["customer"]) == ("string", ["null", "string"], "long")
+    assert fields["home"]["name"] == "Address"
+    assert fields["others"] == {"type": "array", "items": "Address"}
+
+
+def test_enums_travel_by_text() -> None:
+    plain = _type(Everything).to_plain(_example())
+    assert (plain["colour"], plain["level"]) == ("blue", "HIGH")
+
+
+def _type(cls: Any) -> EventType:
+    found = cls.__factfold_event__
+    assert isinstance(found, EventType)
+    return found
+
+
+def _example(**changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "text": "",
+        "whole": 1,
+        "real": 1.5,
+        "flag": True,
+        "raw": b"",
+        "money": Decimal(1),
+        "exact": Decimal(1),
+        "moment": datetime(2026, 1, 1, tzinfo=UTC),
+        "day": date(2026, 1, 1),
+        "key": UUID(int=1),
+        "colour": Colour.BLUE,
+        "level": Level.HIGH,
+        "customer": CustomerId(1),
+        "maybe": None,
+        "maybe_money": None,
+        "tags": [],
+        "moments": [],
+        "prices": {},
+        "home": Address("Main", Colour.RED),
+        "others": [],
+        "work": None,
+    }
+    return Everything(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text", 3),
+        ("text", "\ud800"),
+        ("text", None),
+        ("whole", "3"),
+        ("whole", 2**63),
+        ("real", "x"),
+        ("whole", 1.5),
+        ("real", "1.5"),
+        ("flag", "no"),
+        ("text", b"bytes"),
+        ("raw", "text"),
+        ("money", Decimal("1.00001")),
+        ("money", Decimal(10) ** 14),
+        ("money", Decimal("NaN")),
+        ("money", Decimal("Infinity")),
+        ("money", 1.5),
+        ("exact", Decimal("0.001")),
+        ("moment", datetime(2026, 1, 1)),
+        ("moment", "2026-01-01"),
+        ("moments", [datetime(2026, 1, 1)]),
+        ("day", "2026-01-01"),
+        ("day", datetime(2026, 1, 1, tzinfo=UTC)),
+        ("key", "no-uuid"),
+        ("colour", "red"),
+        ("level", 7),
+        ("maybe", 3),
+        ("tags", [1]),
+        ("tags", None),
+        ("prices", {"a": "b"}),
+        ("home", None),
+        ("home", Address("Main", "red")),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_field(field: str, value: Any) -> None:
+    sent = _example(**{field: value})
+    with pytest.raises(InvalidEventData) as refused:
+        event_type_of(sent).encode(sent)
+    assert refused.value.place == f"test.everything.{field}"
+
+
+@event(name="test.grown")
+class Before:
+    number: int
+
+
+def _grown() -> EventType:
+    @event(name="test.grown")
+    class After:
+        number: int
+        note: str = "none"
+        colour: Colour = Colour.RED
+
+    return _type(After)
+
+
+def test_fields_the_writer_did_not_know_take_their_defaults() -> None:
+    values = decoder_of(_type(Before)).decode(_type(Before).encode(Before(number=1)))[1]
+    grown = _grown().from_plain(values)
+    assert (grown.number, grown.note, grown.colour) == (1, "none", Colour.RED)
+
+
+def test_a_new_field_without_a_default_is_named() -> None:
+    with pytest.raises(InvalidEventData, match="no value for field text"):
+        _type(Everything).from_plain({})
+
+
+def test_fields_the_reader_no_longer_has_are_left_out() -> None:
+    assert _type(Before).from_plain({"number": 1, "gone": True}) == Before(number=1)
+
+
+def test_a_schema_changes_its_id_with_any_field() -> None:
+    assert _type(Before).schema_id != _grown().schema_id
+
+
+@pytest.mark.parametrize(
+    "framed",
+    [b"", b"\x00\x00", b"\x01\x00\x00\x00\x01x", b'{"json": true}'],
+    ids=["empty", "cut", "magic", "json"],
+)
+def test_bytes_without_the_frame_are_refused(framed: bytes) -> None:
+    with pytest.raises(NotFramedAvro, match="frame"):
+        decoder_of().decode(framed)
+
+
+@given(st.data())
+def test_a_cut_or_lengthened_body_is_refused(data: st.DataObject) -> None:
+    framed = _type(Everything).encode(_example(text="some text", tags=["a", "b"]))
+    cut = data.draw(st.integers(5, len(framed) - 1))
+    broken = data.draw(st.sampled_from([framed[:cut], framed + b"\x00"]))
+    with pytest.raises(NotFramedAvro):
+        decoder_of(_type(Everything)).decode(broken)
+
+
+def test_an_unknown_schema_id_is_its_own_error() -> None:
+    with pytest.raises(UnknownSchema, match="66051"):
+        decoder_of().decode(b"\x00\x00\x01\x02\x03body")
+
+
+@dataclass
+class Tree:
+    children: list[Tree]
+
+
+def test_a_record_that_contains_itself_is_refused() -> None:
+    with pytest.raises(UnsupportedFieldType, match="contains itself"):
+
+        @event(name="test.tree")
+        class Planted:
+            root: Tree
+
+
+def test_digits_out_of_range_are_refused() -> None:
+    with pytest.raises(UnsupportedFieldType, match="precision"):
+
+        @event(name="test.digits")
+        class Counted:
+            number: Annotated[Decimal, Digits(39, 2)]

@@ -1,0 +1,122 @@
+"""Keys, partitions and records are the same whoever writes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore.errors import InvalidIdentifier, NotFramedAvro
+from eventstore.event_types import event, event_type_of
+from eventstore.identifiers import Position
+from eventstore.messages import Metadata
+from eventstore.serialization import AvroDecoder
+from eventstore.topics import (
+    HEADER_COLUMNS,
+    TopicRecord,
+    TopicSpec,
+    branch_topic,
+    event_topic,
+    message_key,
+    murmur2,
+    partition_of,
+    recorded_event,
+    schemas_topic,
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "java"),
+    [
+        ("21", -973932308),
+        ("foobar", -790332482),
+        ("a-little-bit-long-string", -985981536),
+        ("a-little-bit-longer-string", -1486304829),
+        ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+    ],
+)
+def test_murmur2_is_javas(key: str, java: int) -> None:
+    assert murmur2(key.encode()) == java % 2**32
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 500))
+def test_every_key_has_a_partition(key: str, partitions: int) -> None:
+    assert 0 <= partition_of(key, partitions) < partitions
+
+
+def test_a_key_is_unique_to_its_event() -> None:
+    assert message_key("order-7", 3) == "order-7@3"
+
+
+def test_history_is_never_deleted_by_time_and_branches_are_never_compacted() -> None:
+    spec = event_topic("order", partitions=4)
+    assert (spec.config["cleanup.policy"], spec.config["retention.ms"]) == ("compact", "-1")
+    assert schemas_topic().partitions == 1
+    assert branch_topic("payment.suspicious", partitions=2).config["cleanup.policy"] == "delete"
+
+
+def test_a_topic_name_kafka_would_refuse_is_refused_here() -> None:
+    with pytest.raises(InvalidIdentifier):
+        TopicSpec("no spaces", 1)
+
+
+@event(name="order.placed")
+class Placed:
+    order_id: str
+
+
+def _record() -> TopicRecord:
+    headers = {
+        "ce_id": str(UUID(int=5)),
+        "ce_type": "order.placed",
+        "ce_source": "/shop",
+        "ce_subject": "order-7",
+        "ce_time": "2026-01-02T03:04:05.000060Z",
+        "ce_streamversion": "3",
+        "ce_position": "99",
+        "ce_correlationid": "c",
+    }
+    encoded = tuple((name, value.encode()) for name, value in headers.items())
+    absent = (("ce_causationid", None), ("traceparent", None))
+    value = event_type_of(Placed(order_id="7")).encode(Placed(order_id="7"))
+    return TopicRecord("order", 1, 42, b"order-7@3", value, encoded + absent, 0)
+
+
+def _decoder() -> AvroDecoder:
+    return AvroDecoder(lambda _: event_type_of(Placed(order_id="7")).registered)
+
+
+def test_a_topic_record_is_read_as_the_event_it_was() -> None:
+    recorded = recorded_event(_record(), _decoder())
+    assert (recorded.id, recorded.stream, recorded.version) == (UUID(int=5), "order-7", 3)
+    assert (recorded.type, recorded.data, recorded.position) == (
+        "order.placed",
+        {"order_id": "7"},
+        Position(0, 99),
+    )
+    assert recorded.metadata == Metadata(correlation_id="c")
+    assert recorded.time == datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "missing", ["ce_id", "ce_type", "ce_subject", "ce_time", "ce_streamversion", "ce_position"]
+)
+def test_a_record_without_a_header_says_where_it_is(missing: str) -> None:
+    record = _record()
+    cut = replace(record, headers=tuple(each for each in record.headers if each[0] != missing))
+    with pytest.raises(NotFramedAvro, match=missing) as refused:
+        recorded_event(cut, _decoder())
+    assert refused.value.place == "order[1]@42"
+
+
+def test_a_tombstone_is_no_event() -> None:
+    with pytest.raises(NotFramedAvro, match="no value"):
+        recorded_event(replace(_record(), value=None), _decoder())
+
+
+def test_header_names_are_cloudevents_in_binary_mode() -> None:
+    assert all(header.startswith("ce_") or header == "traceparent" for _, header in HEADER_COLUMNS)
