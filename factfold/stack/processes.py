@@ -33,8 +33,9 @@ class RecordedProcess:
         """Return the process if it still runs; None if it ended or its id now belongs to another one."""
         try:
             process = psutil.Process(self.pid)
-            # A child that ended but was not waited for keeps its id and start time.
-            ended = process.status() == psutil.STATUS_ZOMBIE
+            # Until its parent fetches its exit code, an ended process keeps its id and start time. With threads
+            # left it is still ending: its first thread is gone, its ports and files are still open.
+            ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
             # The kernel counts in ticks of 10 ms.
             same = abs(_seconds_after_boot(process) - self.started) < 0.02
         except psutil.NoSuchProcess:
