@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from cdc.connectors.base import Connector
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
-    from cdc.control import Applied, Until, apply, check, delete, restart, statuses
-    from cdc.grants import check_source, drop_slot, grant_statements, prepare_source
+    from cdc.control import Applied, apply, delete, restart, statuses
+    from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
     from cdc.topics import prepare_topics
+    from cdc.watch import Until, check
 
 __all__ = [
     "Applied",
@@ -38,6 +39,7 @@ __all__ = [
     "delete",
     "drop_slot",
     "grant_statements",
+    "mark_source",
     "prepare_source",
     "prepare_topics",
     "restart",
@@ -52,11 +54,12 @@ _HOMES = {
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
-    "cdc.control": ("Applied", "Until", "apply", "check", "delete", "restart", "statuses"),
-    "cdc.grants": ("check_source", "drop_slot", "grant_statements", "prepare_source"),
+    "cdc.control": ("Applied", "apply", "delete", "restart", "statuses"),
+    "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.topics": ("prepare_topics",),
+    "cdc.watch": ("Until", "check"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

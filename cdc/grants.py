@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from cdc.errors import SourceNotReady
 from cdc.identifiers import check_identifier, quoted
+from cdc.rules import MARK_PREFIX
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -65,8 +66,8 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
     """Drop a replication slot that nobody reads any more; False where there is none.
 
-    A task that was just stopped lets its slot go a moment later: waits up to `timeout` seconds. SourceNotReady
-    where it is still being read.
+    A task that was just stopped lets its slot go a moment later: waits up to `timeout` seconds.
+    SourceNotReady where it is still being read.
     """
     end = time.monotonic() + timeout
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -82,6 +83,15 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
                 )
             time.sleep(0.1)
     return False
+
+
+def mark_source(engine: Engine) -> None:
+    """Write a mark into the source's log: an empty transaction that every connector sees and no topic gets.
+
+    After a restart Debezium looks for its place until a transaction goes by; heartbeats are none, and pause.
+    """
+    with engine.begin() as connection:
+        _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)
 
 
 def _slot_reader(connection: Connection, slot: str) -> int | None:

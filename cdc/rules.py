@@ -15,6 +15,9 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 UNAVAILABLE_CODES: Final = tuple(UNAVAILABLE.encode())
 
+# The prefix of the messages we write into a source's log to see them come out again; no topic gets them.
+MARK_PREFIX: Final = "factfold.heartbeat"
+
 OP_INSERT: Final = "c"
 OP_UPDATE: Final = "u"
 OP_DELETE: Final = "d"

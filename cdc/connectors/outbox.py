@@ -117,7 +117,8 @@ def _constants() -> dict[str, str]:
     for name, (header, value) in zip(_constant_names(), HEADER_CONSTANTS, strict=True):
         config[f"transforms.{name}.type"] = _HEADER
         config[f"transforms.{name}.header"] = header
-        config[f"transforms.{name}.value.literal"] = value
+        # Quoted, or the transform reads a number and writes 1 for 1.0.
+        config[f"transforms.{name}.value.literal"] = f'"{value}"'
         config[f"transforms.{name}.predicate"] = "otherTopics"
         config[f"transforms.{name}.negate"] = "true"
     return config

@@ -18,6 +18,7 @@ from cdc.identifiers import (
     check_slot,
     check_topic_prefix,
 )
+from cdc.rules import MARK_PREFIX
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -29,8 +30,6 @@ SELF_DESCRIBING: Final = {"time.precision.mode": "isostring", "decimal.handling.
 
 # A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
 COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
-
-_HEARTBEAT: Final = "factfold.heartbeat"
 
 _OWNED: Final = frozenset(
     {
@@ -164,13 +163,12 @@ class PostgresConnector:
 
         Heartbeats alone do not move it (the log of a busy database piled up behind a quiet table), a
         heartbeat table needs write rights; a logical message (PostgreSQL 14) needs neither table nor right.
-        It also shows `apply` that the whole way works, and ends Debezium's search for its place after a
-        restart, during which it logs 45 lines a second.
+        It also shows `apply` that the whole way works.
         """
         return {
             "heartbeat.interval.ms": str(self.heartbeat_interval_ms),
-            "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{_HEARTBEAT}', '')",
-            "message.prefix.exclude.list": re.escape(_HEARTBEAT),
+            "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{MARK_PREFIX}', '')",
+            "message.prefix.exclude.list": re.escape(MARK_PREFIX),
         }
 
     def _heartbeat_group(self) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,138 @@
+"""Waiting for a connector: for a state, for a failure, for proof that the whole way works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cdc.errors import ConnectorFailed, ConnectorTimeout, UnknownConnector
+from cdc.failures import remedy_for, short_trace
+from cdc.grants import mark_source
+from cdc.status import ConnectorStatus, SourceOffset
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect import ConnectClient
+
+POLL_SECONDS: Final = 0.1
+# Failures at start were seen up to half a second after RUNNING.
+CONTENT_SECONDS: Final = 3.0
+_MARK_SECONDS: Final = 0.5
+
+T = TypeVar("T")
+Offsets = tuple[SourceOffset, ...]
+
+
+class Until(Enum):
+    """What to wait for.
+
+    RUNNING: Connect says so; tasks do before they have tried anything. STREAMING: the initial snapshot is
+    over and a mark written into the source's log came out of the connector as a committed offset, which
+    proves the whole way. Without a connection to the source only a connector's own heartbeats are marks, and
+    Debezium has none after a restart until a change goes by: then 3 s of RUNNING have to do.
+    """
+
+    RUNNING = "running"
+    STREAMING = "streaming"
+
+
+class Watch:
+    """Looks at one connector until it is where it has to be."""
+
+    def __init__(
+        self, client: ConnectClient, name: str, *, until: Until, source: Engine | None, deadline: Deadline
+    ) -> None:
+        self.deadline = deadline
+        self._client = client
+        self._name = name
+        self._until = until
+        self._source = source
+        self._running_since: float | None = None
+        self._marked_at = 0.0
+
+    def until_there(self, before: Offsets, *, content_after: float) -> ConnectorStatus:
+        """Wait until the connector works; ConnectorFailed, ConnectorTimeout.
+
+        STREAMING is proven by an offset other than `before`. Without a source to mark, so many seconds of
+        RUNNING are enough.
+        """
+
+        def there() -> ConnectorStatus | None:
+            status = self._look()
+            if status is None or not status.running:
+                return None
+            content = self._source is None and self._running_for() >= content_after
+            return status if content or self._proven(before) else None
+
+        return self.deadline.wait(there, goal=self._until.value)
+
+    def _look(self) -> ConnectorStatus | None:
+        status = status_of(self._client, self._name)
+        if status is None:
+            return None
+        self.deadline.seen = check(status).summary()
+        if not status.running:
+            self._running_since = None
+        elif self._running_since is None:
+            self._running_since = time.monotonic()
+        return status
+
+    def _running_for(self) -> float:
+        return 0.0 if self._running_since is None else time.monotonic() - self._running_since
+
+    def _proven(self, before: Offsets) -> bool:
+        if self._until is Until.RUNNING:
+            return True
+        if self._source is not None and time.monotonic() - self._marked_at > _MARK_SECONDS:
+            mark_source(self._source)
+            self._marked_at = time.monotonic()
+        offsets = self._client.offsets(self._name)
+        return offsets != before and any(offset.streamed for offset in offsets)
+
+
+class Deadline:
+    """One bound for all the waits of a call; remembers what was seen last, for the message."""
+
+    def __init__(self, name: str, timeout: float) -> None:
+        self._name = name
+        self._timeout = timeout
+        self._end = time.monotonic() + timeout
+        self.seen = "no status yet"
+
+    def wait(self, condition: Callable[[], T | None], *, goal: str) -> T:
+        """Ask until the condition gives something; ConnectorTimeout."""
+        while (found := condition()) is None:
+            if time.monotonic() >= self._end:
+                raise ConnectorTimeout(
+                    f"connector {self._name!r} was not {goal} after {self._timeout:.0f} s: {self.seen}",
+                    remedy="read the worker's log (it may be retrying), or give a long snapshot more time",
+                    place=self._name,
+                )
+            time.sleep(POLL_SECONDS)
+        return found
+
+
+def status_of(client: ConnectClient, name: str) -> ConnectorStatus | None:
+    """Return a connector's status; None for one so new that its worker has not read of it yet."""
+    try:
+        return client.status(name)
+    except UnknownConnector:
+        return None
+
+
+def check(status: ConnectorStatus) -> ConnectorStatus:
+    """Return a status in which nothing stands FAILED; else ConnectorFailed with the causes in short."""
+    if status.failure is None:
+        return status
+    who, trace = status.failure
+    causes = short_trace(trace)
+    root = causes[-1] if causes else "Kafka Connect gives no reason"
+    raise ConnectorFailed(
+        f"connector {status.name!r}, {who} FAILED: {root}",
+        remedy=remedy_for(" ".join(causes)),
+        place=f"{status.name} on worker {status.worker_id}",
+        trace=causes,
+    )
