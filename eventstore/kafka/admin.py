@@ -31,7 +31,15 @@ DEADLINE_SECONDS: Final = 10.0
 _METADATA_SECONDS: Final = 30.0
 _CHECKED_CONFIG: Final = "cleanup.policy"
 _UNREACHABLE: Final = frozenset(
-    {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT_QUEUE", "_DESTROY"}
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_MSG_TIMED_OUT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT_QUEUE",
+        "_DESTROY",
+    }
 )
 
 

@@ -33,19 +33,20 @@ class RecordProducer:
 
     def send(self, records: Iterable[OutgoingRecord]) -> None:
         """Send records in order and return when all are stored; KafkaError where one is not."""
-        failures: list[KafkaError] = []
+        failures: list[tuple[KafkaError, str | None]] = []
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                failures.append(error)
+                failures.append((error, message.topic()))
 
         for record in records:
             self._produce(record, delivered)
         if self._producer.flush(self._deadline + 1):
             raise broker_unreachable(self._servers, "records were not acknowledged in time")
         if failures:
-            with typed_errors(self._servers):
-                raise KafkaException(failures[0])
+            error, topic = failures[0]
+            with typed_errors(self._servers, topic=topic):
+                raise KafkaException(error)
 
     def _produce(self, record: OutgoingRecord, delivered: Any) -> None:
         arguments: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
@@ -71,4 +72,6 @@ def _producer_settings(settings: Settings, deadline: float) -> dict[str, Any]:
         "log_level": 0,
         "enable.idempotence": True,
         "delivery.timeout.ms": int(deadline * 1000),
+        # A topic unknown after this long is missing; the default of 30 s would outlive the deadline.
+        "topic.metadata.propagation.max.ms": int(deadline * 200),
     }

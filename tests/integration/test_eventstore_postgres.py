@@ -1,0 +1,172 @@
+"""What only PostgreSQL does: races inside the caller's transaction, servers that are gone, plain columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sqlalchemy import make_url
+
+from eventstore import (
+    ANY,
+    NO_STREAM,
+    Aggregate,
+    Dispatcher,
+    SqlEventStore,
+    StreamAppend,
+    WrongExpectedVersion,
+    command,
+    event,
+)
+from eventstore.errors import StoreNotPrepared, StoreUnavailable
+from eventstore.topics import partition_of
+
+
+class Order(Aggregate):
+    count: int = 0
+
+    @event
+    class Placed:
+        sku: str
+
+    @command
+    def place(self, sku: str) -> None:
+        self.emit(self.Placed(sku=sku))
+
+    def on_placed(self, e: Placed) -> None:
+        self.count += 1
+
+
+RECORD_QUERY = """
+select message_key, topic, partition, ce_time,
+    to_char(time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+from events
+"""
+GENERATED_QUERY = """
+select count(*) from information_schema.columns where is_generated <> 'NEVER' and table_name = 'events'
+"""
+PLACED = Order.Placed(sku="tea")
+
+
+@pytest.fixture
+def url(database: Callable[[], str]) -> str:
+    return database()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlEventStore]:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        yield store
+
+
+def test_key_topic_and_partition_are_ordinary_columns_debezium_can_read(store: SqlEventStore) -> None:
+    store.append("order-7", [PLACED, PLACED], expected=NO_STREAM)
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(RECORD_QUERY).all()
+        generated = connection.exec_driver_sql(GENERATED_QUERY).scalar()
+    partition = partition_of("order-7", 4)
+    assert [tuple(row[:3]) for row in rows] == [
+        ("order-7@0", "order", partition),
+        ("order-7@1", "order", partition),
+    ]
+    assert all(row[3] == row[4] for row in rows)
+    assert generated == 0
+
+
+def test_a_race_lost_inside_the_callers_transaction_gives_the_actual_version(store: SqlEventStore) -> None:
+    store.append("order-1", [PLACED], expected=NO_STREAM)
+    with store.engine.connect() as late:
+        late.execution_options(isolation_level="REPEATABLE READ")
+        with late.begin() as transaction:
+            late.exec_driver_sql("select count(*) from events")
+            store.append("order-1", [PLACED], expected=0)
+            with pytest.raises(WrongExpectedVersion) as lost:
+                store.append("order-1", [PLACED], expected=0, connection=late)
+            transaction.rollback()
+    assert (lost.value.actual, lost.value.expected) == (1, 0)
+
+
+def test_a_writer_that_waited_for_the_winner_gets_the_actual_version(store: SqlEventStore) -> None:
+    store.register(Order)
+    with ThreadPoolExecutor(1) as pool:
+        with store.engine.begin() as winner:
+            store.append("order-1", [PLACED] * 3, expected=NO_STREAM, connection=winner)
+            loser = pool.submit(store.append, "order-1", [PLACED], expected=NO_STREAM)
+            _wait_for_a_blocked_backend(store)
+        with pytest.raises(WrongExpectedVersion) as lost:
+            loser.result(30)
+    assert lost.value.actual == 2
+
+
+def _wait_for_a_blocked_backend(store: SqlEventStore) -> None:
+    query = "select count(*) from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"
+    with store.engine.connect() as connection:
+        for _ in range(3000):
+            if connection.exec_driver_sql(query).scalar():
+                return
+            connection.exec_driver_sql("select pg_stat_clear_snapshot(), pg_sleep(0.01)")
+    pytest.fail("nobody was blocked")
+
+
+def test_commands_of_many_threads_on_one_aggregate_all_count(store: SqlEventStore) -> None:
+    dispatcher, start = Dispatcher(store, attempts=200), Barrier(16)
+
+    def send(number: int) -> None:
+        start.wait()
+        dispatcher.send("one", Order.place, f"sku-{number}")
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(send, range(16)))
+    assert [recorded.version for recorded in store.read_stream("order-one")] == list(range(16))
+    assert dispatcher.load(Order, "one").count == 16
+
+
+def test_many_processes_may_create_the_tables_at_once(url: str) -> None:
+    def create(_: int) -> None:
+        with SqlEventStore(url, schema="shop") as store:
+            store.create_tables()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(create, range(6)))
+    with SqlEventStore(url, schema="shop") as store:
+        assert store.append("order-1", [PLACED], expected=ANY).version == 0
+
+
+def test_missing_tables_are_named_as_such(url: str) -> None:
+    with SqlEventStore(url) as store, pytest.raises(StoreNotPrepared):
+        store.append("order-1", [PLACED], expected=ANY)
+    with SqlEventStore(url, schema="nowhere") as store, pytest.raises(StoreNotPrepared):
+        list(store.read_all())
+
+
+def test_a_wrong_password_is_unavailable_and_never_shown(url: str) -> None:
+    wrong = make_url(url).set(password="sentinel-password")
+    with SqlEventStore(wrong) as store, pytest.raises(StoreUnavailable) as refused:
+        store.create_tables()
+    assert "password authentication failed" in refused.value.message
+    assert "sentinel" not in str(refused.value)
+
+
+def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
+    nowhere = make_url(url).set(host="127.0.0.1", port=1)
+    with SqlEventStore(nowhere) as store, pytest.raises(StoreUnavailable, match="does not answer"):
+        store.append("order-1", [PLACED], expected=ANY)
+
+
+def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:
+    appends = [StreamAppend(f"order-{n}", [PLACED] * 3, NO_STREAM) for n in range(1500)]
+    store.register(Order)
+    before = _transaction_id(store)
+    results = store.append_batch(appends)
+    assert {position.order_xid for result in results for position in result.positions} == {before + 1}
+    positions = [position.position for result in results for position in result.positions]
+    assert positions == sorted(positions)
+    assert [recorded.id for recorded in store.read_all()] == [i for result in results for i in result.ids]
+
+
+def _transaction_id(store: SqlEventStore) -> int:
+    with store.engine.begin() as connection:
+        return int(connection.exec_driver_sql("select pg_current_xact_id()::text").scalar_one())

@@ -1,0 +1,229 @@
+"""What the SQL store writes beyond the port: the outbox columns, the registry, its refusals."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, insert, inspect, select
+
+from eventstore import ANY, NO_STREAM, Aggregate, Metadata, SqlEventStore, WrongExpectedVersion, event
+from eventstore.errors import (
+    InvalidIdentifier,
+    PartitionsFixed,
+    SchemaConflict,
+    StoreNotPrepared,
+    StoreUnavailable,
+    UnknownSchema,
+    UnsupportedBackend,
+)
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
+
+
+class Order(Aggregate):
+    @event
+    class Placed:
+        sku: str
+
+    @event
+    class Shipped:
+        carrier: str
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'events.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlEventStore]:
+    with SqlEventStore(url, source="/shop", clock=lambda: NOW) as store:
+        store.create_tables()
+        yield store
+
+
+def _rows(store: SqlEventStore, table: str) -> list[dict[str, Any]]:
+    with store.engine.connect() as connection:
+        return [
+            dict(row) for row in connection.execute(select(store.tables.metadata.tables[table])).mappings()
+        ]
+
+
+def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:
+    metadata = Metadata(correlation_id="c", causation_id="d", traceparent="t")
+    result = store.append("order-7", [Order.Placed(sku="tea")], expected=NO_STREAM, metadata=metadata)
+    (row,) = _rows(store, "events")
+    kind = Order.event_types["order.placed"]
+    assert row | {"time": None} == {
+        "position": 1,
+        "id": result.ids[0],
+        "stream": "order-7",
+        "version": 0,
+        "category": "order",
+        "type": "order.placed",
+        "schema_id": kind.schema_id,
+        "payload": kind.encode(Order.Placed(sku="tea")),
+        "message_key": "order-7@0",
+        "partition": partition_of("order-7", 4),
+        "topic": "order",
+        "ce_source": "/shop",
+        "time": None,
+        "ce_time": "2026-01-02T03:04:05.000060Z",
+        "correlation_id": "c",
+        "causation_id": "d",
+        "traceparent": "t",
+        "order_xid": 0,
+    }
+
+
+def test_a_schema_row_is_a_record_of_the_schemas_topic(store: SqlEventStore) -> None:
+    store.register(Order)
+    rows = {row["message_key"]: row for row in _rows(store, "schemas")}
+    kind = Order.event_types["order.shipped"]
+    row = rows[str(kind.schema_id)]
+    assert (row["topic"], row["partition"], row["schema_id"]) == (SCHEMAS_TOPIC, 0, kind.schema_id)
+    assert RegisteredSchema.from_json(row["payload"]) == kind.registered
+
+
+def test_both_outbox_tables_have_every_header_column(store: SqlEventStore) -> None:
+    columns = {column for column, _ in HEADER_COLUMNS} | {"payload", "message_key", "partition", "topic"}
+    assert columns <= set(store.tables.events.c.keys())
+    assert columns <= set(store.tables.schemas.c.keys())
+
+
+def test_schemas_are_stored_once_however_many_stores_write(store: SqlEventStore, url: str) -> None:
+    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    with SqlEventStore(url) as other:
+        other.append("order-2", [Order.Placed(sku="tea"), Order.Shipped(carrier="x")], expected=ANY)
+        assert other.schemas() == store.schemas()
+        assert len(store.schemas()) == 2
+
+
+def test_an_unknown_schema_id_is_its_own_error(store: SqlEventStore) -> None:
+    with pytest.raises(UnknownSchema, match="99"):
+        store.schema(99)
+
+
+def test_a_schema_whose_id_is_taken_is_refused(store: SqlEventStore) -> None:
+    kind = Order.event_types["order.placed"]
+    other = RegisteredSchema(kind.schema_id, "order.other", {**kind.schema, "name": "other"})
+    row = {
+        "schema_id": kind.schema_id,
+        "id": uuid4(),
+        "type": "x",
+        "payload": other.to_json(),
+        "message_key": "k",
+        "partition": 0,
+        "topic": "t",
+        "ce_source": "s",
+        "time": NOW,
+        "ce_time": "",
+    }
+    with store.engine.begin() as connection:
+        connection.execute(insert(store.tables.schemas), row)
+    with pytest.raises(SchemaConflict, match=r"order\.other"):
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    assert _rows(store, "events") == []
+
+
+def test_a_category_gets_four_partitions_unless_declared(store: SqlEventStore) -> None:
+    store.declare_category("parcel", partitions=8, topic="shop.parcel")
+    store.register(Order)
+    assert [(c.name, c.topic, c.partitions, c.generation) for c in store.categories()] == [
+        ("order", "order", 4, 1),
+        ("parcel", "shop.parcel", 8, 1),
+    ]
+
+
+def test_the_partitions_of_a_category_are_fixed_for_life(store: SqlEventStore) -> None:
+    store.declare_category("order", partitions=8)
+    assert store.declare_category("order", partitions=8).partitions == 8
+    with pytest.raises(PartitionsFixed, match="has 8 partitions, 4 were"):
+        store.declare_category("order", partitions=4)
+
+
+def test_the_callers_transaction_carries_events_and_schemas_or_neither(store: SqlEventStore) -> None:
+    with store.engine.connect() as connection:
+        transaction = connection.begin()
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
+        transaction.rollback()
+    assert (_rows(store, "events"), _rows(store, "schemas"), _rows(store, "categories")) == ([], [], [])
+    with store.engine.begin() as connection:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
+    assert [recorded.data for recorded in store.read_stream("order-1")] == [{"sku": "tea"}]
+
+
+def test_a_refusal_leaves_the_callers_transaction_usable(store: SqlEventStore) -> None:
+    with store.engine.begin() as connection:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
+        with pytest.raises(WrongExpectedVersion):
+            store.append("order-1", [Order.Placed(sku="tea")], expected=5, connection=connection)
+        store.append("order-1", [Order.Shipped(carrier="x")], expected=0, connection=connection)
+    assert store.head("order-1") == 1
+
+
+def test_creating_tables_again_changes_nothing(store: SqlEventStore) -> None:
+    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    store.create_tables()
+    assert store.head("order-1") == 0
+    assert set(inspect(store.engine).get_table_names()) == {"categories", "events", "schemas"}
+
+
+def test_missing_tables_are_named_as_such(url: str) -> None:
+    with SqlEventStore(url) as store:
+        with pytest.raises(StoreNotPrepared, match="missing"):
+            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        with pytest.raises(StoreNotPrepared):
+            list(store.read_all())
+
+
+def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+    with SqlEventStore(f"sqlite:///{tmp_path / 'no' / 'such' / 'folder.db'}") as store:
+        with pytest.raises(StoreUnavailable, match="unable to open"):
+            store.create_tables()
+
+
+def test_a_writer_that_never_gets_the_lock_is_told_so(store: SqlEventStore, tmp_path: Path) -> None:
+    impatient = create_engine(f"sqlite:///{tmp_path / 'events.db'}", connect_args={"timeout": 0.05})
+    holder = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
+    holder.execute("begin immediate")
+    try:
+        with pytest.raises(StoreUnavailable, match="locked"):
+            SqlEventStore(impatient).append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    finally:
+        holder.close()
+        impatient.dispose()
+
+
+def test_an_engine_of_the_caller_stays_open(url: str) -> None:
+    engine = create_engine(url)
+    with SqlEventStore(engine) as store:
+        store.create_tables()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("select count(*) from events").scalar() == 0
+    engine.dispose()
+
+
+def test_another_database_is_refused() -> None:
+    with pytest.raises(UnsupportedBackend, match="sqlite through aiosqlite"):
+        SqlEventStore(_foreign_engine())
+
+
+def _foreign_engine() -> Any:
+    engine = create_engine("sqlite://")
+    engine.dialect.driver = "aiosqlite"
+    return engine
+
+
+@pytest.mark.parametrize("schema", ["Shop", 'a"b', "a.b", "", "a; drop table events"])
+def test_a_hostile_schema_name_is_refused(schema: str) -> None:
+    with pytest.raises(InvalidIdentifier):
+        SqlEventStore("sqlite://", schema=schema)
