@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 
 from factfold.stack.artifacts import connect_plugins
-from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, write_properties
+from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, properties_text
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
@@ -15,7 +15,7 @@ _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 def prepare(info: StackInfo) -> None:
     """Write the worker's configuration."""
-    write_properties(info.folder / "connect.properties", _properties(info))
+    (info.folder / "connect.properties").write_text(properties_text(_properties(info)), "ascii")
 
 
 def launch(info: StackInfo) -> Launch:
@@ -42,18 +42,16 @@ def answers(info: StackInfo) -> bool:
         connection.close()
 
 
-def _properties(info: StackInfo) -> dict[str, object]:
+def common_properties() -> dict[str, object]:
+    """Return what makes it the stack's worker, here and in docker/: everything but addresses and folders."""
     return {
-        "bootstrap.servers": info.bootstrap_servers,
         "group.id": "connect",
         **_topics(),
-        **_rest(info),
-        **_security(info),
+        **_security(),
         "key.converter": _JSON,
         "value.converter": _JSON,
         "key.converter.schemas.enable": "false",
         "value.converter.schemas.enable": "false",
-        "plugin.path": ",".join(map(str, connect_plugins())),
         "plugin.discovery": "service_load",
         "exactly.once.source.support": "enabled",
         "offset.flush.interval.ms": 1000,
@@ -61,6 +59,18 @@ def _properties(info: StackInfo) -> dict[str, object]:
         "scheduled.rebalance.max.delay.ms": 0,
         "producer.max.request.size": MAX_MESSAGE_BYTES,
         "consumer.max.partition.fetch.bytes": MAX_MESSAGE_BYTES,
+    }
+
+
+def _properties(info: StackInfo) -> dict[str, object]:
+    return {
+        **common_properties(),
+        "bootstrap.servers": info.bootstrap_servers,
+        # The REST interface asks nobody for a password: this machine only.
+        "listeners": info.connect_url,
+        "rest.advertised.host.name": LOOPBACK,
+        "plugin.path": ",".join(map(str, connect_plugins())),
+        "config.providers.file.param.allowed.paths": info.secrets_dir,
     }
 
 
@@ -78,16 +88,10 @@ def _topics() -> dict[str, object]:
     }
 
 
-def _rest(info: StackInfo) -> dict[str, object]:
-    # The REST interface asks nobody for a password: this machine only.
-    return {"listeners": info.connect_url, "rest.advertised.host.name": LOOPBACK}
-
-
-def _security(info: StackInfo) -> dict[str, object]:
+def _security() -> dict[str, object]:
     return {
         # Connectors may not change the worker's Kafka clients: by them a request could read files.
         "connector.client.config.override.policy": "None",
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
-        "config.providers.file.param.allowed.paths": info.secrets_dir,
     }

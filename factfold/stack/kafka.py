@@ -25,7 +25,7 @@ _API_VERSIONS = 18  # the one request every broker answers to anyone
 
 def prepare(info: StackInfo) -> None:
     """Write the configuration, and format the log folder the first time."""
-    write_properties(_properties_file(info), _properties(info))
+    _properties_file(info).write_text(properties_text(_properties(info)), "ascii")
     data = info.data("kafka")
     if (data / "meta.properties").exists():
         return
@@ -77,37 +77,20 @@ def java_command(info: StackInfo, *, server: str, heap: str, main: str) -> list[
     ]
 
 
-def write_properties(path: Path, properties: dict[str, object]) -> None:
-    """Write a Java properties file: Latin-1, anything else and the backslash escaped."""
-    path.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()), "ascii")
-
-
-def _properties(info: StackInfo) -> dict[str, object]:
-    broker, controller = (f"{LOOPBACK}:{info.ports[name]}" for name in ("kafka", "controller"))
+def common_properties() -> dict[str, object]:
+    """Return what makes it the stack's broker, here and in docker/: everything but addresses and folders."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
-        # A static voter list: the controller's port may change between two starts.
-        "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{broker}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "log.dirs": info.data("kafka"),
         "auto.create.topics.enable": "false",
         "num.partitions": 4,
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "group.initial.rebalance.delay.ms": 0,
+        # One broker: one copy. And 4 partitions, not 50: each is a log to create at the first use.
         "default.replication.factor": 1,
         "min.insync.replicas": 1,
-        **_internal_topics(),
-    }
-
-
-def _internal_topics() -> dict[str, object]:
-    # One broker: one copy. And 4 partitions, not 50: fifty logs are opened at the first use, which is felt.
-    return {
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.replication.factor": 1,
@@ -116,6 +99,24 @@ def _internal_topics() -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
+    }
+
+
+def properties_text(properties: dict[str, object]) -> str:
+    """Write a Java properties file: Latin-1, anything else and the backslash escaped."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _properties(info: StackInfo) -> dict[str, object]:
+    broker, controller = (f"{LOOPBACK}:{info.ports[name]}" for name in ("kafka", "controller"))
+    return {
+        **common_properties(),
+        # A static voter list: the controller's port may change between two starts.
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": info.data("kafka"),
     }
 
 

@@ -20,9 +20,8 @@ from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
 from factfold.stack.versions import versions
 
-_SETTINGS = {
-    "listen_addresses": LOOPBACK,
-    "unix_socket_directories": "",
+# What makes it the stack's PostgreSQL, here and in docker/.
+SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "32",
     "max_wal_senders": "32",
@@ -32,6 +31,10 @@ _SETTINGS = {
     "shared_buffers": "256MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
+}
+_LOCAL_SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
     "logging_collector": "off",
 }
 
@@ -73,7 +76,8 @@ def prepare(info: StackInfo) -> None:
 
 def launch(info: StackInfo) -> Launch:
     """Say how to start the server."""
-    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    pairs = {**SETTINGS, **_LOCAL_SETTINGS}.items()
+    settings = [word for name, value in pairs for word in ("-c", f"{name}={value}")]
     return Launch(
         argv=[
             *(install_tree() / "bin" / "postgres", "-D", info.data("postgres")),

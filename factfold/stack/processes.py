@@ -33,7 +33,7 @@ class RecordedProcess:
         """Return the process if it still runs; None if it ended or its id now belongs to another one."""
         try:
             process = psutil.Process(self.pid)
-            # Until its parent fetches its exit code, an ended process keeps its id and start time. With threads
+            # An ended process keeps id and start time until its parent fetches its exit code. With threads
             # left it is still ending: its first thread is gone, its ports and files are still open.
             ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
             # The kernel counts in ticks of 10 ms.

@@ -14,7 +14,7 @@ from factfold.stack import LocalStack, StackInfo, folders
 from factfold.stack.accounts import Account, require_reachable
 from factfold.stack.errors import PortRefused, StackBusy, StackError, StackNotUp
 from factfold.stack.health import tail
-from factfold.stack.kafka import write_properties
+from factfold.stack.kafka import properties_text
 from factfold.stack.locks import exclusive
 from factfold.stack.ports import RANGE, free_ports, require_free
 from factfold.stack.processes import RecordedProcess
@@ -163,7 +163,6 @@ def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert tail(tmp_path / "absent.log") == ""
 
 
-def test_java_properties_survive_backslashes_and_signs_outside_ascii(tmp_path: Path) -> None:
-    path = tmp_path / "x.properties"
-    write_properties(path, {"log.dirs": "/home/Zoë\\x", "tree": "🌲"})
-    assert path.read_text("ascii") == "log.dirs=/home/Zo\\u00eb\\\\x\ntree=\\ud83c\\udf32\n"
+def test_java_properties_survive_backslashes_and_signs_outside_ascii() -> None:
+    text = properties_text({"log.dirs": "/home/Zoë\\x", "tree": "🌲"})
+    assert text == "log.dirs=/home/Zo\\u00eb\\\\x\ntree=\\ud83c\\udf32\n"

@@ -1,0 +1,90 @@
+"""docker/ gives the same servers as the local stack."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from factfold.stack.images import rendered, write
+from factfold.stack.postgres import SETTINGS
+from factfold.stack.versions import versions
+
+DOCKER = Path(__file__).parents[2] / "docker"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    parsed: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+    return parsed
+
+
+@pytest.mark.parametrize("name", sorted(rendered()))
+def test_a_generated_file_is_what_the_versions_file_makes_of_it(name: str) -> None:
+    assert (DOCKER / name).read_text("utf-8") == rendered()[name], (
+        "run `python -m factfold.stack.images docker`"
+    )
+
+
+def test_writing_the_files_anew_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path)
+    written = {str(path.relative_to(tmp_path)): path.read_text("utf-8") for path in tmp_path.rglob("*.*")}
+    assert written == rendered()
+
+
+def test_the_compose_file_starts_the_three_servers(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == {"postgres", "kafka", "connect"}
+    assert all("healthcheck" in service for service in compose["services"].values())
+
+
+def test_postgres_has_the_settings_of_the_local_stack(compose: dict[str, Any]) -> None:
+    words = compose["services"]["postgres"]["command"]
+    assert words[0] == "postgres"
+    assert dict(word.split("=", 1) for word in words[1:] if word != "-c") == SETTINGS
+
+
+def test_every_variable_of_the_compose_file_has_a_value_or_says_that_it_needs_one(
+    compose: dict[str, Any],
+) -> None:
+    used = set(re.findall(r"\$\{(\w+)\}", str(compose)))
+    given = {line.split("=")[0] for line in rendered()[".env"].splitlines() if not line.startswith("#")}
+    assert used == given
+    assert "${POSTGRES_PASSWORD:?" in str(compose)
+
+
+def test_the_image_takes_every_build_argument_and_names_no_version_of_its_own(
+    compose: dict[str, Any],
+) -> None:
+    dockerfile = (DOCKER / "kafka" / "Dockerfile").read_text()
+    arguments = compose["services"]["kafka"]["build"]["args"]
+    assert set(arguments) <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
+    assert compose["services"]["connect"]["build"] == compose["services"]["kafka"]["build"]
+    wanted = versions()
+    for version in (wanted.kafka, wanted.debezium, wanted.postgres):
+        assert version not in dockerfile
+
+
+def test_everything_the_image_copies_is_there() -> None:
+    dockerfile = (DOCKER / "kafka" / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+        for name in line.split()[:-1]:
+            assert (DOCKER / "kafka" / name).exists()
+
+
+def test_no_port_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service["ports"]]
+    assert len(ports) == 3
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_the_start_script_is_valid_and_refuses_an_unknown_server() -> None:
+    ran = subprocess.run(["sh", DOCKER / "kafka" / "start", "zookeeper"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (2, "usage: start kafka | connect\n")
+
+
+def test_docker_is_no_python_package() -> None:
+    assert not (DOCKER / "__init__.py").exists()
