@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from projections.errors import InvalidDefinition
 from projections.tables import ChangelogTable, EventTable, Table, checked_identifier
-from projections.view import View
+from projections.views import View
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projections.errors import InvalidDefinition
-from projections.view import Reference, View
+from projections.views import Reference, View
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from projections.group import ProjectionGroup
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import OffsetRange
-from projections.spark.views import view_columns
+from projections.spark.view_functions import view_columns
 from projections.tablestore.runs import Progress
 
 MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little

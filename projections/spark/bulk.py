@@ -14,7 +14,7 @@ from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import BULK, OffsetRange, read_range
 from projections.tables import EventTable, Table
 from projections.tablestore.layout import POSITION, TableLayout
-from projections.view import View
+from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

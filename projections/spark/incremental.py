@@ -21,7 +21,7 @@ from projections.tablestore import staging
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.layout import GenerationLayout, TableLayout
 from projections.tablestore.runs import Run
-from projections.view import View
+from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

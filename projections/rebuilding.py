@@ -18,7 +18,7 @@ from projections.spark.bulk import apply_view, load_state, reduce_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.kafka_source import OffsetRange
-from projections.spark.views import view_columns
+from projections.spark.view_functions import view_columns
 from projections.tablestore.layout import GenerationLayout
 
 if TYPE_CHECKING:

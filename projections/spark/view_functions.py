@@ -11,7 +11,7 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.spark.failures import told_plainly
 from projections.tables import checked_identifier
-from projections.view import View
+from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

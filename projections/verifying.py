@@ -17,11 +17,11 @@ from projections.spark.bulk import apply_view, reduce_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.kafka_source import OffsetRange
-from projections.spark.views import view_columns
+from projections.spark.view_functions import view_columns
 from projections.tablestore import arrow, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.layout import GenerationLayout, ViewLayout
-from projections.view import View
+from projections.views import View
 
 _SAMPLE = 5
 

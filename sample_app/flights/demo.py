@@ -1,0 +1,153 @@
+"""make demo-flights: a year of flights on the whole road, corrected while it runs, compared with pandas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from sqlalchemy.orm import Session
+
+from eventstore import StreamAppend
+from factfold.stack import LocalStack, StackInfo, spark_jars
+from projections import Environment, rebuild, verify
+from projections.digest import digest_rows
+from projections.spark.view_functions import view_columns
+from projections.tablestore.arrow import arrow_schema
+from sample_app.background import live_views
+from sample_app.flights.corrections import Corrections
+from sample_app.flights.flight import Flight
+from sample_app.flights.model import Airline, Airport, Base, Plane, Weather
+from sample_app.flights.oracle import as_arrow, expected_details
+from sample_app.flights.source import appends, read_flights, read_rows
+from sample_app.flights.view import flight_views
+from sample_app.road import Road, lay_road
+from sample_app.story import Story
+from sample_app.versions import running_versions
+
+LIVE_SHARE = 0.05  # of the flights, kept back and appended while the view follows
+ROUNDS = 10
+
+
+def main(
+    flights: Annotated[int | None, typer.Option(help="How many flights, the first of the year; all by default.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of corrections while the view follows.")] = ROUNDS,
+) -> None:
+    """Run the flights; ends with an exit code other than 0 if a single row differs."""
+    story = Story("Factfold: the flights of 2013 from New York")
+    story.facts["versions"] = running_versions()
+    stack = LocalStack("flights", ephemeral=True)
+    with story.step("PostgreSQL, Kafka and Kafka Connect started"):
+        stack.up()
+    try:
+        _tell(story, stack.info, read_flights(flights), rounds)
+    finally:
+        stack.down()
+    story.write(Path("build/flights.json"))
+    if story.facts["digest"] != story.facts["pandas_digest"]:
+        raise SystemExit("the view differs from pandas")
+
+
+def _tell(story: Story, info: StackInfo, flights: pd.DataFrame, rounds: int) -> None:
+    with story.step("database, event store, topics and two Debezium connectors made"):
+        road = lay_road(info, "flights", aggregates=[Flight], tables=Base.metadata)
+    with story.step("airlines, airports, planes and weather written"):
+        write_tables(road)
+    first = flights.iloc[: int(len(flights) * (1 - LIVE_SHARE))]
+    append_flights(story, road, first, text="events appended")
+    with story.step("everything captured by Debezium"):
+        road.wait_until_captured()
+    with story.step("Spark started"):
+        environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars(), memory="3g")
+    with story.step("view flight_details built from the topics"):
+        built = rebuild(environment, flight_views)
+    story.facts["rebuild_events_per_s"] = round(built.records_per_second)
+    story.facts["rebuild_seconds"] = {step: round(s, 2) for step, s in built.seconds.items()}
+    story.say(f"{built.records:,} offsets at {built.records_per_second:,.0f} records/s, loaded and indexed")
+    corrections = Corrections(road, list(first["flight_id"]))
+    _live(story, road, environment, flights.iloc[len(first) :], corrections, rounds)
+    _compare(story, road, environment, flights, corrections)
+
+
+def write_tables(road: Road) -> None:
+    """Write the ordinary tables, as their service would have."""
+    with Session(road.engine) as session, session.begin():
+        for model in (Airline, Airport, Plane, Weather):
+            session.execute(model.__table__.insert(), read_rows(model))
+
+
+def append_flights(story: Story, road: Road, flights: pd.DataFrame, *, text: str) -> int:
+    """Append the flights' events in batches, with a bar; returns how many events there were."""
+    begun, events = time.perf_counter(), 0
+    with _bar(text, len(flights)) as advance:
+        for batch in appends(flights):
+            events += _append(road, batch)
+            advance(len(batch))
+    seconds = time.perf_counter() - begun
+    story.facts["events"] = story.facts.get("events", 0) + events
+    story.say(f"{events:,} events of {len(flights):,} flights appended, {events / seconds:,.0f} events/s")
+    return events
+
+
+def _append(road: Road, batch: list[StreamAppend]) -> int:
+    road.store.append_batch(batch)
+    return sum(len(append.events) for append in batch)
+
+
+@contextmanager
+def _bar(text: str, total: int) -> Iterator[object]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _live(
+    story: Story, road: Road, environment: Environment, rest: pd.DataFrame, corrections: Corrections, rounds: int
+) -> None:
+    begun = time.perf_counter()
+    with live_views(environment, flight_views) as run:
+        events = append_flights(story, road, rest, text="appended live")
+        with story.step(f"{rounds} rounds of corrections while the view follows"):
+            for number in range(rounds):
+                corrections.round()
+                if number == rounds // 2:
+                    corrections.rename_large()
+            corrections.finish()
+        with story.step("the view has caught up"):
+            road.wait_until_captured()
+    seconds = time.perf_counter() - begun
+    applied = sum(batch.records for batch in run.batches)
+    story.facts["events"] += len(corrections.reassigned)
+    story.facts["corrections"] = corrections.applied
+    story.facts["live_events_per_s"] = round(applied / seconds)
+    story.say(
+        f"{events:,} events and {corrections.applied} corrections in {len(run.batches)} batches,"
+        f" {applied / seconds:,.0f} records/s; {sum(b.upserts for b in run.batches):,} rows written,"
+        f" {sum(b.retractions for b in run.batches):,} retracted"
+    )
+
+
+def _compare(
+    story: Story, road: Road, environment: Environment, flights: pd.DataFrame, corrections: Corrections
+) -> None:
+    with story.step("compared with a recomputation from the log, and with pandas"):
+        verdict = verify(environment, flight_views)["flight_details"]
+        expected = expected_details(flights, corrections.reassigned, road.engine)
+        columns = view_columns(environment.spark, flight_views)["flight_details"]
+        pandas_digest, pandas_rows = digest_rows(as_arrow(expected, arrow_schema(columns)))
+    story.facts |= {
+        "rows": verdict.rows, "digest": verdict.digest, "recomputed_digest": verdict.recomputed_digest,
+        "pandas_rows": pandas_rows, "pandas_digest": pandas_digest,
+    }  # fmt: skip
+    story.say(f"view {verdict.rows:,} rows {verdict.digest[:16]}… · log {verdict.recomputed_digest[:16]}…"
+              f" · pandas {pandas_rows:,} rows {pandas_digest[:16]}…")  # fmt: skip
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,51 @@
+"""The same join by pandas, from the source tables: independent of events, topics, Spark and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import pyarrow as pa
+import sqlalchemy as sa
+
+from sample_app.flights.view import VIEW_COLUMNS
+
+_WHOLE = ("flight_number", "dep_delay", "arr_delay", "distance", "built", "seats")
+
+
+def expected_details(flights: pd.DataFrame, reassigned: Mapping[str, str], source: sa.Engine) -> pd.DataFrame:
+    """flight_details as it must be, sorted by flight_id: the file's flights joined with the tables as they stand now."""
+    airlines, planes, airports = (_read(source, table) for table in ("airlines", "planes", "airports"))
+    details = _flights(flights, reassigned)
+    details = details.merge(airlines.rename(columns={"name": "carrier_name"}), on="carrier")
+    details = details.merge(planes.rename(columns={"year": "built"}), on="tailnum", how="left")
+    for end in ("origin", "dest"):
+        named = {"faa": end, "name": f"{end}_name", "tzone": f"{end}_zone"}
+        details = details.merge(airports.rename(columns=named), on=end, how="left", suffixes=("", f"_{end}"))
+    result = details[list(VIEW_COLUMNS)].astype({c: "Int64" for c in _WHOLE})
+    return result.sort_values("flight_id", ignore_index=True)
+
+
+def _flights(flights: pd.DataFrame, reassigned: Mapping[str, str]) -> pd.DataFrame:
+    moved = flights["flight_id"].map(reassigned)
+    status = pd.Series("arrived", index=flights.index)
+    status[flights["arr_time"].isna()] = "departed"
+    status[flights["dep_time"].isna()] = "cancelled"
+    landed = flights["arr_time"].notna() & flights["dep_time"].notna()
+    return flights.assign(
+        tailnum=moved.fillna(flights["tailnum"]), flight_number=flights["flight"], status=status,
+        arr_delay=flights["arr_delay"].where(landed),
+    )  # fmt: skip
+
+
+def _read(source: sa.Engine, table: str) -> pd.DataFrame:
+    columns = {"airlines": "carrier, name", "planes": "tailnum, manufacturer, model, year, seats",
+               "airports": "faa, name, tzone"}[table]  # fmt: skip
+    with source.connect() as connection:
+        return pd.read_sql_query(sa.text(f"SELECT {columns} FROM {table}"), connection)  # noqa: S608
+
+
+def as_arrow(details: pd.DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The frame as Arrow batches of the view's own types, for its digest; NaN of a text column is null."""
+    clean = details.astype(object).where(details.notna(), None)
+    return pa.Table.from_pandas(clean, schema=schema, preserve_index=False).to_batches()

@@ -1,0 +1,5 @@
+"""Orders: event-sourced."""
+
+from sample_app.orders.order import Order
+
+__all__ = ["Order"]

@@ -1,0 +1,104 @@
+"""One service's road: a database, its event store and tables, the two connectors, the topics, a database of views."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from cdc import ConnectClient, OutboxSource, PostgresSource, apply, prepare_source, prepare_topics, write_secrets
+from eventstore import Aggregate, Settings, SqlEventStore
+from eventstore.kafka.admin import ensure_topics
+from eventstore.topics import changelog_topic
+from factfold.stack import StackInfo
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData
+
+PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Road:
+    """Where one service's commands go in, and where its views come out."""
+
+    settings: Settings
+    store: SqlEventStore
+    engine: sa.Engine
+    views_url: str
+    slots: tuple[str, ...]
+
+    def wait_until_captured(self, *, deadline: float = 600.0) -> None:
+        """Wait until everything committed so far is in Kafka: the connectors' slots have confirmed this point of the log."""
+        passed = sa.text(
+            "SELECT coalesce(bool_and(confirmed_flush_lsn >= CAST(:goal AS pg_lsn)), false)"
+            " FROM pg_replication_slots WHERE slot_name = ANY(:slots)"
+        )
+        until = time.monotonic() + deadline
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            goal = connection.scalar(sa.text("SELECT CAST(pg_current_wal_insert_lsn() AS text)"))
+            while not connection.scalar(passed, {"goal": goal, "slots": list(self.slots)}):
+                if time.monotonic() > until:
+                    raise TimeoutError(f"connectors did not confirm {goal} within {deadline} s")
+                time.sleep(0.05)
+
+
+def lay_road(
+    info: StackInfo, name: str, *, aggregates: Sequence[type[Aggregate]], tables: MetaData, partitions: int = PARTITIONS
+) -> Road:
+    """Create whatever of the road is missing, up to two running connectors; again and again with the same result.
+
+    ``name`` names the database, the topic prefix and the connectors. ``tables`` are captured as they stand, rows that are
+    there before included.
+    """
+    settings = Settings.for_broker(info.bootstrap_servers)
+    service_url, views_url = (_database(info, database) for database in (name, f"{name}_views"))
+    engine = sa.create_engine(service_url)
+    store = SqlEventStore(engine, source=f"/{name}")
+    store.create_tables()
+    for aggregate in aggregates:
+        store.declare_category(aggregate.category, partitions=partitions)
+    store.register(*aggregates)
+    tables.create_all(engine)
+    prepare_topics(settings, [(category.topic, category.partitions) for category in store.categories()])
+    captured = [f"public.{table.name}" for table in tables.sorted_tables]
+    slots = _connect(info, name, settings, engine, captured, partitions)
+    return Road(settings, store, engine, views_url, slots)
+
+
+def _connect(
+    info: StackInfo, name: str, settings: Settings, engine: sa.Engine, tables: list[str], partitions: int
+) -> tuple[str, ...]:
+    """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
+    password = secrets.token_urlsafe(18)
+    reference = write_secrets(info.secrets_dir, name, values={"password": password})["password"]
+    source = {
+        "host": info.postgres.host, "port": info.postgres.port, "database": name,
+        "user": f"{name}_cdc", "password": reference,
+    }  # fmt: skip
+    # Each connector has a prefix of its own: two with one prefix fight over the worker's metrics for a minute.
+    outbox = OutboxSource(name=f"{name}_outbox", topic_prefix=f"{name}_outbox", partitions=partitions, **source)
+    rows = PostgresSource(
+        name=f"{name}_tables", topic_prefix=name, tables=tuple(tables), partitions=partitions, **source
+    )
+    ensure_topics(settings, [changelog_topic(topic, partitions=partitions) for topic in rows.topics])
+    with ConnectClient(info.connect_url) as client:
+        for connector in (outbox, rows):
+            prepare_source(engine, connector, password=password)
+            apply(client, connector, source=engine)
+    return outbox.slot, rows.slot
+
+
+def _database(info: StackInfo, name: str) -> str:
+    """The URL of a database, which is created where it is missing."""
+    admin = sa.create_engine(info.postgres.url(), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        known = connection.scalar(sa.text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name})
+        if not known:
+            connection.execute(sa.text(f"CREATE DATABASE {admin.dialect.identifier_preparer.quote(name)}"))
+    admin.dispose()
+    return info.postgres.url(name)

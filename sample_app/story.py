@@ -1,0 +1,49 @@
+"""How a demonstration tells its story: numbered steps with a spinner and their seconds, and a JSON file at the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+class Story:
+    """Prints steps as they happen; ``facts`` is what is written as JSON."""
+
+    def __init__(self, title: str) -> None:
+        self.facts: dict[str, Any] = {}
+        self._console = Console(highlight=False)
+        self._console.rule(f"[bold]{title}")
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """One step, with its duration once it is over."""
+        begun = time.perf_counter()
+        with self._console.status(f"{text} …"):
+            yield
+        self._console.print(f"[green]✓[/] {text} [dim]({time.perf_counter() - begun:.1f} s)[/]")
+
+    def say(self, text: str) -> None:
+        """One line of the story."""
+        self._console.print(f"  {text}")
+
+    def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Some rows of a view."""
+        table = Table(title=title, title_justify="left", show_edge=False)
+        for column in rows[0] if rows else ():
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*("" if v is None else str(v) for v in row.values()))
+        self._console.print(table)
+
+    def write(self, path: Path) -> None:
+        """Write the facts as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.facts, indent=2, default=str) + "\n")
+        self.say(f"facts written to {path}")
