@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -154,6 +155,25 @@ def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
     nowhere = make_url(url).set(host="127.0.0.1", port=1)
     with SqlEventStore(nowhere) as store, pytest.raises(StoreUnavailable, match="does not answer"):
         store.append("order-1", [PLACED], expected=ANY)
+
+
+def test_after_a_lost_connection_the_next_append_succeeds(store: SqlEventStore) -> None:
+    store.append("order-1", [PLACED], expected=NO_STREAM)
+    with psycopg.connect(store.engine.url.set(drivername="postgresql").render_as_string(False)) as killer:
+        killer.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        store.append("order-1", [PLACED], expected=0)
+    assert store.append("order-1", [PLACED], expected=0).version == 1
+
+
+def test_the_callers_commit_counts_although_nothing_else_was_executed(store: SqlEventStore) -> None:
+    with store.engine.connect() as connection:
+        store.append("order-1", [PLACED], expected=NO_STREAM, connection=connection)
+        connection.commit()
+    assert store.head("order-1") == 0
 
 
 def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:

@@ -37,6 +37,9 @@ class Appender:
             return self._insert_own(batch) if connection is None else self._insert_on(connection, batch)
 
     def _insert_on(self, connection: Connection, batch: Batch) -> Inserted:
+        if not connection.in_transaction():
+            # As SQLAlchemy does by itself before a statement of its own, so that the caller's commit counts.
+            connection.begin()
         try:
             return self._dialect.append(connection, batch)
         except DBAPIError as error:

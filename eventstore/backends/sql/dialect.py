@@ -9,8 +9,6 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.postgres import PostgresDialect
-from eventstore.backends.sql.sqlite import SqliteDialect
 from eventstore.errors import UnsupportedBackend
 
 
@@ -42,9 +40,14 @@ class Dialect(Protocol):
 
 def dialect_of(engine: Engine, tables: Tables) -> Dialect:
     """Return the ways of an engine's database; UnsupportedBackend."""
+    # Imported where chosen: psycopg is an extra, and the embedded store does without it.
     if (engine.dialect.name, engine.driver) == ("postgresql", "psycopg"):
+        from eventstore.backends.sql.postgres import PostgresDialect
+
         return PostgresDialect(tables)
     if (engine.dialect.name, engine.driver) == ("sqlite", "pysqlite"):
+        from eventstore.backends.sql.sqlite import SqliteDialect
+
         return SqliteDialect(tables)
     raise UnsupportedBackend(
         f"the event store does not speak {engine.dialect.name} through {engine.driver}",

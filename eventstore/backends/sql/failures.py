@@ -16,13 +16,12 @@ from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable
 @contextmanager
 def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
     """Raise StoreUnavailable or StoreNotPrepared; violated constraints and lost races pass unchanged."""
-    place = engine.url.render_as_string(hide_password=True)
     try:
         yield
     except PoolTimeout as error:
-        raise _unavailable("no connection became free in time", place) from error
+        raise _unavailable("no connection became free in time", _place(engine)) from error
     except DBAPIError as error:
-        known = _typed(error, dialect, place)
+        known = _typed(error, dialect, _place(engine))
         if known is None:
             raise
         raise known from error
@@ -46,3 +45,7 @@ def _unavailable(why: str, place: str) -> StoreUnavailable:
         remedy="check that the database runs, and its address, user and password",
         place=place,
     )
+
+
+def _place(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)

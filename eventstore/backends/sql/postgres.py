@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
@@ -30,7 +32,20 @@ _LAST: Final = """
     ) h on true
 """
 
-# Measured, 2 cores: 380 µs for one event, against 650 µs with the statement for many streams.
+_EVENT_ROW: Final = """
+    (select %(id)s::uuid as id, %(type)s::text as type, %(schema_id)s::int as schema_id,
+        %(payload)s::bytea as payload, %(correlation_id)s::text as correlation_id,
+        %(causation_id)s::text as causation_id, %(traceparent)s::text as traceparent, 1 as number) as e
+"""
+_EVENT_ROWS: Final = """
+    unnest(
+        %(ids)s::uuid[], %(types)s::text[], %(schema_ids)s::int[], %(payloads)s::bytea[],
+        %(correlation_ids)s::text[], %(causation_ids)s::text[], %(traceparents)s::text[]
+    ) with ordinality e(id, type, schema_id, payload, correlation_id, causation_id, traceparent, number)
+"""
+
+# Three statements for one task, since commands mostly emit one event: measured on 2 cores, one event takes
+# 0.30 ms by the row form, 0.38 ms by the rows form, 0.65 ms by the statement for many streams.
 _APPEND_ONE: Final = """
 with s as materialized (
     select {head} from (select 1) as one {last}
@@ -39,10 +54,7 @@ with s as materialized (
     select e.id, %(stream)s, (s.head + e.number)::int, %(category)s, e.type, e.schema_id, e.payload,
         %(stream)s || '@' || (s.head + e.number), %(partition)s, %(topic)s, %(source)s, %(time)s, %(ce_time)s,
         e.correlation_id, e.causation_id, e.traceparent, s.order_xid
-    from s, unnest(
-        %(ids)s::uuid[], %(types)s::text[], %(schema_ids)s::int[], %(payloads)s::bytea[],
-        %(correlation_ids)s::text[], %(causation_ids)s::text[], %(traceparents)s::text[]
-    ) with ordinality e(id, type, schema_id, payload, correlation_id, causation_id, traceparent, number)
+    from s, {rows}
     where s.head between %(low)s and %(high)s
     order by e.number
     returning position
@@ -88,9 +100,9 @@ class PostgresDialect:
     def __init__(self, tables: Tables) -> None:
         schema = f'"{tables.schema}".' if tables.schema else ""
         names = {"events": f"{schema}events", "columns": _COLUMNS, "head": _HEAD}
-        self._append_one = _APPEND_ONE.format(
-            **names, last=_LAST.format(events=names["events"], stream="%(stream)s")
-        )
+        one = {**names, "last": _LAST.format(events=names["events"], stream="%(stream)s")}
+        self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
+        self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
         self._append_many = _APPEND_MANY.format(
             **names, last=_LAST.format(events=names["events"], stream="s.stream")
         )
@@ -104,13 +116,16 @@ class PostgresDialect:
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""
-        if len(batch.streams.names) == 1:
-            answer = connection.exec_driver_sql(self._append_one, _one(batch)).one()
-        else:
-            answer = connection.exec_driver_sql(self._append_many, _many(batch)).one()
-        inserted = Inserted(*answer)
+        inserted = Inserted(*_answer(connection, *self._statement(batch)))
         batch.check_heads(inserted.heads)
         return inserted
+
+    def _statement(self, batch: Batch) -> tuple[str, dict[str, Any]]:
+        if len(batch.streams.names) > 1:
+            return self._append_many, {**_events(batch), **_streams(batch)}
+        if len(batch.events.ids) > 1:
+            return self._append_stream, {**_events(batch), **_stream(batch)}
+        return self._append_event, {**_event(batch), **_stream(batch)}
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
         """Admit only events no transaction still open can come before."""
@@ -131,10 +146,22 @@ class PostgresDialect:
         return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000")
 
 
-def _one(batch: Batch) -> dict[str, Any]:
+def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> Sequence[Any]:
+    """Execute on the driver's own cursor: SQLAlchemy's would add 90 µs to the statement's 300."""
+    driver: Any = connection.connection.driver_connection
+    try:
+        answer: Sequence[Any] = driver.execute(statement, values).fetchone()
+    except psycopg.Error as error:
+        if driver.broken:
+            # Let SQLAlchemy find out by itself, since that clears its whole pool of dead connections.
+            connection.exec_driver_sql("select 1")
+        raise DBAPIError.instance(statement, None, error, psycopg.Error) from error
+    return answer
+
+
+def _stream(batch: Batch) -> dict[str, Any]:
     streams = batch.streams
     return {
-        **_events(batch),
         "stream": streams.names[0],
         "low": streams.low[0],
         "high": streams.high[0],
@@ -144,10 +171,9 @@ def _one(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _many(batch: Batch) -> dict[str, Any]:
+def _streams(batch: Batch) -> dict[str, Any]:
     streams = batch.streams
     return {
-        **_events(batch),
         "streams": streams.names,
         "lows": streams.low,
         "highs": streams.high,
@@ -156,6 +182,23 @@ def _many(batch: Batch) -> dict[str, Any]:
         "partitions": streams.partitions,
         "stream_ordinals": batch.events.stream,
         "numbers": batch.events.number,
+    }
+
+
+def _event(batch: Batch) -> dict[str, Any]:
+    events = batch.events
+    metadata = events.metadata[0]
+    return {
+        "source": batch.source,
+        "time": batch.time,
+        "ce_time": batch.ce_time,
+        "id": events.ids[0],
+        "type": events.types[0],
+        "schema_id": events.schema_ids[0],
+        "payload": events.payloads[0],
+        "correlation_id": metadata.correlation_id,
+        "causation_id": metadata.causation_id,
+        "traceparent": metadata.traceparent,
     }
 
 

@@ -29,5 +29,11 @@ def test_importing_the_package_loads_no_client() -> None:
     assert _loaded_by("import eventstore") == set()
 
 
+def test_the_embedded_store_does_without_the_postgres_driver() -> None:
+    use = "from eventstore import SqlEventStore; SqlEventStore('sqlite://')"
+    code = f"import sys; {use}; assert 'psycopg' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_declaring_aggregates_loads_no_client() -> None:
     assert _loaded_by("from eventstore import Aggregate, command, event, Digits, NO_STREAM") == set()
