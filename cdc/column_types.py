@@ -32,6 +32,9 @@ def reader_for(column: Column[Any]) -> Reader:
 
 
 def _reader(kind: Any) -> Reader | None:
+    # A JSON column has no Python type of its own: dict to SQLAlchemy 2.0, object to 2.1.
+    if kind.__visit_name__ in ("JSON", "JSONB"):
+        return _json
     python_type = _python_type(kind)
     if python_type is list:
         item = _reader(kind.item_type)
@@ -126,7 +129,6 @@ _READERS: dict[type, Reader] = {
     Decimal: _decimal,
     date: _date,
     time: _time,
-    dict: _json,
     bytes: _bytes,
     UUID: _uuid,
 }

@@ -72,7 +72,7 @@ class PostgresConnector:
     slot: str = ""
     partitions: int = 4
     heartbeat_interval_ms: int = 1000
-    extra: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str | int | bool] = field(default_factory=dict)
     allow_literal_secrets: bool = False
 
     def __post_init__(self) -> None:
@@ -80,9 +80,8 @@ class PostgresConnector:
         self._settle("publication", self.publication or f"factfold_{safe_name}")
         self._settle("slot", self.slot or f"factfold_{safe_name}")
         self._settle("password", SecretStr(self._password_text()))
-        self._settle("extra", {key: setting(value) for key, value in self.extra.items()})
         self._check_names()
-        check_extra(self.extra, catalogue="postgres_keys.tsv", owned=_OWNED, connector=self.name)
+        check_extra(self._overrides(), catalogue="postgres_keys.tsv", owned=_OWNED, connector=self.name)
 
     def _settle(self, attribute: str, value: object) -> None:
         object.__setattr__(self, attribute, value)
@@ -113,7 +112,10 @@ class PostgresConnector:
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
-        return {**self._connection(), **self._capture(), **self._output(), **self.extra}
+        return {**self._connection(), **self._capture(), **self._output(), **self._overrides()}
+
+    def _overrides(self) -> dict[str, str]:
+        return {key: setting(value) for key, value in self.extra.items()}
 
     def check_source(self, engine: Engine) -> None:
         """Look whether the database is as this connector needs it; SourceNotReady says what is not."""

@@ -1,0 +1,200 @@
+"""The Connect client against scripted answers: what it asks again, what it gives up on, what it says then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import requests
+import responses
+from structlog.testing import capture_logs
+
+from cdc.connect import ConnectClient
+from cdc.errors import ConnectRejected, ConnectUnavailable, UnknownConnector
+
+URL = "http://connect:8083"
+
+
+@pytest.fixture
+def answers() -> Iterator[responses.RequestsMock]:
+    with responses.RequestsMock(assert_all_requests_are_fired=True) as mock:
+        yield mock
+
+
+@pytest.fixture
+def client() -> Iterator[ConnectClient]:
+    with ConnectClient(URL, timeout=1.0, patience=1.5) as client:
+        yield client
+
+
+def refusal(message: str, code: int) -> dict[str, object]:
+    return {"error_code": code, "message": message}
+
+
+def test_a_status_is_typed_down_to_its_tasks(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    tasks = [{"id": 0, "state": "FAILED", "worker_id": "w:1", "trace": "boom"}]
+    body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": tasks}
+    answers.get(f"{URL}/connectors/shop/status", json=body)
+
+    status = client.status("shop")
+
+    assert status.state == "RUNNING"
+    assert not status.running
+    assert status.failure == ("task 0", "boom")
+    assert status.summary() == "RUNNING, task 0 FAILED"
+
+
+def test_a_connector_without_tasks_does_not_count_as_running(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": []}
+    answers.get(f"{URL}/connectors/shop/status", json=body)
+
+    assert not client.status("shop").running
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (409, refusal("Cannot complete request momentarily due to stale configuration", 409)),
+        (503, refusal("Service unavailable", 503)),
+        (500, refusal("Request timed out. The worker is currently flushing updates", 500)),
+        (404, refusal("HTTP 404 Not Found", 404)),
+    ],
+)
+def test_a_cluster_that_is_busy_with_itself_is_asked_again(
+    answers: responses.RequestsMock, client: ConnectClient, status: int, body: dict[str, object]
+) -> None:
+    answers.get(f"{URL}/connectors", json=body, status=status)
+    answers.get(f"{URL}/connectors", json=["b", "a"])
+
+    with capture_logs() as logs:
+        assert client.connectors() == ("a", "b")
+    assert [log["event"] for log in logs] == ["stamina.retry_scheduled"]
+
+
+def test_a_lost_connection_is_tried_again(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    answers.get(f"{URL}/connectors", body=requests.ConnectionError("reset"))
+    answers.get(f"{URL}/connectors", json=[])
+
+    assert client.connectors() == ()
+
+
+def test_a_worker_that_never_answers_is_given_up_with_its_address(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/connectors", body=requests.ConnectionError("refused"))
+        with pytest.raises(ConnectUnavailable) as failure:
+            client.connectors()
+
+    assert failure.value.message == f"no Kafka Connect worker answers at {URL}"
+    assert failure.value.place == "GET /connectors"
+
+
+def test_a_rebalance_that_does_not_end_gives_connect_s_own_words(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.get(
+            f"{URL}/connectors", json=refusal("Cannot complete: rebalance in process", 409), status=409
+        )
+        with pytest.raises(ConnectRejected) as failure:
+            client.connectors()
+
+    assert failure.value.status == 409
+    assert failure.value.message == "Kafka Connect refused: Cannot complete: rebalance in process"
+
+
+def test_a_wrong_configuration_is_refused_at_once_in_one_line(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    said = (
+        "Connector configuration is invalid and contains the following 1 error(s):\n"
+        'FATAL: password authentication failed for user "x"\n'
+        "You can also find the above list of errors at the endpoint `/connector-plugins`"
+    )
+    answers.put(f"{URL}/connectors/shop/config", json=refusal(said, 400), status=400)
+
+    with pytest.raises(ConnectRejected) as failure:
+        client.put_config("shop", {"connector.class": "X"})
+
+    assert failure.value.message == (
+        'Kafka Connect refused: FATAL: password authentication failed for user "x"'
+    )
+    assert "password" in failure.value.remedy
+
+
+def test_a_missing_connector_is_an_error_of_its_own(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    answers.get(f"{URL}/connectors/nope/config", json=refusal("Connector nope not found", 404), status=404)
+
+    with pytest.raises(UnknownConnector, match="nope not found"):
+        client.config("nope")
+
+
+def test_what_is_not_kafka_connect_is_recognised(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    answers.get(f"{URL}/connectors", body="<html>hello</html>")
+
+    with pytest.raises(ConnectRejected, match="is not Kafka Connect"):
+        client.connectors()
+
+
+def test_names_are_escaped_in_paths(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    answers.put(f"{URL}/connectors/a%2Fb%20c/stop", status=204)
+
+    client.stop("a/b c")
+
+
+def test_a_restart_says_what_it_includes(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    wanted = responses.matchers.query_param_matcher({"includeTasks": "true", "onlyFailed": "true"})
+    answers.post(f"{URL}/connectors/shop/restart", match=[wanted], status=202)
+
+    client.restart("shop", only_failed=True)
+
+
+def test_a_connector_can_be_made_stopped(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    answers.post(f"{URL}/connectors", status=201, json={})
+
+    client.create("shop", {"connector.class": "X"}, stopped=True)
+
+    sent = answers.calls[0].request.body
+    assert json.loads(sent or b"") == {
+        "name": "shop",
+        "config": {"name": "shop", "connector.class": "X"},
+        "initial_state": "STOPPED",
+    }
+
+
+def test_validation_lists_what_is_wrong_by_setting(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    wrong = {"value": {"name": "database.user", "errors": ["must be set"]}}
+    right = {"value": {"name": "topic.prefix", "errors": []}}
+    path = f"{URL}/connector-plugins/PostgresConnector/config/validate"
+    answers.put(path, json={"configs": [wrong, right]})
+
+    problems = client.validate({"connector.class": "io.debezium.PostgresConnector"})
+
+    assert [(problem.key, problem.message) for problem in problems] == [("database.user", "must be set")]
+
+
+def test_health_is_a_plain_answer_even_when_nobody_is_there(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/health", body=requests.ConnectionError("refused"))
+        health = client.health()
+
+    assert not health.healthy
+    assert URL in health.message
+
+
+def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    offsets = [
+        {"partition": {"server": "shop"}, "offset": {"lsn": 1}},
+        {"partition": {"server": "shop"}, "offset": {"lsn": 2, "lsn_proc": 2}},
+    ]
+    answers.get(f"{URL}/connectors/shop/offsets", json={"offsets": offsets})
+
+    assert [offset.streamed for offset in client.offsets("shop")] == [False, True]

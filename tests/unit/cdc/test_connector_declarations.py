@@ -1,0 +1,212 @@
+"""What a connector's declaration says to Kafka Connect, and what it refuses to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc.connectors.outbox import OutboxSource
+from cdc.connectors.postgres import PostgresSource
+from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
+from eventstore.errors import InvalidIdentifier
+
+REFERENCE = "${file:/secrets/shop.properties:password}"
+
+
+def source(**changes: Any) -> PostgresSource:
+    fields: dict[str, Any] = {
+        "name": "shop-cdc",
+        "host": "db",
+        "database": "shop",
+        "user": "shop_cdc",
+        "password": REFERENCE,
+        "topic_prefix": "shop",
+        "tables": ("public.customers", "public.items"),
+    }
+    return PostgresSource(**fields | changes)
+
+
+def outbox(**changes: Any) -> OutboxSource:
+    fields = {
+        "name": "shop-events",
+        "host": "db",
+        "database": "shop",
+        "user": "shop_cdc",
+        "password": REFERENCE,
+        "topic_prefix": "shop-events",
+    }
+    return OutboxSource(**fields | changes)
+
+
+def test_a_source_says_everything_debezium_would_otherwise_guess() -> None:
+    config = source().config()
+
+    assert config["plugin.name"] == "pgoutput"
+    assert config["publication.autocreate.mode"] == "disabled"
+    assert config["exactly.once.support"] == "required"
+    assert config["snapshot.mode"] == "initial"
+    assert config["poll.interval.ms"] == "20"
+    assert config["offset.mismatch.strategy"] == "trust_offset"
+    assert config["time.precision.mode"] == "isostring"
+    assert config["decimal.handling.mode"] == "string"
+    assert config["topic.creation.default.cleanup.policy"] == "compact"
+
+
+def test_every_value_of_a_configuration_is_text_as_connect_gives_it_back() -> None:
+    config = source(extra={"max.batch.size": 100, "provide.transaction.metadata": True}).config()
+
+    assert all(isinstance(value, str) for value in config.values())
+    assert config["max.batch.size"] == "100"
+    assert config["provide.transaction.metadata"] == "true"
+
+
+def test_table_names_are_patterns_that_match_nothing_else() -> None:
+    assert source().config()["table.include.list"] == r"public\.customers,public\.items"
+
+
+def test_publication_and_slot_are_named_after_the_connector() -> None:
+    config = source(name="Shop-CDC.2").config()
+
+    assert config["slot.name"] == config["publication.name"] == "factfold_shop_cdc_2"
+
+
+def test_a_table_knows_its_topic() -> None:
+    assert source().topic("public.items") == "shop.public.items"
+    assert source().topics == ("shop.public.customers", "shop.public.items")
+
+
+def test_the_topic_of_a_table_that_is_not_captured_is_refused() -> None:
+    with pytest.raises(InvalidConnector, match="does not capture table"):
+        source().topic("public.orders")
+
+
+def test_a_literal_password_is_refused_and_not_repeated_in_the_error() -> None:
+    with pytest.raises(LiteralSecret) as refused:
+        source(password="sentinel-secret")
+
+    assert "sentinel-secret" not in str(refused.value)
+    assert "write_secrets" in refused.value.remedy
+
+
+def test_a_literal_password_passes_when_asked_for_and_stays_masked() -> None:
+    declared = source(password="sentinel-secret", allow_literal_secrets=True)
+
+    assert declared.config()["database.password"] == "sentinel-secret"
+    assert "sentinel-secret" not in repr(declared)
+    assert "sentinel-secret" not in str(declared)
+
+
+def test_extra_settings_are_masked_too() -> None:
+    declared = source(extra={"database.sslpassword": REFERENCE, "errors.max.retries": "77"})
+
+    assert "77" not in repr(declared)
+    assert "errors.max.retries" in repr(declared)
+
+
+def test_a_literal_secret_among_the_extra_settings_is_refused() -> None:
+    with pytest.raises(LiteralSecret, match=r"database\.sslpassword"):
+        source(extra={"database.sslpassword": "sentinel-secret"})
+
+
+def test_a_misspelt_setting_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(InvalidConnector) as refused:
+        source(extra={"snapshot.mod": "initial"})
+
+    assert refused.value.remedy == "did you mean snapshot.mode?"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "max.batch.size",
+        "column.mask.with.12.chars",
+        "transforms.x.type",
+        "producer.override.linger.ms",
+        "snapshot.select.statement.overrides.public.items",
+    ],
+)
+def test_settings_of_the_connector_and_of_connect_are_known(key: str) -> None:
+    assert source(extra={key: "1"}).config()[key] == "1"
+
+
+@pytest.mark.parametrize(
+    "key", ["database.password", "slot.name", "connector.class", "heartbeat.interval.ms"]
+)
+def test_a_setting_that_has_a_field_is_refused_as_extra(key: str) -> None:
+    with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+        source(extra={key: "x"})
+
+
+@pytest.mark.parametrize(
+    "encoding", [{"time.precision.mode": "adaptive"}, {"decimal.handling.mode": "precise"}]
+)
+def test_values_a_reader_could_not_know_are_refused_without_schemas(encoding: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
+        source(extra=encoding)
+
+
+def test_any_encoding_goes_where_values_carry_a_schema() -> None:
+    with_schemas = {"value.converter.schemas.enable": "true", "decimal.handling.mode": "precise"}
+
+    assert source(extra=with_schemas).config()["decimal.handling.mode"] == "precise"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "a/b"},
+        {"tables": ("customers",)},
+        {"tables": ('public.x"; DROP TABLE customers; --',)},
+        {"tables": ("public.a,public.b",)},
+        {"slot": "Upper"},
+        {"publication": "p'; --"},
+        {"topic_prefix": "a b"},
+        {"topic_prefix": "x" * 64},
+    ],
+)
+def test_names_out_of_their_rules_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidIdentifier):
+        source(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"tables": ()}, {"partitions": 0}, {"heartbeat_interval_ms": 0}])
+def test_declarations_that_capture_nothing_or_cannot_start_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConnector):
+        source(**changes)
+
+
+def test_an_outbox_places_key_partition_and_headers_from_columns() -> None:
+    config = outbox().config()
+    placements = config["transforms.outbox.table.fields.additional.placement"].split(",")
+
+    assert config["transforms.outbox.table.field.event.key"] == "message_key"
+    assert config["transforms.outbox.route.by.field"] == "topic"
+    assert "partition:partition" in placements
+    assert "stream:header:ce_subject" in placements
+    assert "version:header:ce_streamversion" in placements
+
+
+def test_constant_headers_are_quoted_since_1_0_would_arrive_as_1() -> None:
+    config = outbox().config()
+    literals = {
+        config[key.replace("value.literal", "header")]: value
+        for key, value in config.items()
+        if key.endswith(".value.literal")
+    }
+
+    assert literals == {"content-type": '"application/avro"', "ce_specversion": '"1.0"'}
+
+
+def test_an_outbox_stops_at_an_update_unless_told_otherwise() -> None:
+    key = "transforms.outbox.table.op.invalid.behavior"
+
+    assert outbox().config()[key] == "fatal"
+    assert outbox(on_update="warn").config()[key] == "warn"
+
+
+def test_the_initial_snapshot_of_events_is_read_in_the_store_s_order() -> None:
+    config = outbox(tables=("shop.events", "shop.schemas")).config()
+
+    assert config["snapshot.select.statement.overrides"] == "shop.events"
+    assert config["snapshot.select.statement.overrides.shop.events"].endswith('ORDER BY "position"')

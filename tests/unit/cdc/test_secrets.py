@@ -1,0 +1,65 @@
+"""Secrets files: readable by their owner, understood by Java, referred to by name."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from cdc.errors import InvalidConnector
+from cdc.secrets import is_reference, write_secrets
+
+
+def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:
+    references = write_secrets(tmp_path, "shop", values={"password": SecretStr("s3cret")})
+    path = tmp_path / "shop.properties"
+
+    assert references == {"password": f"${{file:{path}:password}}"}
+    assert is_reference(references["password"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "password=s3cret\n"
+
+
+def test_characters_with_a_meaning_in_properties_files_are_escaped(tmp_path: Path) -> None:
+    write_secrets(tmp_path, "shop", values={"password": " a=b:c#d!\\\n\tü😀"})
+
+    assert (tmp_path / "shop.properties").read_text() == (
+        "password=\\ a\\=b\\:c\\#d\\!\\\\\\n\\t\\u00fc\\ud83d\\ude00\n"
+    )
+
+
+def test_writing_again_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    write_secrets(tmp_path, "shop", values={"old": "1"})
+    write_secrets(tmp_path, "shop", values={"new": "2"})
+
+    assert (tmp_path / "shop.properties").read_text() == "new=2\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.properties"]
+
+
+@pytest.mark.parametrize("name", ["", "../shop", "a b", "a:b"])
+def test_names_that_would_leave_the_folder_or_break_the_reference_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(InvalidConnector):
+        write_secrets(tmp_path, name, values={"password": "x"})
+
+
+def test_a_folder_that_would_break_the_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConnector, match="colon or a brace"):
+        write_secrets(tmp_path / "a:b", "shop", values={"password": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${file:/a/b.properties:key}", True),
+        ("${env:PASSWORD}", True),
+        ("secret", False),
+        ("${file:/a:key}secret", False),
+        ("$file", False),
+    ],
+)
+def test_only_a_whole_reference_counts_as_one(text: str, *, expected: bool) -> None:
+    assert is_reference(text) is expected
