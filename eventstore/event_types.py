@@ -10,8 +10,9 @@ from functools import cached_property
 from types import FrameType
 from typing import Any, Protocol, TypeVar, dataclass_transform, overload
 
+from eventstore.conversions import Convert
 from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventType
-from eventstore.field_types import Compilation, Convert, Field, compile_fields
+from eventstore.field_types import Compilation, Field, compile_fields
 from eventstore.identifiers import check_type_name, snake_case
 from eventstore.schema_registry import RegisteredSchema
 

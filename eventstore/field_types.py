@@ -17,17 +17,28 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from eventstore.errors import InvalidEventData, UnsupportedFieldType
+from eventstore.conversions import (
+    Convert,
+    as_uuid,
+    aware_utc,
+    each,
+    each_value,
+    enum_member,
+    enum_texts,
+    exactly,
+    unless_none,
+    within,
+)
+from eventstore.errors import UnsupportedFieldType
 
 Avro = str | dict[str, Any] | list[Any]
-Convert = Callable[[Any], Any]
 
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_PRECISION: Final = 18
@@ -138,13 +149,13 @@ def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldTyp
     if hint is Decimal:
         return _decimal(Digits(DEFAULT_PRECISION, DEFAULT_SCALE), place, compilation)
     if hint is bool:
-        return FieldType("boolean", _exactly(bool))
+        return FieldType("boolean", exactly(bool))
     if hint is date:
-        return FieldType({"type": "int", "logicalType": "date"}, _exactly(date))
+        return FieldType({"type": "int", "logicalType": "date"}, exactly(date))
     if hint is datetime:
-        return FieldType({"type": "long", "logicalType": "timestamp-micros"}, _aware_utc)
+        return FieldType({"type": "long", "logicalType": "timestamp-micros"}, aware_utc)
     if hint is UUID:
-        return FieldType({"type": "string", "logicalType": "uuid"}, _exactly(UUID), _uuid)
+        return FieldType({"type": "string", "logicalType": "uuid"}, exactly(UUID), as_uuid)
     if issubclass(hint, Enum):
         return _enum(hint)
     if dataclasses.is_dataclass(hint):
@@ -184,87 +195,25 @@ def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
             place=f"{compilation.owner}.{place}",
         )
     avro = {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
-    return FieldType(avro, _within(digits.precision - digits.scale))
-
-
-def _within(whole_digits: int) -> Convert:
-    """Check what fastavro lets pass: NaN, and a number with more digits than the schema has room for."""
-
-    def checked(value: Decimal) -> Decimal:
-        if value.is_finite() and (value.adjusted() < whole_digits or not value):
-            return value
-        raise InvalidEventData(
-            f"{value} has no place among {whole_digits} digits before the point",
-            remedy="use a smaller finite number, or Annotated[Decimal, Digits(precision, scale)]",
-        )
-
-    return checked
-
-
-def _exactly(kind: type) -> Convert:
-    """Check what fastavro would convert: text as a date, a datetime as a date, any object as a boolean."""
-
-    def checked(value: Any) -> Any:
-        if type(value) is kind:
-            return value
-        raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
-
-    return checked
-
-
-def _aware_utc(value: datetime) -> datetime:
-    if value.tzinfo is None or value.utcoffset() is None:
-        raise InvalidEventData(
-            f"datetime {value.isoformat()} has no time zone",
-            remedy="use aware datetimes, for example datetime.now(UTC)",
-        )
-    return value.astimezone(UTC)
-
-
-def _uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(value)
+    return FieldType(avro, within(digits.precision - digits.scale))
 
 
 def _enum(hint: type[Enum]) -> FieldType:
-    by_value = all(isinstance(member.value, str) for member in hint)
-    to_text = {member: member.value if by_value else name for name, member in hint.__members__.items()}
-    members = {text: member for member, text in to_text.items()}
-
-    def from_text(text: str) -> Enum:
-        try:
-            return members[text]
-        except KeyError:
-            raise InvalidEventData(
-                f"{text!r} is no member of {hint.__qualname__}",
-                remedy="add the member back: stored events still use it",
-            ) from None
-
-    return FieldType("string", to_text.__getitem__, from_text)
+    texts = enum_texts(hint)
+    return FieldType("string", texts.__getitem__, enum_member(hint, texts))
 
 
 def _optional(inner: FieldType) -> FieldType:
-    return FieldType(["null", inner.avro], _unless_none(inner.to_plain), _unless_none(inner.from_plain))
-
-
-def _unless_none(convert: Convert | None) -> Convert | None:
-    return None if convert is None else (lambda value: None if value is None else convert(value))
+    return FieldType(["null", inner.avro], unless_none(inner.to_plain), unless_none(inner.from_plain))
 
 
 def _list(item: FieldType) -> FieldType:
-    return FieldType({"type": "array", "items": item.avro}, _each(item.to_plain), _each(item.from_plain))
-
-
-def _each(convert: Convert | None) -> Convert | None:
-    return None if convert is None else (lambda values: [convert(value) for value in values])
+    return FieldType({"type": "array", "items": item.avro}, each(item.to_plain), each(item.from_plain))
 
 
 def _map(item: FieldType) -> FieldType:
     avro: Avro = {"type": "map", "values": item.avro}
-    return FieldType(avro, _each_value(item.to_plain), _each_value(item.from_plain))
-
-
-def _each_value(convert: Convert | None) -> Convert | None:
-    return None if convert is None else (lambda values: {k: convert(v) for k, v in values.items()})
+    return FieldType(avro, each_value(item.to_plain), each_value(item.from_plain))
 
 
 def _record(cls: type, compilation: Compilation) -> FieldType:
