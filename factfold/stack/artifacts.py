@@ -19,7 +19,7 @@ from factfold.stack.java import require_java
 from factfold.stack.locks import exclusive
 from factfold.stack.versions import Coordinate, versions
 
-# Requests wait on the network more than on the processor: 4 at once took 100 files from 18 s to 6 s.
+# Requests wait on the network more than on the processor: 97 files took 26 s one by one, 10 s four at once.
 _AT_ONCE = 4
 
 

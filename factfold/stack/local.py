@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from factfold.stack import connect, kafka, postgres, processes
 from factfold.stack.artifacts import connect_plugins, kafka_jars
-from factfold.stack.errors import StackError, StackNotUp
+from factfold.stack.errors import StackBusy, StackError, StackNotUp
 from factfold.stack.folders import stacks_folder
 from factfold.stack.health import Wait, until_answering
 from factfold.stack.java import require_java
@@ -109,9 +109,10 @@ class LocalStack:
             try:
                 self._start_all(started)
             except BaseException:
-                self._stop_all(started)
                 if self._ephemeral:
-                    shutil.rmtree(self.folder, ignore_errors=True)
+                    self._remove()
+                else:
+                    self._stop_all(started)
                 raise
             return self.info
 
@@ -125,10 +126,16 @@ class LocalStack:
         with self._locked():
             info = load(self.folder)
             running = [server for server in SERVERS if info is not None and self._runs(info, server)]
-            self._stop_all(SERVERS)
             if purge or self._ephemeral or (info is not None and info.owner is not None):
-                shutil.rmtree(self.folder)
+                self._remove()
+            else:
+                self._stop_all(SERVERS)
         return running
+
+    def abandon(self) -> None:
+        """Kill the servers and remove everything; raises StackBusy if another process is at work on it."""
+        with self._locked(within=0):
+            self._remove()
 
     def start(self, server: str) -> None:
         """Start one server at its recorded port and wait until it answers; does nothing if it runs."""
@@ -144,10 +151,7 @@ class LocalStack:
     def kill(self, server: str) -> None:
         """End one server and its children with SIGKILL and wait until all are gone."""
         with self._locked():
-            recorded = self.info.processes.get(known_server(server))
-            if recorded is not None:
-                processes.kill(recorded)
-            self._forget(server)
+            self._kill(known_server(server))
 
     def status(self) -> list[ServerStatus]:
         """Say for each server whether it is up, silent or down; raises StackNotUp without such a stack."""
@@ -162,8 +166,8 @@ class LocalStack:
             server, state, info.ports[server], process.pid if process else None, info.log(server)
         )
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return exclusive(self.folder / "lock", within=240)
+    def _locked(self, *, within: float = 240) -> AbstractContextManager[None]:
+        return exclusive(self.folder / "lock", within=within)
 
     def _opened(self) -> StackInfo:
         """Read the state file, or write the first one, before anything else is created."""
@@ -239,6 +243,19 @@ class LocalStack:
             processes.stop(recorded, with_signal=_STOP[server], within=30)
         self._forget(server)
 
+    def _kill(self, server: str) -> None:
+        info = load(self.folder)
+        recorded = info.processes.get(server) if info else None
+        if recorded is not None:
+            processes.kill(recorded)
+        self._forget(server)
+
+    def _remove(self) -> None:
+        """End the servers at once, for what they would save is removed next, and remove the folder."""
+        for server in reversed(SERVERS):
+            self._kill(server)
+        shutil.rmtree(self.folder)
+
     def _forget(self, server: str) -> None:
         with self._recording:
             info = load(self.folder)
@@ -256,8 +273,10 @@ def sweep() -> list[str]:
     for path in sorted(stacks_folder().glob("*/state.json")):
         info = load(path.parent)
         if info is not None and info.owner is not None and info.owner.find() is None:
-            LocalStack(info.name).down(purge=True)
-            swept.append(info.name)
+            # Held by another process: it is being swept already.
+            with suppress(StackBusy):
+                LocalStack(info.name).abandon()
+                swept.append(info.name)
     return swept
 
 
