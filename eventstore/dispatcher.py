@@ -45,9 +45,7 @@ class Refusal:
 class Dispatcher:
     """Sends commands to aggregates in one store."""
 
-    def __init__(
-        self, store: EventStore, *, metadata: Metadata = NO_METADATA, attempts: int = _ATTEMPTS
-    ) -> None:
+    def __init__(self, store: EventStore, *, metadata: Metadata = NO_METADATA, attempts: int = _ATTEMPTS) -> None:
         self._store = store
         self._metadata = metadata
         self._attempts = attempts
@@ -91,9 +89,7 @@ class Dispatcher:
     def _message(self, stream: StreamName, command: Callable[..., object], args: Any, kwargs: Any) -> Command:
         bound = inspect.signature(command).bind(None, *args, **kwargs)
         arguments = dict(list(bound.arguments.items())[1:])
-        return Command(
-            f"{stream.category}.{command.__name__}", str(stream), arguments, metadata=self._metadata
-        )
+        return Command(f"{stream.category}.{command.__name__}", str(stream), arguments, metadata=self._metadata)
 
     def _append(self, message: Command, emitted: list[object], *, before: int) -> Accepted:
         if not emitted:

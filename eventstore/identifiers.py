@@ -66,9 +66,7 @@ def check_category(category: str) -> str:
 
 def check_type_name(name: str) -> str:
     """Return the event type name, or raise InvalidIdentifier: lower-case words with dots, `order.placed`."""
-    return _checked(
-        name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed"
-    )
+    return _checked(name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed")
 
 
 def check_topic(topic: str) -> str:

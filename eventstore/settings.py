@@ -98,9 +98,7 @@ class KafkaSettings(BaseModel):
 class Settings(BaseSettings):
     """Everything a service of Factfold is told from outside."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid"
-    )
+    model_config = SettingsConfigDict(env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid")
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
 

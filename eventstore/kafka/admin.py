@@ -118,9 +118,7 @@ def beginning_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
         return reader.beginning_offsets(topics)
 
 
-def ensure_topics(
-    settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS
-) -> list[str]:
+def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
     """Create the topics that are missing and check the others; return the names created.
 
     TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;

@@ -116,9 +116,7 @@ class StoreConformance:
         assert len(list(store.read_stream(stream))) == present
 
     @pytest.mark.parametrize(("present", "expected"), [(0, ANY), (2, ANY), (2, STREAM_EXISTS), (2, 1)])
-    def test_a_met_expectation_is_accepted(
-        self, store: EventStore, present: int, expected: ExpectedVersion
-    ) -> None:
+    def test_a_met_expectation_is_accepted(self, store: EventStore, present: int, expected: ExpectedVersion) -> None:
         stream = _new()
         if present:
             store.append(stream, [_opened()] * present, expected=NO_STREAM)
@@ -144,9 +142,7 @@ class StoreConformance:
         taken, new = _new(), _new()
         store.append(taken, [_opened()], expected=NO_STREAM)
         with pytest.raises(WrongExpectedVersion) as refused:
-            store.append_batch(
-                [StreamAppend(new, [_opened()], NO_STREAM), StreamAppend(taken, [_opened()], NO_STREAM)]
-            )
+            store.append_batch([StreamAppend(new, [_opened()], NO_STREAM), StreamAppend(taken, [_opened()], NO_STREAM)])
         assert (refused.value.stream, refused.value.actual) == (taken, 0)
         assert store.head(new) is None
 

@@ -77,9 +77,7 @@ def test_another_partition_count_or_policy_is_a_mismatch(settings: Settings, top
         ensure_topics(settings, [branch_topic(topic, partitions=4)])
 
 
-def test_python_places_keys_where_java_would(
-    settings: Settings, topic: str, producer: RecordProducer
-) -> None:
+def test_python_places_keys_where_java_would(settings: Settings, topic: str, producer: RecordProducer) -> None:
     keys = _keys(200)
     producer.send(_records(topic, keys))
     placed = {(record.key or b"").decode(): record.partition for record in read_range(settings, topic)}
@@ -125,18 +123,14 @@ def _wait_until(condition, seconds: float = 30.0) -> None:  # type: ignore[no-un
         assert time.monotonic() < deadline, "the broker did not get there in time"
 
 
-def test_a_range_is_read_from_its_start_to_its_end(
-    settings: Settings, topic: str, producer: RecordProducer
-) -> None:
+def test_a_range_is_read_from_its_start_to_its_end(settings: Settings, topic: str, producer: RecordProducer) -> None:
     producer.send([OutgoingRecord(topic=topic, key=b"k", value=b"%d" % n, partition=1) for n in range(10)])
     part = read_range(settings, topic, start={1: 3}, end={1: 6})
     assert [record.value for record in part] == [b"3", b"4", b"5"]
     assert beginning_offsets(settings, [topic])[topic] == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_reader_kept_open_follows_what_arrives(
-    settings: Settings, topic: str, producer: RecordProducer
-) -> None:
+def test_a_reader_kept_open_follows_what_arrives(settings: Settings, topic: str, producer: RecordProducer) -> None:
     with RangeReader(settings) as reader:
         reader.seek(topic, dict.fromkeys(range(4), 0))
         for number in range(3):
@@ -160,9 +154,7 @@ def test_the_schemas_topic_is_read_whole(settings: Settings, producer: RecordPro
     schemas = f"schemas.{uuid.uuid4().hex[:8]}"
     ensure_topics(settings, [replace(event_topic(schemas, partitions=1))])
     kinds = [kind.registered for kind in Order.event_types.values()]
-    producer.send(
-        OutgoingRecord(topic=schemas, key=str(kind.id).encode(), value=kind.to_json()) for kind in kinds
-    )
+    producer.send(OutgoingRecord(topic=schemas, key=str(kind.id).encode(), value=kind.to_json()) for kind in kinds)
     assert read_schemas(settings, topic=schemas) == {kind.id: kind for kind in kinds}
     producer.send([OutgoingRecord(topic=schemas, key=b"x", value=b"no json")])
     with pytest.raises(NotFramedAvro, match="not a registered schema"):

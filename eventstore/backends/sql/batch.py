@@ -119,9 +119,7 @@ class Draft:
         samples = {type(bare(event)): bare(event) for append in appends for event in append.events}
         return cls(appends, names, {kind: event_type_of(sample) for kind, sample in samples.items()})
 
-    def batch(
-        self, categories: Mapping[str, Category], *, source: str, clock: Callable[[], datetime]
-    ) -> Batch:
+    def batch(self, categories: Mapping[str, Category], *, source: str, clock: Callable[[], datetime]) -> Batch:
         """Encode every event; InvalidEventData."""
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         for append, name in zip(self.appends, self.names, strict=True):
@@ -130,9 +128,7 @@ class Draft:
         batch.events.ids = _filled(batch.events.ids)
         return batch
 
-    def _add_stream(
-        self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category
-    ) -> None:
+    def _add_stream(self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category) -> None:
         stream = str(name)
         low, high = accepted_heads(append.expected)
         streams.names.append(stream)
@@ -176,9 +172,7 @@ def stream_name(stream: StreamName | str) -> StreamName:
 def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:
     for append, name in zip(appends, names, strict=True):
         if not append.events:
-            raise InvalidAppend(
-                f"nothing to append to {name}", remedy="append at least one event", place=str(name)
-            )
+            raise InvalidAppend(f"nothing to append to {name}", remedy="append at least one event", place=str(name))
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidAppend(

@@ -53,9 +53,7 @@ class SqlCatalogue:
                 self._schemas[schema_id] = self._stored(connection, schema_id)
         return self._schemas[schema_id]
 
-    def categories(
-        self, names: Iterable[str], *, connection: Connection | None = None
-    ) -> Mapping[str, Category]:
+    def categories(self, names: Iterable[str], *, connection: Connection | None = None) -> Mapping[str, Category]:
         """Return categories, creating those that are new with the default partition count."""
         wanted = list(names)
         missing = [name for name in wanted if name not in self._categories]
@@ -66,9 +64,7 @@ class SqlCatalogue:
             self.declare(name, partitions=DEFAULT_PARTITIONS, fixed=False)
         return self._categories
 
-    def declare(
-        self, name: str, *, partitions: int, topic: str | None = None, fixed: bool = True
-    ) -> Category:
+    def declare(self, name: str, *, partitions: int, topic: str | None = None, fixed: bool = True) -> Category:
         """Create a category if it is new; PartitionsFixed where it exists with another partition count."""
         with self._begin() as connection:
             category = self._ensure(connection, name, partitions, topic=topic)
@@ -123,9 +119,7 @@ class SqlCatalogue:
             raise unknown_schema(schema_id, f"table {table.fullname}")
         return RegisteredSchema.from_json(payload)
 
-    def _ensure(
-        self, connection: Connection, name: str, partitions: int, *, topic: str | None = None
-    ) -> Category:
+    def _ensure(self, connection: Connection, name: str, partitions: int, *, topic: str | None = None) -> Category:
         table = self._tables.categories
         row = {
             "category": check_category(name),

@@ -53,9 +53,7 @@ class Reader:
                 return
             first = page[-1].version + 1
 
-    def everything(
-        self, after: Position | None, category: str | None, limit: int | None
-    ) -> Iterator[RecordedEvent]:
+    def everything(self, after: Position | None, category: str | None, limit: int | None) -> Iterator[RecordedEvent]:
         """Yield events behind the fence in the order of their positions."""
         columns, left = self._events.c, limit
         query = self._columns.where(self._dialect.fence(columns.order_xid))

@@ -129,9 +129,7 @@ def test_a_foreign_event_is_refused() -> None:
 def test_plain_values_evolve_like_the_event() -> None:
     plain = {"order_id": "1", "sku": "tea", "amount": Decimal(3), "size": "large"}
     assert Order.evolve_plain(Order("1"), "order.placed", plain).state() == (
-        Order.evolve(
-            Order("1"), Order.Placed(order_id="1", sku="tea", amount=Decimal(3), size=Size.LARGE)
-        ).state()
+        Order.evolve(Order("1"), Order.Placed(order_id="1", sku="tea", amount=Decimal(3), size=Size.LARGE)).state()
     )
 
 

@@ -15,9 +15,7 @@ SCHEMA: dict[str, Any] = {
     "type": "record",
     "namespace": "order",
     "name": "placed",
-    "fields": [
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 4}}
-    ],
+    "fields": [{"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 4}}],
 }
 
 

@@ -52,9 +52,7 @@ def store(url: str) -> Iterator[SqlEventStore]:
 
 def _rows(store: SqlEventStore, table: str) -> list[dict[str, Any]]:
     with store.engine.connect() as connection:
-        return [
-            dict(row) for row in connection.execute(select(store.tables.metadata.tables[table])).mappings()
-        ]
+        return [dict(row) for row in connection.execute(select(store.tables.metadata.tables[table])).mappings()]
 
 
 def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:

@@ -102,9 +102,7 @@ def test_a_topic_record_is_read_as_the_event_it_was() -> None:
     assert recorded.time == datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "missing", ["ce_id", "ce_type", "ce_subject", "ce_time", "ce_streamversion", "ce_position"]
-)
+@pytest.mark.parametrize("missing", ["ce_id", "ce_type", "ce_subject", "ce_time", "ce_streamversion", "ce_position"])
 def test_a_record_without_a_header_says_where_it_is(missing: str) -> None:
     record = _record()
     cut = replace(record, headers=tuple(each for each in record.headers if each[0] != missing))
