@@ -42,7 +42,6 @@ def connect_plugins() -> list[Path]:
 def fetch(coordinates: Sequence[Coordinate]) -> list[Path]:
     """Return the cached files of these coordinates in order, downloading what is missing."""
     if missing(coordinates):
-        cache_folder().mkdir(parents=True, exist_ok=True)
         with exclusive(cache_folder() / "fetch.lock"):
             _download(missing(coordinates))
     return [cached(coordinate) for coordinate in coordinates]

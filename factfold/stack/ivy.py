@@ -40,9 +40,7 @@ def settings() -> str:
     return _SETTINGS
 
 
-def retrieve(
-    coordinates: Sequence[Coordinate], *, into: Path, java: Java, on_file: Callable[[], None]
-) -> None:
+def retrieve(coordinates: Sequence[Coordinate], *, into: Path, java: Java, on_file: Callable[[], None]) -> None:
     """Download files into `into/files`, calling `on_file` after each; raises ArtifactError."""
     into.mkdir(parents=True, exist_ok=True)
     (into / "ivy.xml").write_text(module_description(coordinates), "utf-8")

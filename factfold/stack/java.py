@@ -26,9 +26,7 @@ def require_java() -> Java:
     executable = _find()
     wanted = versions()
     if executable is None:
-        raise NoJava(
-            "no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy()
-        )
+        raise NoJava("no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy())
     found = _version(executable)
     if found < wanted.java_minimum:
         raise JavaTooOld(

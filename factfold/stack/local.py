@@ -162,9 +162,7 @@ class LocalStack:
         recorded = info.processes.get(server)
         process = recorded.find() if recorded else None
         state = "down" if process is None else "up" if _MODULES[server].answers(info) else "silent"
-        return ServerStatus(
-            server, state, info.ports[server], process.pid if process else None, info.log(server)
-        )
+        return ServerStatus(server, state, info.ports[server], process.pid if process else None, info.log(server))
 
     def _locked(self, *, within: float = 240) -> AbstractContextManager[None]:
         return exclusive(self.folder / "lock", within=within)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 
-from factfold.stack.errors import StackBusy
+from factfold.stack.errors import StackBusy, StackError
 
 
 @contextmanager
 def exclusive(path: Path, *, within: float = 600) -> Iterator[None]:
-    """Hold a lock file; raises StackBusy when another process still holds it after `within` seconds."""
+    """Hold a lock file; raises StackBusy when another process still has it after `within` seconds."""
     deadline = time.monotonic() + within
     while (file := _try(path)) is None:
         if time.monotonic() > deadline:
@@ -30,8 +30,7 @@ def exclusive(path: Path, *, within: float = 600) -> Iterator[None]:
 
 
 def _try(path: Path) -> TextIOWrapper | None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a")
+    file = _open(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,6 +41,18 @@ def _try(path: Path) -> TextIOWrapper | None:
         return file
     file.close()
     return None
+
+
+def _open(path: Path) -> TextIOWrapper:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a")
+    except OSError as refused:
+        raise StackError(
+            f"the folder {path.parent} cannot be written: {refused.strerror}",
+            remedy="make it writable for you, or set FACTFOLD_HOME to a folder that is",
+            place=str(path),
+        ) from refused
 
 
 def _same_file(path: Path, file: TextIOWrapper) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -104,6 +106,21 @@ def test_a_cached_file_is_not_fetched_again(home: Path, monkeypatch: pytest.Monk
     first = artifacts.fetch([JAR])
     assert artifacts.fetch([JAR]) == first
     assert first[0].read_bytes() == b"the real jar"
+    assert len(calls) == 1
+
+
+def test_two_who_fetch_at_once_download_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known_as(monkeypatch, b"the real jar")
+    calls = downloads(monkeypatch, b"the real jar")
+    together = threading.Barrier(2)
+
+    def fetch() -> list[Path]:
+        together.wait(30)
+        return artifacts.fetch([JAR])
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(fetch), pool.submit(fetch)]
+    assert found[0].result() == found[1].result() == [artifacts.cached(JAR)]
     assert len(calls) == 1
 
 

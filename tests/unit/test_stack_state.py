@@ -142,6 +142,13 @@ def test_a_lock_whose_file_was_removed_and_made_anew_is_taken_anew(tmp_path: Pat
             assert (tmp_path / "lock").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_how_to_choose_another(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StackError, match="cannot be written") as failure, exclusive(tmp_path / "file" / "lock"):
+        pass
+    assert "FACTFOLD_HOME" in failure.value.remedy
+
+
 def test_a_folder_the_servers_account_cannot_enter_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
