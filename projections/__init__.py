@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from projections.environment import Environment
+    from projections.errors import NoServingGeneration, ProjectionError
     from projections.group import ProjectionGroup
     from projections.rebuilding import RebuildReport, rebuild
     from projections.runner import Runner, open_runner
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Environment",
+    "NoServingGeneration",
+    "ProjectionError",
     "ProjectionGroup",
     "RebuildReport",
     "Runner",
@@ -33,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Environment": "environment", "ProjectionGroup": "group", "RebuildReport": "rebuilding", "rebuild": "rebuilding",
+    "Environment": "environment", "NoServingGeneration": "errors", "ProjectionError": "errors", "ProjectionGroup": "group", "RebuildReport": "rebuilding", "rebuild": "rebuilding",
     "Runner": "runner", "open_runner": "runner", "Table": "tables", "on": "tables", "ViewVerdict": "verifying",
     "verify": "verifying", "View": "views", "view": "views",
 }  # fmt: skip

@@ -32,3 +32,8 @@ class Environment:
         store.prepare()
         spark = open_session(jars, memory=memory)
         return Environment(spark, small_batch_session(spark), store, settings)
+
+    def close(self) -> None:
+        """Stop Spark and close the connections."""
+        self.spark.stop()
+        self.store.close()

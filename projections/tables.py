@@ -31,7 +31,7 @@ def checked_identifier(name: str, *, what: str) -> str:
 
 
 def set_at(column: str) -> str:
-    """The staging column that tells at which version a declared column was last set in a batch."""
+    """The staging column that tells at which position a column was last set in a batch; null where it was not."""
     return f"_at_{column}"
 
 
@@ -111,6 +111,11 @@ class Table:
             place=self.name,
         )
 
+    @property
+    def sometimes_unset(self) -> tuple[str, ...]:
+        """Columns that the newest record of a key may leave as they were; staging tells at which position each was set."""
+        return ()
+
     def signature(self) -> str:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
         return f"{type(self).__name__}|{self.topic}|{self.key}|{sorted((c, t.ddl) for c, t in self.columns.items())}"
@@ -155,6 +160,11 @@ class EventTable(Table):
     aggregate: type[Aggregate]
     setters: Mapping[str, tuple[Setter, ...]] | None
 
+    @property
+    def sometimes_unset(self) -> tuple[str, ...]:
+        """Every declared column: an event sets some of them."""
+        return tuple(self.setters or ())
+
     def event_types(self) -> tuple[EventType, ...]:
         """The event types the topic may hold."""
         return tuple(self.aggregate.event_types.values())
@@ -171,6 +181,11 @@ class EventTable(Table):
 @dataclass(frozen=True)
 class ChangelogTable(Table):
     """A table captured by Debezium: last row per key by source position."""
+
+    @property
+    def sometimes_unset(self) -> tuple[str, ...]:
+        """Columns of variable length: PostgreSQL sends no TOAST value that an update did not touch."""
+        return tuple(c for c in self.payload if self.columns[c].kind in {"string", "binary", "decimal"})
 
 
 def _declared_table(

@@ -20,7 +20,7 @@ class BackgroundRun:
 
 @contextmanager
 def live_views(environment: Environment, group: ProjectionGroup) -> Iterator[BackgroundRun]:
-    """Keep a group's views up to date for as long as the block lasts; a failed runner fails the block."""
+    """Keep a group's views up to date for as long as the block lasts, and to the topics' ends after it."""
     run, stop = BackgroundRun(), threading.Event()
     with open_runner(environment, group) as runner:
 
@@ -39,4 +39,4 @@ def live_views(environment: Environment, group: ProjectionGroup) -> Iterator[Bac
             thread.join()
         if run.failure:
             raise run.failure
-        runner.catch_up()
+        run.batches += runner.catch_up()

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from factfold.stack import LocalStack
+    from projections import Environment
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[LocalStack]:
     """PostgreSQL, Kafka and Kafka Connect, started once and removed with their data at the end."""
+    from pyspark.sql import SparkSession
+
     from factfold.stack import LocalStack
+    from projections import Environment
 
     with LocalStack(f"tests-{os.getpid()}", ephemeral=True) as running:
         yield running
@@ -36,3 +42,38 @@ def database(stack: LocalStack) -> Callable[[], str]:
         return stack.info.postgres.url(name)
 
     return create
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the test session."""
+    from factfold.stack import spark_jars
+    from projections.spark.session import open_session
+
+    session = open_session(spark_jars(), memory="2g")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def environment(
+    stack: LocalStack, spark: SparkSession, database: Callable[[], str]
+) -> Iterator[Callable[[], Environment]]:
+    """A function that gives a projection environment with an empty database of views."""
+    from eventstore import Settings
+    from projections import Environment
+    from projections.spark.session import small_batch_session
+    from projections.tablestore.postgres import PostgresTableStore
+
+    opened: list[PostgresTableStore] = []
+
+    def create() -> Environment:
+        store = PostgresTableStore(database())
+        opened.append(store)
+        store.prepare()
+        settings = Settings.for_broker(stack.info.bootstrap_servers)
+        return Environment(spark, small_batch_session(spark), store, settings)
+
+    yield create
+    for store in opened:
+        store.close()

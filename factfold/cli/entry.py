@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import doctor, stack
+from factfold.cli import cdc, doctor, projections, stack
 from factfold.cli.failures import show
 
 
@@ -21,6 +21,8 @@ def application() -> typer.Typer:
     )
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
+    app.add_typer(cdc.app, name="cdc")
+    app.add_typer(projections.app, name="projections")
     app.command("doctor")(doctor.doctor)
     return app
 

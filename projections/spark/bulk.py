@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from projections.spark.exchange import write
 from projections.spark.failures import refuse
 from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import BULK, OffsetRange, read_range
-from projections.tables import EventTable, Table
+from projections.tables import EventTable, Table, set_at
 from projections.tablestore.layout import POSITION, TableLayout
 from projections.views import View
 
@@ -44,7 +46,7 @@ def _no_records(environment: Environment) -> DataFrame:
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:
     """Refuse what only an earlier record could complete, and drop tombstones of keys that have no record left."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     columns = [*table.columns, *POSITION]
     deleted = F.col("_deleted")
@@ -53,13 +55,14 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
         failure = _refuse_row("events_missing", table)
     else:
         staged = staged.where(F.col("_pos").isNotNull())
-        gap = F.col("_missing").isNotNull() & ~deleted
+        unset = [F.col(set_at(c)).isNull() for c in table.sometimes_unset]
+        gap = functools.reduce(operator.or_, unset, F.lit(False)) & ~deleted
         failure = _refuse_row("unavailable", table)
     return staged.select(*columns, F.when(gap, failure.cast("boolean")).otherwise(deleted).alias("_deleted"))
 
 
 def _refuse_row(kind: str, table: Table) -> object:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     located = {"topic": F.lit(table.topic), "partition": F.lit(-1), "offset": F.col("_offset")}
     return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
@@ -67,7 +70,7 @@ def _refuse_row(kind: str, table: Table) -> object:
 
 def live_rows(frame: DataFrame, table: Table) -> DataFrame:
     """The rows a view function sees: not deleted, without positions."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return frame.where(~F.col("_deleted")).select(*table.columns)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from projections.columns import ColumnType
 from projections.spark.failures import refuse
-from projections.tables import ChangelogTable
+from projections.tables import ChangelogTable, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,17 +25,17 @@ _APPLIED = ("c", "u", "r", "d")
 def prepare_newest_per_key(table: ChangelogTable) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a key, with the staging columns of ``layout``.
 
-    A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one. A
-    column whose value is unavailable (TOAST) takes the last one known in the range, else it is named in ``_missing``.
+    A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one.
+    A column whose value is unavailable (TOAST) takes the last one known in the range, with the position of that record.
     """
-    known = [c for c in table.payload if _can_be_unavailable(table.columns[c])]
+    known = list(table.sometimes_unset)
     parsed, typed, aggregates = _parsed_columns(table), _typed_columns(table, known), _aggregates(table, known)
     result = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
     return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.key).agg(*aggregates).select(*result)
 
 
 def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     order = F.struct("_pos", "_offset")
     applied = ~F.col("_tombstone")
@@ -48,7 +48,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 
 
 def _parsed_columns(table: ChangelogTable) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     after = ", ".join(f"`{c}`: string" for c in table.columns)
     value = f"op string, after struct<{after}>, source struct<lsn: bigint, snapshot: string>"
@@ -62,7 +62,7 @@ def _parsed_columns(table: ChangelogTable) -> list[Column]:
 
 
 def _typed_columns(table: ChangelogTable, known: list[str]) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     after, types = F.col("v.after"), table.columns
     return [
@@ -77,7 +77,7 @@ def _typed_columns(table: ChangelogTable, known: list[str]) -> list[Column]:
 
 
 def _operation() -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     op = F.col("v.op")
     known = F.when(op.isin(*_APPLIED), op).when(op == "t", refuse("truncated"))
@@ -86,7 +86,7 @@ def _operation() -> Column:
 
 def _position() -> Column:
     """Twice the LSN, and one more for a streamed change: a snapshot row read at the same LSN loses to it."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     lsn = F.when(~F.col("_tombstone"), F.coalesce(F.col("v.source.lsn"), refuse("bad_json").cast("bigint")))
     streamed = F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false"
@@ -95,7 +95,7 @@ def _position() -> Column:
 
 def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False) -> Column:
     """The text as its declared type; a null key or a text that does not fit fails the query."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     if column.kind == "string":
         typed = text
@@ -109,11 +109,6 @@ def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False
     return F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(typed)
 
 
-def _can_be_unavailable(column: ColumnType) -> bool:
-    """PostgreSQL moves only values of variable length out of the row."""
-    return column.kind in {"string", "binary", "decimal"}
-
-
 def _is_unavailable(text: Column) -> Column:
     return text.isin(UNAVAILABLE, _UNAVAILABLE_BYTES)
 
@@ -123,14 +118,14 @@ def _missing(column: str) -> str:
 
 
 def _last_known(column: str, order: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     here = (F.col("_op") != "d") & ~F.col(_missing(column))
-    return F.max_by(F.when(here, F.struct(F.col(column).alias("value"))), F.when(here, order))
+    return F.max_by(F.when(here, F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"))), F.when(here, order))
 
 
 def _column(name: str, known: list[str]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     last = F.col("last")[name]
     if name not in known:
@@ -140,16 +135,14 @@ def _column(name: str, known: list[str]) -> Column:
 
 
 def _staging(known: list[str]) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     last = F.col("last")
     tombstone_is_last = F.coalesce(F.col("tombstone") > last["_offset"], F.col("tombstone").isNotNull())
-    lost = [F.when(last[_missing(c)] & F.col(f"known_{c}").isNull(), F.lit(c)) for c in known]
-    names = F.concat_ws(",", *lost) if lost else F.lit("")
     return [
         F.lit(0).cast("bigint").alias("_epoch"),
         last["_pos"].alias("_pos"),
         F.greatest(last["_offset"], F.col("tombstone")).alias("_offset"),
         ((F.coalesce(last["_op"], F.lit("d")) == "d") | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
-        F.when(names != "", F.concat(F.lit(","), names, F.lit(","))).alias("_missing"),
+        *(F.when(last[_missing(c)], F.col(f"known_{c}")["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]

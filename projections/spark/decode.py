@@ -39,7 +39,7 @@ class Decoder:
         inlined into each use, every field would decode its record again. The columns are built once and used for every
         batch: building them costs more than the analysis of a small batch.
         """
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         number = F.substring_index(F.col("key").cast("string"), "@", -1)
         parsed = [
@@ -52,7 +52,7 @@ class Decoder:
         return lambda raw: raw.select(*parsed).select(*kept)
 
     def _parsed(self, schema: RegisteredSchema) -> Column:
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring(value, {FRAME + 1})")
@@ -61,7 +61,7 @@ class Decoder:
 
     def _type(self) -> Column:
         """The event type, or a failure: PERMISSIVE leaves a broken record's required fields null."""
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         choice = F.when(F.lit(False), F.lit(""))
         for schema in self.schemas:
@@ -74,7 +74,7 @@ class Decoder:
 
 
 def _refuse_unknown() -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
     framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
@@ -83,7 +83,7 @@ def _refuse_unknown() -> Column:
 
 
 def _has_id(schema: RegisteredSchema) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return F.expr(f"substring(value, 1, {FRAME}) = X'00{schema.id:08X}'")
 

@@ -51,7 +51,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
 
 
 def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("stream")
     state = stored.select(stream, F.struct("_pos", *table.payload).alias("_stored"))

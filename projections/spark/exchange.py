@@ -99,7 +99,7 @@ def _read_pages(
 
 
 def _typed(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return frame.select(*(F.col(name).cast(column.ddl).alias(name) for name, column in columns.items()))
 

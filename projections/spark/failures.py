@@ -32,7 +32,7 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
     ``raise_error`` is native: a good record pays one comparison for it. ``place`` replaces the columns topic, partition
     and offset where records have been reduced to rows.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     where = place or {name: F.col(name) for name in ("topic", "partition", "offset")}
     told = F.struct(

@@ -36,7 +36,7 @@ STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first", "_count")
 
 
 def _aggregates(columns: Sequence[str]) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     order = F.col("version")
     return [
@@ -53,20 +53,20 @@ def _aggregates(columns: Sequence[str]) -> list[Column]:
 
 def key_column(table: EventTable) -> Column:
     """The key column out of the stream's name: the part after the category."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return F.substring(F.col("stream"), len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])
 
 
 def _sets(setters: tuple[Setter, ...]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return F.col("type").isin([setter.event.name for setter in setters])
 
 
 def _value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
     """What the event at hand sets the column to; a field missing in an older schema of the event is null."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     choice = F.when(F.lit(False), F.lit(None).cast(ddl))
     for setter in setters:
@@ -76,7 +76,7 @@ def _value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
 
 
 def _from_event(setter: Setter, decoder: Decoder) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     if setter.field is None:
         return F.lit(setter.value)

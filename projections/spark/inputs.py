@@ -58,7 +58,7 @@ def needs_stored_state(table: Table) -> bool:
 
 def keys_of(raw: DataFrame, table: EventTable) -> DataFrame:
     """The distinct keys of the streams that raw event records belong to."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     text = F.col("key").cast("string")
     stream = F.regexp_replace(text, "@[0-9]+$", "")

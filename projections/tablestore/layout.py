@@ -129,10 +129,7 @@ def _staging_columns(table: Table) -> list[sa.Column[object]]:
     extra: list[sa.Column[object]] = [*_position_columns(), sa.Column("_task", sa.Integer)]
     if isinstance(table, EventTable):
         extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
-        extra += [sa.Column(set_at(column), sa.BigInteger) for column in table.setters or ()]
-    else:
-        extra.append(sa.Column("_missing", sa.Text))
-    return extra
+    return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]
 
 
 def _unlogged(name: str, metadata: sa.MetaData, *columns: sa.Column[object]) -> sa.Table:

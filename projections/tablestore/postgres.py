@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,10 +14,10 @@ from projections.errors import DefinitionChanged, TableStoreUnavailable
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import runs
+from projections.tablestore.arrow import Target
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_schema, lay_out
 from projections.tablestore.runs import Progress, Run
 from projections.tablestore.staging import key_not_unique
-from projections.tablestore.arrow import Target
 
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
@@ -37,12 +38,16 @@ class PostgresTableStore:
 
     @property
     def uri(self) -> str:
-        """libpq's URI of the database, password included: for ADBC, never for print."""
+        """Libpq's URI of the database, password included: for ADBC, never for print."""
         return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     def target(self, table: sa.Table) -> Target:
         """Where ADBC writes a table of a generation."""
         return Target(self.uri, str(table.schema), table.name)
+
+    def close(self) -> None:
+        """Close the connections of the pool."""
+        self._engine.dispose()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
@@ -66,7 +71,7 @@ class PostgresTableStore:
             try:
                 yield
             finally:
-                connection.invalidate()  # ends the session, and with it the lock
+                connection.detach()  # closed with the block, not returned to the pool: the lock ends with the session
 
     def prepare(self) -> None:
         """Create our own schema where it is missing."""
@@ -143,6 +148,14 @@ class PostgresTableStore:
         target, source = preparer.format_table(stable), preparer.format_table(view.view)
         connection.execute(sa.text(f"DROP VIEW IF EXISTS {target}"))
         connection.execute(sa.text(f"CREATE VIEW {target} AS SELECT {columns} FROM {source}"))  # noqa: S608
+
+    def generations(self) -> list[dict[str, Any]]:
+        """Every generation of every group, with its status and progress."""
+        columns = runs.RUNS.c
+        query = sa.select(columns.group_name.label("group"), columns.generation, columns.status, columns.progress)
+        self.prepare()
+        with self.transaction() as connection:
+            return [dict(row) for row in connection.execute(query.order_by("group", "generation")).mappings()]
 
     def discard_retired(self, group: str) -> list[int]:
         """Drop the generations that no longer serve, and return their numbers."""

@@ -59,10 +59,12 @@ def _require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
     """Versions are dense: a fold that would jump over one has lost an event, and must not go on."""
     staged, state = layout.staged, layout.state
     known = sa.func.coalesce(state.c._pos, -1)
+    # A batch that repeats versions below the stored one may lack those between: only a batch of new ones must be dense.
+    sparse = staged.c._count < staged.c._pos - staged.c._first + 1
     query = (
         sa.select(*(staged.c[k] for k in layout.key), known, staged.c._first, staged.c._count, staged.c._pos)
         .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
-        .where(sa.or_(staged.c._first > known + 1, staged.c._count < staged.c._pos - staged.c._first + 1))
+        .where(sa.or_(staged.c._first > known + 1, sa.and_(staged.c._first > known, sparse)))
         .limit(1)
     )
     if row := connection.execute(query).one_or_none():
@@ -90,43 +92,36 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
-    """Take from the stored row what the batch did not set: declared columns, unavailable (TOAST) values."""
-    kept = {
-        column: sa.case((unset, layout.state.c[column]), else_=layout.staged.c[column])
-        for column, unset in _unset_conditions(layout).items()
-    }
+    """Take from the stored row what the batch did not set after it: declared columns, unavailable (TOAST) values."""
+    staged, state = layout.staged, layout.state
+    set_at_or_before = {c: sa.func.coalesce(staged.c[set_at(c)], -1) <= state.c._pos for c in layout.table.sometimes_unset}
+    kept = {c: sa.case((old, state.c[c]), else_=staged.c[c]) for c, old in set_at_or_before.items()}
     if kept:
-        same = _same_key(layout.staged, layout.state, layout.key)
-        connection.execute(sa.update(layout.staged).values(kept).where(same))
-    if "_missing" in layout.staged.c:
-        _require_known(connection, layout)
-
-
-def _unset_conditions(layout: TableLayout) -> dict[str, sa.ColumnElement[bool]]:
-    staged, table = layout.staged, layout.table
-    if isinstance(table, EventTable):
-        set_versions = {c: staged.c[set_at(c)] for c in table.setters or ()}
-        stored = sa.func.coalesce(layout.state.c._pos, -1)
-        return {c: sa.or_(at.is_(None), at <= stored) for c, at in set_versions.items()}
-    return {c: sa.func.strpos(staged.c._missing, f",{c},") > 0 for c in table.payload}
+        same = _same_key(staged, state, layout.key)
+        connection.execute(sa.update(staged).values(kept).where(same))
+        if not isinstance(layout.table, EventTable):
+            _require_known(connection, layout)
 
 
 def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
+    """A new row has every value; one that lacks one was an update whose earlier record is gone."""
     staged, state = layout.staged, layout.state
+    unset = {c: staged.c[set_at(c)].is_(None) for c in layout.table.sometimes_unset}
+    lacking = sa.func.concat_ws(", ", *(sa.case((missing, c)) for c, missing in unset.items()))
     orphans = (
-        sa.select(*(staged.c[k] for k in layout.key), staged.c._missing)
+        sa.select(*(staged.c[k] for k in layout.key), lacking.label("lacking"))
         .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
-        .where(staged.c._missing.is_not(None), state.c._pos.is_(None), sa.not_(staged.c._deleted))
+        .where(sa.or_(*unset.values()), state.c._pos.is_(None), sa.not_(staged.c._deleted))
         .limit(1)
     )
     if row := connection.execute(orphans).one_or_none():
-        raise unavailable_value(layout.table.topic, key=row[0], columns=row._missing)
+        raise unavailable_value(layout.table.topic, key=row[0], columns=row.lacking)
 
 
 def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRecord:
     """A TOAST value that no record still in the topic carries."""
     return UndecodableRecord(
-        f"the value of {columns.strip(',')} is unavailable, and no earlier record of the key holds it",
+        f"the value of {columns} is unavailable, and no earlier record of the key holds it",
         remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new initial snapshot",
         place=f"topic {topic}, key {key}",
     )

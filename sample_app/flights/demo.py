@@ -119,7 +119,7 @@ def _live(
                 if number == rounds // 2:
                     corrections.rename_large()
             corrections.finish()
-        with story.step("the view has caught up"):
+        with story.step("everything captured by Debezium"):
             road.wait_until_captured()
     seconds = time.perf_counter() - begun
     applied = sum(batch.records for batch in run.batches)

@@ -1,0 +1,135 @@
+"""Fixtures of the tests that capture from real databases through the session's Kafka Connect."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from cdc import (
+    ConnectClient,
+    OutboxSource,
+    PostgresSource,
+    delete,
+    drop_slot,
+    prepare_source,
+    write_secrets,
+)
+from eventstore.kafka.consumer import read_range
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+
+if TYPE_CHECKING:
+    from factfold.stack import LocalStack
+
+
+@dataclass
+class Captured:
+    """An empty database of its own, ways to declare connectors on it, and their removal afterwards."""
+
+    stack: LocalStack
+    client: ConnectClient
+    engine: Engine
+    name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    password: str = 'it\'s a \\ "pass" = ü'
+
+    def run(self, *statements: str) -> None:
+        """Execute statements in one transaction."""
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+    def slots(self) -> list[str]:
+        """Return the names of the database's replication slots."""
+        query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        return [row[0] for row in self.rows(query)]
+
+    def source(self, **changes: Any) -> PostgresSource:
+        """Declare a source of changelogs on this database."""
+        return PostgresSource(**self._fields() | changes)
+
+    def outbox(self, **changes: Any) -> OutboxSource:
+        """Declare an outbox on this database's event store."""
+        return OutboxSource(**self._fields() | changes)
+
+    def prepared(self, connector: Any) -> Any:
+        """Make the role, rights and publication of a connector, and return it."""
+        prepare_source(self.engine, connector, password=self.password)
+        return connector
+
+    def remove(self) -> None:
+        """Remove the connectors made here and their slots."""
+        for name in self.client.connectors():
+            if name.startswith(self.name):
+                delete(self.client, name, forget=True)
+        for slot in self.slots():
+            drop_slot(self.engine, slot)
+        self.engine.dispose()
+
+    def _fields(self) -> dict[str, Any]:
+        postgres, secrets = self.stack.info.postgres, self.stack.info.secrets_dir
+        references = write_secrets(secrets, self.name, values={"password": self.password})
+        return {
+            "name": self.name,
+            "host": postgres.host,
+            "port": postgres.port,
+            "database": self.engine.url.database,
+            "user": f"{self.name}_cdc",
+            "password": references["password"],
+            "topic_prefix": self.name,
+        }
+
+
+@pytest.fixture(scope="session")
+def connect(stack: LocalStack) -> Iterator[ConnectClient]:
+    """A client of the session's Connect worker."""
+    with ConnectClient(stack.info.connect_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def settings(stack: LocalStack) -> Settings:
+    """Settings of the session's broker."""
+    return Settings.for_broker(stack.info.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def captured(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[[], Captured]]:
+    """A function that gives a fresh database to capture from; connectors and slots go with the module."""
+    made: list[Captured] = []
+
+    def create() -> Captured:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        admin = create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        admin.dispose()
+        made.append(Captured(stack, connect, create_engine(stack.info.postgres.url(name))))
+        return made[-1]
+
+    yield create
+    for one in made:
+        one.remove()
+
+
+@pytest.fixture(scope="session")
+def records_of(settings: Settings) -> Callable[..., list[TopicRecord]]:
+    """A function that reads a topic, again and again, until it holds so many records."""
+
+    def read(topic: str, *, count: int, within: float = 20.0) -> list[TopicRecord]:
+        end = time.monotonic() + within
+        while len(found := list(read_range(settings, topic))) < count:
+            assert time.monotonic() < end, f"{len(found)} of {count} records in {topic} after {within} s"
+        return found
+
+    return read

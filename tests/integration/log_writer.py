@@ -1,0 +1,80 @@
+"""Writes the two kinds of records a projection reads, straight into Kafka: events in Avro, changes as Debezium has them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from eventstore import Aggregate, Settings
+from eventstore.event_types import event_type_of
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.topics import SCHEMAS_TOPIC, changelog_topic, event_topic, partition_of, schemas_topic
+
+PARTITIONS = 3
+
+
+class LogWriter:
+    """One event topic and a changelog topic a table, with names of their own; ``send`` waits until they are stored."""
+
+    def __init__(self, settings: Settings, aggregate: type[Aggregate], *tables: sa.Table) -> None:
+        unique = uuid.uuid4().hex[:8]
+        self.settings = settings
+        self.aggregate = aggregate
+        self.events_topic = f"{aggregate.category}.{unique}"
+        self.changes_topics = {table.name: f"test.{unique}.{table.name}" for table in tables}
+        self._versions: dict[str, int] = {}
+        self._lsn = 1_000
+        self._producer = RecordProducer(settings)
+        changelogs = [changelog_topic(name, partitions=PARTITIONS) for name in self.changes_topics.values()]
+        ensure_topics(settings, [event_topic(self.events_topic, partitions=PARTITIONS), schemas_topic(), *changelogs])
+        self.publish_schemas(aggregate)
+
+    def publish_schemas(self, aggregate: type[Aggregate]) -> None:
+        """Put the schemas of an aggregate's events into the schemas topic."""
+        kinds = aggregate.event_types.values()
+        self.send([
+            OutgoingRecord(topic=SCHEMAS_TOPIC, key=str(k.schema_id).encode(), value=k.registered.to_json(), headers=())
+            for k in kinds
+        ])  # fmt: skip
+
+    def send(self, records: list[OutgoingRecord]) -> None:
+        """Hand records to Kafka and wait until they are stored."""
+        self._producer.send(records)
+
+    def event(self, identity: str, event: object, *, version: int | None = None) -> OutgoingRecord:
+        """The record of the next event of a stream, or of the given version."""
+        stream = f"{self.aggregate.category}-{identity}"
+        if version is None:
+            version = self._versions.get(stream, -1) + 1
+            self._versions[stream] = version
+        return OutgoingRecord(
+            topic=self.events_topic, key=f"{stream}@{version}".encode(), value=event_type_of(event).encode(event),
+            headers=(), partition=partition_of(stream, PARTITIONS),
+        )  # fmt: skip
+
+    def change(
+        self, table: str, op: str, row: Mapping[str, Any], *, lsn: int | None = None, snapshot: bool = False
+    ) -> OutgoingRecord:
+        """The change event of a row keyed by ``id``: op c, u, d or r; a deleted row needs its key only."""
+        if lsn is None:
+            self._lsn += 10
+            lsn = self._lsn
+        source = {"lsn": lsn, "snapshot": "true" if snapshot else "false"}
+        value = {"op": op, "before": None, "after": None if op == "d" else dict(row), "source": source}
+        return self._changelog(table, row["id"], json.dumps(value).encode())
+
+    def tombstone(self, table: str, key: Any) -> OutgoingRecord:
+        """The record that follows a deletion."""
+        return self._changelog(table, key, None)
+
+    def _changelog(self, table: str, key: Any, value: bytes | None) -> OutgoingRecord:
+        text = json.dumps({"id": key})
+        return OutgoingRecord(
+            topic=self.changes_topics[table], key=text.encode(), value=value, headers=(),
+            partition=partition_of(text, PARTITIONS),
+        )  # fmt: skip

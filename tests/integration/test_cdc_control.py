@@ -1,0 +1,227 @@
+"""Connectors applied, changed, broken and removed on a real Kafka Connect; the command line over the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cdc import ConnectClient, Until, apply, delete, drop_slot, restart, write_secrets
+from cdc.errors import (
+    ConnectorFailed,
+    ConnectorTimeout,
+    ConnectRejected,
+    ConnectUnavailable,
+    SourceNotReady,
+)
+from eventstore.topics import TopicRecord
+from factfold.cli import cdc as command_line
+
+if TYPE_CHECKING:
+    pass
+
+
+@pytest.fixture(scope="module")
+def shop(captured: Callable[[], Any]) -> Any:
+    shop = captured()
+    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
+    return shop
+
+
+@pytest.fixture
+def connector(shop: Any) -> Iterator[Any]:
+    """A prepared connector on the shop's items, not yet applied; gone with its offsets afterwards."""
+    yield shop.prepared(shop.source(tables=("public.items",)))
+    delete(shop.client, shop.name, forget=True)
+    for slot in shop.slots():
+        drop_slot(shop.engine, slot)
+
+
+@pytest.fixture(scope="module")
+def other(captured: Callable[[], Any]) -> Any:
+    other = captured()
+    other.run("CREATE TABLE items (id int PRIMARY KEY, name text)")
+    return other
+
+
+@pytest.fixture(scope="module")
+def running(connect: ConnectClient, other: Any) -> Any:
+    """A connector on a database of its own, applied once; tests leave it running as declared."""
+    declared = other.prepared(other.source(tables=("public.items",)))
+    assert apply(connect, declared, source=other.engine).created
+    return declared
+
+
+def test_applying_again_is_a_no_op(connect: ConnectClient, other: Any, running: Any) -> None:
+    before = connect.status(other.name)
+
+    applied = apply(connect, running, source=other.engine)
+
+    assert applied.was_no_op
+    assert applied.status == before
+    assert before.running
+
+
+def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, other: Any, running: Any) -> None:
+    changed = other.source(tables=("public.items",), extra={"max.batch.size": 512})
+
+    applied = apply(connect, changed, source=other.engine)
+
+    assert (applied.created, applied.changed, applied.status.running) == (False, True, True)
+    assert connect.config(other.name)["max.batch.size"] == "512"
+    assert apply(connect, running, source=other.engine).changed
+
+
+def test_a_stopped_connector_is_resumed(connect: ConnectClient, other: Any, running: Any) -> None:
+    connect.stop(other.name)
+    while not connect.status(other.name).stopped:
+        time.sleep(0.05)
+
+    assert apply(connect, running, source=other.engine).resumed
+
+
+def test_a_restart_ends_with_a_connector_that_streams(connect: ConnectClient, other: Any, running: Any) -> None:
+    assert restart(connect, other.name, source=other.engine).running
+    assert restart(connect, other.name).running
+
+
+def test_a_wrong_password_is_one_line_and_leaves_nothing_behind(
+    connect: ConnectClient, shop: Any, connector: Any, stack: Any
+) -> None:
+    wrong = write_secrets(stack.info.secrets_dir, f"{shop.name}-wrong", values={"password": "sentinel"})
+    declared = shop.source(tables=("public.items",), password=wrong["password"])
+
+    with pytest.raises(ConnectRejected) as failure:
+        apply(connect, declared, source=shop.engine)
+
+    assert "password authentication failed for user" in failure.value.message
+    assert "\n" not in failure.value.message
+    assert failure.value.remedy == "check the user, and the password behind the connector's reference"
+    assert "sentinel" not in str(failure.value)
+    assert shop.name not in connect.connectors()
+    assert shop.slots() == []
+
+
+def test_a_wrong_password_leaves_a_running_connector_as_it_was(
+    connect: ConnectClient, other: Any, running: Any, stack: Any
+) -> None:
+    wrong = write_secrets(stack.info.secrets_dir, f"{other.name}-wrong", values={"password": "sentinel"})
+
+    with pytest.raises(ConnectRejected):
+        apply(connect, other.source(tables=("public.items",), password=wrong["password"]))
+
+    assert apply(connect, running, source=other.engine).was_no_op
+
+
+def test_a_missing_publication_is_found_before_anything_is_made(
+    connect: ConnectClient, shop: Any, connector: Any
+) -> None:
+    shop.run(f"DROP PUBLICATION {connector.publication}")
+
+    with pytest.raises(SourceNotReady, match=r"publication .* does not exist") as failure:
+        apply(connect, connector, source=shop.engine)
+
+    assert "prepare_source" in failure.value.remedy
+    assert shop.name not in connect.connectors()
+
+
+def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_later(
+    connect: ConnectClient, shop: Any, connector: Any, records_of: Callable[..., list[TopicRecord]]
+) -> None:
+    shop.run(f"DROP PUBLICATION {connector.publication}")
+
+    with pytest.raises(ConnectorFailed, match="Publication autocreation is disabled") as failure:
+        apply(connect, connector)
+
+    assert 1 <= len(failure.value.trace) <= 5
+    assert shop.name not in connect.connectors()
+    shop.run("INSERT INTO items VALUES (77, 'between')")
+    apply(connect, shop.prepared(connector), source=shop.engine)
+    topic = connector.topic("public.items")
+    end = time.monotonic() + 10
+    while b'{"id":77}' not in [record.key for record in records_of(topic, count=1)]:
+        assert time.monotonic() < end, "the row written between the two attempts is missing"
+
+
+def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(
+    connect: ConnectClient, shop: Any, connector: Any
+) -> None:
+    apply(connect, connector, source=shop.engine)
+    delete(connect, shop.name)
+    drop_slot(shop.engine, connector.slot)
+
+    with pytest.raises(ConnectorFailed, match="no longer available on the server") as failure:
+        apply(connect, connector, source=shop.engine)
+
+    assert "--forget" in failure.value.remedy
+    assert delete(connect, shop.name, forget=True)
+    assert apply(connect, connector, source=shop.engine).created
+    assert len(failure.value.message) < 400
+
+
+def test_deleting_twice_says_so_the_second_time(connect: ConnectClient, shop: Any, connector: Any) -> None:
+    assert apply(connect, connector, until=Until.RUNNING).status.running
+
+    assert delete(connect, shop.name, forget=True)
+    assert not delete(connect, shop.name)
+
+
+def test_the_slot_follows_the_log_while_only_other_tables_are_written(
+    connect: ConnectClient, other: Any, running: Any
+) -> None:
+    other.run("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
+    written = other.rows("SELECT pg_current_wal_lsn()::text")[0][0]
+
+    query = f"SELECT confirmed_flush_lsn >= '{written}' FROM pg_replication_slots WHERE slot_name = '{running.slot}'"
+    end = time.monotonic() + 15
+    while other.rows(query) != [(True,)]:
+        assert time.monotonic() < end, "the slot stands still"
+        time.sleep(0.1)
+
+
+def test_a_deadline_that_passes_says_what_was_seen_last(connect: ConnectClient, shop: Any, connector: Any) -> None:
+    shop.run(f"REVOKE SELECT ON items FROM {connector.user}")
+
+    with pytest.raises(ConnectorTimeout, match="not streaming after 3 s: RUNNING, task 0 RUNNING"):
+        apply(connect, connector, timeout=3)
+
+
+def test_no_worker_is_an_error_with_its_address_in_bounded_time(shop: Any, connector: Any) -> None:
+    began = time.monotonic()
+
+    with (
+        ConnectClient("http://127.0.0.1:9", patience=1.0) as nobody,
+        pytest.raises(ConnectUnavailable, match=r"127\.0\.0\.1:9"),
+    ):
+        apply(nobody, connector, source=shop.engine)
+
+    assert time.monotonic() - began < 5
+
+
+def test_the_command_line_applies_shows_and_deletes(
+    connect: ConnectClient, shop: Any, connector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declarations = type(sys)("declared_here")
+    declarations.connectors = lambda: [connector]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "declared_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(command_line.app, arguments, catch_exceptions=False)
+
+    applied = run("apply", "declared_here:connectors", "--json")
+    shown = run("status", shop.name)
+    restarted = run("restart", shop.name)
+    deleted = run("delete", shop.name, "--forget")
+
+    assert json.loads(applied.stdout)["did"] == ["created"]
+    assert shown.stdout == f"{shop.name}  RUNNING, task 0 RUNNING\n"
+    assert restarted.stdout == f"{shop.name}  restarted  RUNNING, task 0 RUNNING\n"
+    assert deleted.stdout == f"{shop.name}  deleted\n"
+    assert run("apply", "nonsense").exit_code == 2

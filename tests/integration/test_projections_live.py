@@ -1,0 +1,129 @@
+"""Live = rebuild = independent oracle, over random histories cut into random batches, on real Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import sqlalchemy as sa
+
+from projections import open_runner, rebuild, verify
+from projections.errors import RunAlreadyActive, RunSuperseded
+from projections.tablestore import commit
+from tests.integration.log_writer import LogWriter
+from tests.integration.ticket_history import TicketHistory
+from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+
+
+@pytest.fixture
+def road(environment):
+    env = environment()
+    writer = LogWriter(env.settings, Ticket, CUSTOMERS, REGIONS)
+    return env, writer, ticket_group(writer)
+
+
+def view_rows(env, name):
+    with env.store.transaction() as connection:
+        found = connection.execute(sa.text(f"SELECT * FROM {name}"))
+        return {row[0]: tuple(row[1:]) for row in found}
+
+
+def assert_views_as_expected(env, history):
+    assert view_rows(env, "ticket_chain") == history.expected_chain()
+    assert view_rows(env, "ticket_left") == history.expected_left()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(road, seed):
+    env, writer, group = road
+    history, cuts = TicketHistory(writer, seed), random.Random(seed)
+    writer.send([record for _ in range(40) for record in history.step()])
+    rebuild(env, group)
+    assert_views_as_expected(env, history)
+    with open_runner(env, group) as runner:
+        for _ in range(6):
+            writer.send([record for _ in range(cuts.randint(1, 40)) for record in history.step()])
+            while runner.run_once(max_records=cuts.choice([7, 30, 1_000])):
+                pass
+            assert_views_as_expected(env, history)
+    verdicts = verify(env, group)
+    assert all(verdict.equal and verdict.rows for verdict in verdicts.values())
+    rebuild(env, group)
+    assert_views_as_expected(env, history)
+
+
+def test_a_run_that_fails_before_its_commit_leaves_views_and_progress_and_is_repeated(road, monkeypatch):
+    env, writer, group = road
+    history = TicketHistory(writer, 3)
+    writer.send([record for _ in range(30) for record in history.step()])
+    rebuild(env, group)
+    before = view_rows(env, "ticket_left")
+    merged = commit._merge_view
+
+    def crash(connection, layout):
+        merged(connection, layout)
+        raise KeyboardInterrupt
+
+    writer.send([record for _ in range(30) for record in history.step()])
+    with monkeypatch.context() as patched, open_runner(env, group) as runner:
+        patched.setattr(commit, "_merge_view", crash)
+        with pytest.raises(KeyboardInterrupt):
+            runner.run_once()
+    assert view_rows(env, "ticket_left") == before
+    with open_runner(env, group) as runner:
+        runner.catch_up()
+    assert_views_as_expected(env, history)
+
+
+def test_verify_finds_a_row_that_was_changed_behind_its_back(road):
+    env, writer, group = road
+    history = TicketHistory(writer, 4)
+    writer.send([record for _ in range(30) for record in history.step()])
+    rebuild(env, group)
+    wrong = sorted(history.tickets)[0]
+    with env.store.transaction() as connection:
+        schema = f"factfold_{group.name}_1"
+        connection.execute(
+            sa.text(f"UPDATE {schema}.view_ticket_left SET status = 'forged' WHERE ticket_id = :id"), {"id": wrong}
+        )
+    verdict = verify(env, group)["ticket_left"]
+    assert not verdict.equal
+    assert verdict.differing_keys == (wrong,)
+    assert verdict.digest != verdict.recomputed_digest
+
+
+def test_a_second_runner_of_a_group_is_refused_while_the_first_goes_on(road):
+    env, writer, group = road
+    history = TicketHistory(writer, 5)
+    writer.send(history.step())
+    rebuild(env, group)
+    with open_runner(env, group) as first:
+        with pytest.raises(RunAlreadyActive, match="another runner holds"):
+            with open_runner(env, group):
+                pass
+        with pytest.raises(RunAlreadyActive):
+            rebuild(env, group)
+        writer.send([record for _ in range(10) for record in history.step()])
+        first.catch_up()
+    assert_views_as_expected(env, history)
+
+
+def test_a_runner_that_lost_its_lock_cannot_write_once_another_has_claimed_the_run(road):
+    env, writer, group = road
+    history = TicketHistory(writer, 6)
+    writer.send([record for _ in range(10) for record in history.step()])
+    rebuild(env, group)
+    with open_runner(env, group) as zombie:
+        run, _ = env.store.serving(group, _columns(env, group))
+        env.store.claim(run)
+        before = view_rows(env, "ticket_left")
+        writer.send([record for _ in range(10) for record in history.step()])
+        with pytest.raises(RunSuperseded):
+            zombie.run_once()
+    assert view_rows(env, "ticket_left") == before
+
+
+def _columns(env, group):
+    from projections.spark.view_functions import view_columns
+
+    return view_columns(env.spark, group)
