@@ -179,13 +179,9 @@ def _object(data: bytes, part: str, place: str) -> dict[str, Any]:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _undecodable(
-            f"the record's {part} is not JSON", "check which writer fills this topic", place
-        ) from error
+        raise _undecodable(f"the record's {part} is not JSON", "check which writer fills this topic", place) from error
     if not isinstance(body, dict):
-        raise _undecodable(
-            f"the record's {part} is no JSON object", "check which writer fills this topic", place
-        )
+        raise _undecodable(f"the record's {part} is no JSON object", "check which writer fills this topic", place)
     if body.keys() == {"schema", "payload"}:
         raise _undecodable(
             f"the record's {part} carries a schema, its values are in another encoding",
@@ -214,9 +210,7 @@ def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
             f"operation {body.get(rules.FIELD_OP)!r} is none of {', '.join(Op)}", "upgrade Factfold", place
         ) from error
     if has_after != (op is not Op.DELETE):
-        raise _undecodable(
-            f"a {op.name.lower()} must not stand with such an `after`", "see the record", place
-        )
+        raise _undecodable(f"a {op.name.lower()} must not stand with such an `after`", "see the record", place)
     return op
 
 

@@ -38,9 +38,7 @@ def _reader(kind: Any) -> Reader | None:
     python_type = _python_type(kind)
     if python_type is list:
         item = _reader(kind.item_type)
-        return (
-            None if item is None else lambda value: [None if v is None else item(v) for v in _listed(value)]
-        )
+        return None if item is None else lambda value: [None if v is None else item(v) for v in _listed(value)]
     if python_type is datetime:
         return _aware if kind.timezone else _naive
     if isinstance(python_type, type) and issubclass(python_type, Enum):

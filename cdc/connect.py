@@ -89,9 +89,7 @@ class ConnectClient:
         plugin = quote(config["connector.class"].rpartition(".")[2], safe="")
         body = self._json("PUT", f"/connector-plugins/{plugin}/config/validate", body=dict(config))
         values = (entry["value"] for entry in body["configs"])
-        return tuple(
-            ConfigProblem(value["name"], error) for value in values for error in value.get("errors", ())
-        )
+        return tuple(ConfigProblem(value["name"], error) for value in values for error in value.get("errors", ()))
 
     def connectors(self) -> tuple[str, ...]:
         """Return the names of all connectors, sorted."""
@@ -166,9 +164,7 @@ class ConnectClient:
                 on=_Again, attempts=_MAX_ATTEMPTS, timeout=self.patience, wait_initial=0.2, wait_max=2.0
             ):
                 with attempt:
-                    return self._checked(
-                        self._send(method, path, params=params or {}, body=body, by=deadline)
-                    )
+                    return self._checked(self._send(method, path, params=params or {}, body=body, by=deadline))
         except _Again as again:
             raise again.error from again.__cause__
         raise AssertionError("a retry ended without an answer or an error")

@@ -49,9 +49,10 @@ def apply(
 
     `source` is the source database, whose role, rights, publication and tables are looked at first: Debezium
     says nothing of a table it cannot see. `timeout` in seconds bounds the whole call. A new connector that
-    fails is removed again, with its offsets. Errors: SourceNotReady, ConnectUnavailable, ConnectRejected
-    (Connect's reason, such as a refused password; nothing was changed), ConnectorFailed (causes in short),
-    ConnectorTimeout.
+    fails is removed again with its offsets, unless it has some of an earlier life.
+
+    Errors: SourceNotReady, ConnectUnavailable, ConnectRejected (Connect's reason, such as a refused password;
+    nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout.
     """
     watch = _watch(client, connector.name, until=until, source=source, timeout=timeout)
     wait_for_worker(client, timeout=timeout)
@@ -138,8 +139,10 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch) -> Applie
         status = watch.until_there(before, content_after=math.inf)
     except ConnectorFailed:
         # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
-        # start would take the snapshot for done and miss what happened between.
-        delete(client, name, forget=not before)
+        # start would take the snapshot for done and miss what happened between. Offsets of an earlier life
+        # are not ours to forget, and only a connector that exists can be told to: that one stays, FAILED.
+        if not before:
+            delete(client, name, forget=True)
         raise
     return Applied(name, status, created=True)
 
@@ -168,9 +171,7 @@ def _stop(client: ConnectClient, name: str, deadline: Deadline) -> None:
 def _forget(client: ConnectClient, name: str, deadline: Deadline) -> None:
     def halted() -> ConnectorStatus | None:
         status = status_of(client, name)
-        return (
-            status if status is not None and not status.tasks and status.state in (STOPPED, FAILED) else None
-        )
+        return status if status is not None and not status.tasks and status.state in (STOPPED, FAILED) else None
 
     client.stop(name)
     # A connector whose own start FAILED cannot be STOPPED, has no offsets, and refuses to talk about them.

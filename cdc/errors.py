@@ -71,9 +71,7 @@ class UnknownConnector(ConnectRejected):
 class ConnectorFailed(CdcError):
     """A connector or one of its tasks stands FAILED; `trace` holds the causes, the root last."""
 
-    def __init__(
-        self, message: str, *, remedy: str, place: str | None = None, trace: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, trace: tuple[str, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
         self.trace = trace
 

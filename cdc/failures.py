@@ -11,9 +11,7 @@ MAX_LINE: Final = 300
 _CAUSED_BY = "Caused by: "
 _CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z][\w$]*)(?=: |$)")
 _INNERMOST = re.compile(r"\s*(?:\[[^\[\]{}]*\]|\{[^\[\]{}]*\})")
-_INVALID_HEADING = re.compile(
-    r"^Connector configuration is invalid and contains the following \d+ error\(s\):\s*"
-)
+_INVALID_HEADING = re.compile(r"^Connector configuration is invalid and contains the following \d+ error\(s\):\s*")
 _INVALID_ENDING = re.compile(r"\s*You can also find the above list of errors at the endpoint .*$", re.DOTALL)
 
 _LOST: Final = (

@@ -117,8 +117,16 @@ def _constants() -> dict[str, str]:
     for name, (header, value) in zip(_constant_names(), HEADER_CONSTANTS, strict=True):
         config[f"transforms.{name}.type"] = _HEADER
         config[f"transforms.{name}.header"] = header
-        # Quoted, or the transform reads a number and writes 1 for 1.0.
-        config[f"transforms.{name}.value.literal"] = f'"{value}"'
+        config[f"transforms.{name}.value.literal"] = _literal(value)
         config[f"transforms.{name}.predicate"] = "otherTopics"
         config[f"transforms.{name}.negate"] = "true"
     return config
+
+
+def _literal(value: str) -> str:
+    """Write a constant so that InsertHeader, which reads numbers and keeps quotes, gives back the same text.
+
+    `1.0` would come out as 1. With a fraction below the precision of the 32-bit float that the transform makes
+    of it, it is no whole number to the parser and prints as 1.0.
+    """
+    return f"{value}000000001" if re.fullmatch(r"[1-9]\.0", value) else value

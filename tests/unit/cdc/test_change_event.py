@@ -174,9 +174,7 @@ def test_positions_order_by_epoch_then_lsn_then_offset() -> None:
         ("counts", list(rules.UNAVAILABLE_CODES)),
     ],
 )
-def test_a_column_the_update_left_alone_is_named_and_taken_from_the_stored_row(
-    column: str, placeholder: Any
-) -> None:
+def test_a_column_the_update_left_alone_is_named_and_taken_from_the_stored_row(column: str, placeholder: Any) -> None:
     change = decode(value("u", after=ROW | {column: placeholder, "name": "Bob"}))
 
     assert change.unavailable == {column}
@@ -278,9 +276,7 @@ def test_a_table_with_a_type_that_has_no_self_describing_form_is_refused_when_de
 
 
 def test_a_numeric_column_declared_as_float_reads_its_text() -> None:
-    table = Table(
-        "t", MetaData(), Column("id", String, primary_key=True), Column("x", Numeric(asdecimal=False))
-    )
+    table = Table("t", MetaData(), Column("id", String, primary_key=True), Column("x", Numeric(asdecimal=False)))
 
     change = ChangeDecoder(table).decode(b'{"id":"a"}', value("c", after={"id": "a", "x": "1.5"}), offset=0)
 

@@ -93,9 +93,7 @@ def test_a_worker_that_never_answers_is_given_up_with_its_address(client: Connec
 
 def test_a_rebalance_that_does_not_end_gives_connect_s_own_words(client: ConnectClient) -> None:
     with responses.RequestsMock() as answers:
-        answers.get(
-            f"{URL}/connectors", json=refusal("Cannot complete: rebalance in process", 409), status=409
-        )
+        answers.get(f"{URL}/connectors", json=refusal("Cannot complete: rebalance in process", 409), status=409)
         with pytest.raises(ConnectRejected) as failure:
             client.connectors()
 
@@ -116,24 +114,18 @@ def test_a_wrong_configuration_is_refused_at_once_in_one_line(
     with pytest.raises(ConnectRejected) as failure:
         client.put_config("shop", {"connector.class": "X"})
 
-    assert failure.value.message == (
-        'Kafka Connect refused: FATAL: password authentication failed for user "x"'
-    )
+    assert failure.value.message == ('Kafka Connect refused: FATAL: password authentication failed for user "x"')
     assert "password" in failure.value.remedy
 
 
-def test_a_missing_connector_is_an_error_of_its_own(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_a_missing_connector_is_an_error_of_its_own(answers: responses.RequestsMock, client: ConnectClient) -> None:
     answers.get(f"{URL}/connectors/nope/config", json=refusal("Connector nope not found", 404), status=404)
 
     with pytest.raises(UnknownConnector, match="nope not found"):
         client.config("nope")
 
 
-def test_what_is_not_kafka_connect_is_recognised(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_what_is_not_kafka_connect_is_recognised(answers: responses.RequestsMock, client: ConnectClient) -> None:
     answers.get(f"{URL}/connectors", body="<html>hello</html>")
 
     with pytest.raises(ConnectRejected, match="is not Kafka Connect"):
@@ -166,9 +158,7 @@ def test_a_connector_can_be_made_stopped(answers: responses.RequestsMock, client
     }
 
 
-def test_validation_lists_what_is_wrong_by_setting(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_validation_lists_what_is_wrong_by_setting(answers: responses.RequestsMock, client: ConnectClient) -> None:
     wrong = {"value": {"name": "database.user", "errors": ["must be set"]}}
     right = {"value": {"name": "topic.prefix", "errors": []}}
     path = f"{URL}/connector-plugins/PostgresConnector/config/validate"

@@ -36,9 +36,7 @@ def test_no_trace_gives_no_causes() -> None:
 
 def test_objects_printed_into_a_long_message_are_left_out() -> None:
     state = "PostgresOffsetContext [schema=Schema{STRUCT}, source=source_info[server='x', " + "y" * 400 + "]]"
-    line = (
-        f"io.debezium.DebeziumException: read {state}, but this is no longer available on the server"
-    )
+    line = f"io.debezium.DebeziumException: read {state}, but this is no longer available on the server"
 
     assert short_trace(line) == (
         "DebeziumException: read PostgresOffsetContext, but this is no longer available on the server",

@@ -39,9 +39,7 @@ def test_writing_again_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_
 
 
 @pytest.mark.parametrize("name", ["", "../shop", "a b", "a:b"])
-def test_names_that_would_leave_the_folder_or_break_the_reference_are_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_names_that_would_leave_the_folder_or_break_the_reference_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidConnector):
         write_secrets(tmp_path, name, values={"password": "x"})
 
