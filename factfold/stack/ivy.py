@@ -105,7 +105,7 @@ def failure(output: list[str]) -> ArtifactError:
 
 def _cause(lines: list[str]) -> str:
     # An unreachable server is the reason of all the "not found" lines above it.
-    for sign in ("Server access error", "module not found", "download failed", "Exception"):
+    for sign in ("Server access error", "not found. url=", "module not found", "download failed", "Exception"):
         for line in lines:
             if sign in line:
                 return line
