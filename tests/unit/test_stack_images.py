@@ -25,9 +25,7 @@ def compose() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(rendered()))
 def test_a_generated_file_is_what_the_versions_file_makes_of_it(name: str) -> None:
-    assert (DOCKER / name).read_text("utf-8") == rendered()[name], (
-        "run `python -m factfold.stack.images docker`"
-    )
+    assert (DOCKER / name).read_text("utf-8") == rendered()[name], "run `python -m factfold.stack.images docker`"
 
 
 def test_writing_the_files_anew_changes_nothing(tmp_path: Path) -> None:
