@@ -18,6 +18,7 @@ _LOST: Final = (
     "the slot lost its place and changes with it: delete the connector with its offsets "
     "(factfold cdc delete --forget) and apply it again, which takes a new initial snapshot"
 )
+_TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
 # Words of a cause → what to do. The first match counts.
 _REMEDIES: Final = (
     ("password authentication failed", "check the user, and the password behind the connector's reference"),
@@ -25,11 +26,14 @@ _REMEDIES: Final = (
     ('database "', "check the database name"),
     ('role "', "create the role: cdc.grants.prepare_source does"),
     ("connection refused", "start the database, or check its host and port as the worker sees them"),
+    ("connection to", "start the database, or check its host and port as the worker sees them"),
     ("connection attempt failed", "start the database, or check its host and port as the worker sees them"),
     ("unknownhostexception", "check the database host as the worker sees it"),
     ("no longer available on the server", _LOST),
     ("slot is ahead", _LOST),
     ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
+    ("must be owner", "run it as the tables' owner or a superuser"),
+    ("permission denied to create role", "run it as a superuser: only one makes roles with REPLICATION"),
     ("already active", "stop the other connector on this slot, or choose another slot"),
     ("all replication slots are in use", "raise max_replication_slots, or drop slots nobody reads"),
     ("wal_level", "set wal_level=logical and restart PostgreSQL"),
@@ -39,7 +43,9 @@ _REMEDIES: Final = (
         "unexpected update message",
         "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
     ),
-    ("topic", "create the topic with the partition count of its category: cdc.topics.prepare_topics does"),
+    ("not present in metadata", _TOPIC),
+    ("invalid partition given", _TOPIC),
+    ("could not read properties", "write the secrets file: cdc.secrets.write_secrets does; the worker must read it"),
     (
         "failed to find any class that implements",
         "install the Debezium plug-in into the worker's plugin.path",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
 from cdc.errors import SourceNotReady
+from cdc.failures import remedy_for, short_message
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
 
@@ -40,7 +42,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     server's wal_level is not logical or a captured table does not exist; nothing is made then.
     """
     check_identifier(connector.user, "role")
-    with engine.begin() as connection:
+    with _typed_errors(engine), engine.begin() as connection:
         problems = [*_server_problems(connection), *_table_problems(connection, connector)]
         if problems:
             raise _not_ready(connector, problems)
@@ -52,7 +54,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
     """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
-    with engine.connect() as connection:
+    with _typed_errors(engine), engine.connect() as connection:
         problems = [
             *_server_problems(connection),
             *_table_problems(connection, connector),
@@ -70,7 +72,8 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
     SourceNotReady where it is still being read.
     """
     end = time.monotonic() + timeout
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with _typed_errors(engine), autocommit.connect() as connection:
         while (reader := _slot_reader(connection, slot)) is not None:
             if reader == _NOBODY:
                 _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
@@ -90,7 +93,7 @@ def mark_source(engine: Engine) -> None:
 
     After a restart Debezium looks for its place until a transaction goes by; heartbeats are none, and pause.
     """
-    with engine.begin() as connection:
+    with _typed_errors(engine), engine.begin() as connection:
         _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)
 
 
@@ -200,6 +203,23 @@ def _publication_problems(connection: Connection, connector: PostgresConnector) 
     for table in connector.table_names:
         if str(table) not in published:
             yield f"publication {connector.publication} leaves out {table}"
+
+
+@contextmanager
+def _typed_errors(engine: Engine) -> Iterator[None]:
+    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
+    try:
+        yield
+    except Exception as error:
+        refused = getattr(error, "orig", None)
+        if refused is None:
+            raise
+        message = short_message(str(refused))
+        raise SourceNotReady(
+            f"the source database refused: {message}",
+            remedy=remedy_for(message),
+            place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
+        ) from error
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:

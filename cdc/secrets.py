@@ -20,10 +20,10 @@ from cdc.errors import InvalidConnector
 _REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^${}]+\}")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 # Characters with a meaning of their own in a java properties file.
-_ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "=": "\\=", ":": "\\:"} | {
-    "#": "\\#",
-    "!": "\\!",
-    " ": "\\ ",
+_ESCAPED: Final = {character: f"\\{character}" for character in "\\=:#! "} | {
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
 }
 
 

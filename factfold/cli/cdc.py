@@ -22,13 +22,23 @@ ConnectUrl = Annotated[
 ]
 SourceUrl = Annotated[
     str | None,
-    typer.Option(
-        "--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."
-    ),
+    typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
+
+
+@app.callback()
+def cdc() -> None:
+    """Connectors that capture row changes and publish events."""
+    import sys
+
+    import structlog
+
+    # What a library logs, such as a retry, is no part of what a command prints. The stream is looked up at each
+    # message: a test's runner puts another in its place and closes it.
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 @app.command()
@@ -82,9 +92,7 @@ def restart(
 
     with _client(connect_url) as client, _engine(source_url) as source:
         for name in names:
-            _show(
-                cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"]
-            )
+            _show(cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"])
 
 
 @app.command()
@@ -108,7 +116,8 @@ def delete(
 def _client(url: str | None) -> Iterator[ConnectClient]:
     from cdc import ConnectClient
 
-    with ConnectClient(url or _local_worker()) as client:
+    # Someone is waiting at a terminal: `apply` waits longer by itself for a worker that is starting.
+    with ConnectClient(url or _local_worker(), patience=10.0) as client:
         yield client
 
 

@@ -158,3 +158,20 @@ def test_the_statements_for_those_who_run_sql_by_hand_carry_no_password(connecto
     assert statements[0] == f'CREATE ROLE "{connector.user}" LOGIN REPLICATION'
     assert statements[-1].startswith("CREATE PUBLICATION")
     assert "PASSWORD" not in " ".join(statements)
+
+
+def test_a_role_that_may_not_grant_is_told_who_may(shop: Any, connector: Any, role: Engine) -> None:
+    with pytest.raises(SourceNotReady, match="the source database refused") as failure:
+        prepare_source(role, connector, password=shop.password)
+
+    assert "superuser" in failure.value.remedy or "prepare_source" in failure.value.remedy
+
+
+def test_a_database_that_does_not_answer_is_named(shop: Any, connector: Any) -> None:
+    nobody = create_engine(shop.engine.url.set(port=9))
+
+    with pytest.raises(SourceNotReady, match="refused") as failure:
+        check_source(nobody, connector)
+
+    assert failure.value.place is not None
+    assert ":9/" in failure.value.place
