@@ -1,0 +1,1 @@
+"""Everything that runs on Spark: bounded reads, decoding, folds, batches; nothing outside imports pyspark."""
