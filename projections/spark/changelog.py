@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 UNAVAILABLE = "__debezium_unavailable_value"
 _UNAVAILABLE_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="  # the same in base64, as binary columns carry it
+_BELOW_STREAMED = 1 << 62  # half of what a bigint holds; an LSN counts bytes and stays far below
 _APPLIED = ("c", "u", "r", "d")
 
 
@@ -85,12 +86,15 @@ def _operation() -> Column:
 
 
 def _position() -> Column:
-    """Twice the LSN, and one more for a streamed change: a snapshot row read at the same LSN loses to it."""
-    from pyspark.sql import functions as F
+    """The LSN; a snapshot row's is moved below every streamed one's.
+
+    A transaction that was open while the slot was made is streamed with lower LSNs than the snapshot's, and is newer.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
 
     lsn = F.when(~F.col("_tombstone"), F.coalesce(F.col("v.source.lsn"), refuse("bad_json").cast("bigint")))
     streamed = F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false"
-    return lsn * 2 + streamed.cast("int")
+    return F.when(streamed, lsn).otherwise(lsn - F.lit(_BELOW_STREAMED))
 
 
 def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False) -> Column:

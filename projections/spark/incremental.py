@@ -15,7 +15,8 @@ from projections.planner import plan
 from projections.spark.exchange import DRIVER_ROWS, in_table_order, read, write
 from projections.spark.failures import told_plainly
 from projections.spark.inputs import Reduction, keys_of, needs_stored_state
-from projections.spark.kafka_source import BULK, LIVE, OffsetRange, read_range
+from projections.spark.kafka_source import OffsetRange
+from projections.spark.records import read_records
 from projections.tables import EventTable
 from projections.tablestore import staging
 from projections.tablestore.commit import commit_batch
@@ -68,44 +69,35 @@ class LiveBatches:
 
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
-        store, moved = self.environment.store, set(offsets.changed_topics())
-        with report.step("prepare"), store.staging() as connection:
+        with report.step("prepare"), self.environment.store.staging() as connection:
             staging.empty(connection, self.layout.working_tables())
-        tables = [t for t in self.layout.tables.values() if t.table.topic in moved]
-        with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
-            # Side by side: a small Spark job leaves most of its time to planning and to waiting for the broker.
-            staged = pool.map(lambda t: self._stage_table(t, offsets.only(t.table.topic)), tables)
-            report.staged = sum(staged)
+        with report.step("read"):
+            records = read_records(self.environment, offsets, reader=f"factfold-{self.group.name}")
+        tables = [t for t in self.layout.tables.values() if t.table.topic in records]
+        if tables:
+            with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
+                # Side by side: a small Spark job spends most of its time on planning.
+                report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
         return report.staged > 0
 
-    def _stage_table(self, tables: TableLayout, offsets: OffsetRange) -> int:
-        environment = self.environment
-        raw = self._read(offsets)
-        stored = self._stored_rows(raw, tables, offsets) if needs_stored_state(tables.table) else None
+    def _stage_table(self, tables: TableLayout, raw: DataFrame, offsets: OffsetRange) -> int:
+        store, rows = self.environment.store, offsets.only(tables.table.topic).records
+        stored = self._stored_rows(raw, tables, rows) if needs_stored_state(tables.table) else None
         staged = self.reduction.reduce(raw, tables.table, stored)
-        rows = write(staged, environment.store.target(tables.staged), rows=offsets.records)
-        with environment.store.staging() as connection:
+        written = write(staged, store.target(tables.staged), rows=rows)
+        with store.staging() as connection:
             staging.complete(connection, tables)
-        return rows
+        return written
 
-    def _read(self, offsets: OffsetRange) -> DataFrame:
-        client = self.environment.settings.kafka.jvm()
-        if offsets.records > DRIVER_ROWS:
-            return read_range(self.environment.spark, client, offsets, options=BULK)
-        # A fixed group lets the executors keep their consumers from one batch to the next; nothing is committed to it.
-        options = {**LIVE, "kafka.group.id": f"factfold-{self.group.name}"}
-        return read_range(self.environment.small, client, offsets, options=options).coalesce(1)
-
-    def _stored_rows(self, raw: DataFrame, tables: TableLayout, offsets: OffsetRange) -> DataFrame:
+    def _stored_rows(self, raw: DataFrame, tables: TableLayout, rows: int) -> DataFrame:
         """The state rows of the streams in the range, through the table's own (still empty) working tables."""
         store, table = self.environment.store, tables.table
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
-        write(keys_of(raw, table), store.target(tables.affected), rows=offsets.records, marked=False)
+        write(keys_of(raw, table), store.target(tables.affected), rows=rows, marked=False)
         with store.staging() as connection:
-            rows = staging.stored_slice(connection, tables)
-        session = self._session(offsets.records)
-        return read(session, store.target(tables.stored), staging.stored_columns(table), rows=rows)
+            known = staging.stored_slice(connection, tables)
+        return read(self._session(rows), store.target(tables.stored), staging.stored_columns(table), rows=known)
 
     def _session(self, rows: int) -> SparkSession:
         return self.environment.small if rows <= DRIVER_ROWS else self.environment.spark

@@ -67,11 +67,11 @@ class PostgresTableStore:
         """Hold a group against every other runner, for the length of the block; raises RunAlreadyActive."""
         with _reachable(self._url), self._engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            runs.try_lock(connection, group)
+            runs.lock(connection, group)
             try:
                 yield
             finally:
-                connection.detach()  # closed with the block, not returned to the pool: the lock ends with the session
+                runs.unlock(connection, group)
 
     def prepare(self) -> None:
         """Create our own schema where it is missing."""

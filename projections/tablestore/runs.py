@@ -91,18 +91,29 @@ def set_status(connection: sa.Connection, run: Run, status: str) -> None:
     connection.execute(sa.update(RUNS).where(*_is(run)).values(status=status, updated_at=sa.func.now()))
 
 
-def try_lock(connection: sa.Connection, group: str) -> None:
-    """Hold the group for as long as the connection lives, or raise RunAlreadyActive.
+def lock(connection: sa.Connection, group: str) -> None:
+    """Hold the group until ``unlock`` or the end of the connection, or raise RunAlreadyActive.
 
     A session-level advisory lock: a killed runner's connection ends with it, so that nothing has to be cleaned up.
     """
-    number = int.from_bytes(hashlib.sha256(f"factfold/{group}".encode()).digest()[:8], "big", signed=True)
-    if not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(number))):
+    if not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(_lock_number(group)))):
         raise RunAlreadyActive(
             f"another runner holds projection group {group!r}",
             remedy="stop it first, or let it go on: one runner keeps a group's views",
             place=group,
         )
+
+
+def unlock(connection: sa.Connection, group: str) -> None:
+    """Let the group go at once: the server notices a closed connection only some time later."""
+    try:
+        connection.execute(sa.select(sa.func.pg_advisory_unlock(_lock_number(group))))
+    except sa.exc.DBAPIError:
+        connection.invalidate()  # the session is gone, and the lock with it
+
+
+def _lock_number(group: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"factfold/{group}".encode()).digest()[:8], "big", signed=True)
 
 
 def claim(connection: sa.Connection, run: Run) -> Run:

@@ -94,7 +94,7 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
     """Take from the stored row what the batch did not set after it: declared columns, unavailable (TOAST) values."""
     staged, state = layout.staged, layout.state
-    set_at_or_before = {c: sa.func.coalesce(staged.c[set_at(c)], -1) <= state.c._pos for c in layout.table.sometimes_unset}
+    set_at_or_before = {c: sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos) for c in layout.table.sometimes_unset}
     kept = {c: sa.case((old, state.c[c]), else_=staged.c[c]) for c, old in set_at_or_before.items()}
     if kept:
         same = _same_key(staged, state, layout.key)
