@@ -134,10 +134,10 @@ class Table:
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
         aggregate's own ``evolve`` folds its state fields in Python workers.
         """
-        settings = {"name": name, "topic": topic or aggregate.category, "key": key}
+        topic = topic or aggregate.category
         if columns is None:
-            return _evolved_table(aggregate, **settings)
-        return _declared_table(aggregate, columns, **settings)
+            return _evolved_table(aggregate, name=name, topic=topic, key=key)
+        return _declared_table(aggregate, columns, name=name, topic=topic, key=key)
 
     @staticmethod
     def from_changelog(model: Any, *, topic: str, name: str | None = None) -> ChangelogTable:

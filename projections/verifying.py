@@ -1,4 +1,4 @@
-"""Verify: is the live view what a recomputation from the whole log gives, at the same offsets?"""
+"""Verify: a live view must be what a recomputation from the whole log gives at the same offsets."""
 
 from __future__ import annotations
 

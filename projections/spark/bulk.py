@@ -19,7 +19,7 @@ from projections.tablestore.layout import POSITION, TableLayout
 from projections.views import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def reduce_topics(
@@ -32,14 +32,14 @@ def reduce_topics(
     reduction = Reduction(registry)
     frames = {}
     for name, table in group.tables.items():
-        raw = read_range(
-            environment.spark, environment.settings.kafka.jvm(), offsets.only(table.topic), options=BULK
-        ) if offsets.only(table.topic).records else _no_records(environment)
+        raw = _read(environment, offsets.only(table.topic))
         frames[name] = _complete(reduction.reduce(raw, table), table).persist()
     return frames
 
 
-def _no_records(environment: Environment) -> DataFrame:
+def _read(environment: Environment, offsets: OffsetRange) -> DataFrame:
+    if offsets.records:
+        return read_range(environment.spark, environment.settings.kafka.jvm(), offsets, options=BULK)
     schema = "topic string, partition int, offset bigint, key binary, value binary"
     return environment.spark.createDataFrame([], schema)
 
@@ -61,7 +61,7 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
     return staged.select(*columns, F.when(gap, failure.cast("boolean")).otherwise(deleted).alias("_deleted"))
 
 
-def _refuse_row(kind: str, table: Table) -> object:
+def _refuse_row(kind: str, table: Table) -> Column:
     from pyspark.sql import functions as F
 
     located = {"topic": F.lit(table.topic), "partition": F.lit(-1), "offset": F.col("_offset")}
@@ -77,7 +77,8 @@ def live_rows(frame: DataFrame, table: Table) -> DataFrame:
 
 def apply_view(view: View, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The view function over whole tables."""
-    return view(*(live_rows(frames[name], table) for name, table in view.tables.items()))
+    result: DataFrame = view(*(live_rows(frames[name], table) for name, table in view.tables.items()))
+    return result
 
 
 def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:

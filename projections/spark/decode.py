@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FRAME = 5  # magic byte and four bytes of schema id
+# The key without its last @ and what follows.
+_STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,13 @@ class Decoder:
         from pyspark.sql import functions as F
 
         number = F.substring_index(F.col("key").cast("string"), "@", -1)
-        parsed = [
+        parsed: list[Column | str] = [
             "topic", "partition", "offset", "value",
-            F.expr("left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)").alias("stream"),
+            F.expr(_STREAM).alias("stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("version"),
             *(self._parsed(schema).alias(_column(schema)) for schema in self.schemas),
         ]  # fmt: skip
-        kept = ["stream", "version", "offset", self._type().alias("type"), *map(_column, self.schemas)]
+        kept: list[Column | str] = ["stream", "version", "offset", self._type().alias("type"), *map(_column, self.schemas)]
         return lambda raw: raw.select(*parsed).select(*kept)
 
     def _parsed(self, schema: RegisteredSchema) -> Column:

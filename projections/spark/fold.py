@@ -18,7 +18,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice.
     """
     decode, set_columns = decoder.prepare(), table.setters or {}
-    facts = [
+    facts: list[Column | str] = [
         "stream", "version", "offset",
         *(_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),

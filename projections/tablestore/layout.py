@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -22,11 +23,11 @@ from projections.tables import EventTable, Table, set_at
 POSITION = ("_epoch", "_pos", "_offset")
 
 
-def sql_type(column: ColumnType) -> sa.types.TypeEngine[object]:
+def sql_type(column: ColumnType) -> sa.types.TypeEngine[Any]:
     """The SQL type that holds a column; its binary form is what Arrow's COPY writes."""
     if column.kind == "decimal":
         return sa.Numeric(column.precision, column.scale)
-    kinds: Mapping[str, sa.types.TypeEngine[object]] = {
+    kinds: Mapping[str, sa.types.TypeEngine[Any]] = {
         "string": sa.Text(), "int": sa.Integer(), "long": sa.BigInteger(), "double": sa.Double(),
         "boolean": sa.Boolean(), "timestamp": sa.DateTime(timezone=True), "date": sa.Date(), "binary": sa.LargeBinary(),
     }  # fmt: skip
@@ -116,21 +117,21 @@ def _view_layout(metadata: sa.MetaData, name: str, key: str, columns: Mapping[st
     )
 
 
-def _columns(columns: Mapping[str, ColumnType]) -> list[sa.Column[object]]:
+def _columns(columns: Mapping[str, ColumnType]) -> list[sa.Column[Any]]:
     return [sa.Column(name, sql_type(column)) for name, column in columns.items()]
 
 
-def _position_columns() -> list[sa.Column[object]]:
+def _position_columns() -> list[sa.Column[Any]]:
     return [*(sa.Column(name, sa.BigInteger) for name in POSITION), sa.Column("_deleted", sa.Boolean)]
 
 
-def _staging_columns(table: Table) -> list[sa.Column[object]]:
+def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     """Position, the writing task, and what the fold or the changelog needs to be completed from the stored row."""
-    extra: list[sa.Column[object]] = [*_position_columns(), sa.Column("_task", sa.Integer)]
+    extra: list[sa.Column[Any]] = [*_position_columns(), sa.Column("_task", sa.Integer)]
     if isinstance(table, EventTable):
         extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]
 
 
-def _unlogged(name: str, metadata: sa.MetaData, *columns: sa.Column[object]) -> sa.Table:
+def _unlogged(name: str, metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
     return sa.Table(name, metadata, *columns, prefixes=["UNLOGGED"])
