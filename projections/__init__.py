@@ -36,14 +36,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Environment": "environment", "NoServingGeneration": "errors", "ProjectionError": "errors", "ProjectionGroup": "group", "RebuildReport": "rebuilding", "rebuild": "rebuilding",
-    "Runner": "runner", "open_runner": "runner", "Table": "tables", "on": "tables", "ViewVerdict": "verifying",
-    "verify": "verifying", "View": "views", "view": "views",
-}  # fmt: skip
+    "environment": ("Environment",),
+    "errors": ("NoServingGeneration", "ProjectionError"),
+    "group": ("ProjectionGroup",),
+    "rebuilding": ("RebuildReport", "rebuild"),
+    "runner": ("Runner", "open_runner"),
+    "tables": ("Table", "on"),
+    "verifying": ("ViewVerdict", "verify"),
+    "views": ("View", "view"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

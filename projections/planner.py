@@ -13,9 +13,9 @@ from projections.views import Reference, View
 class ViewPlan:
     """The two walks over a view's references.
 
-    ``upwards`` lists the tables leaves first: a table's affected keys are its changed keys and those whose foreign key
-    points to an affected key of a table before it. ``downwards`` is the reverse: the slice of a table is what the slices
-    before it point to.
+    ``upwards`` lists the tables leaves first: a table's affected keys are its changed keys and those whose foreign
+    key points to an affected key of a table before it. ``downwards`` is the reverse: the slice of a table is what the
+    slices before it point to.
     """
 
     view: View

@@ -47,7 +47,9 @@ class RebuildReport:
         return self.records / self.total_seconds if self.total_seconds else 0.0
 
 
-def rebuild(environment: Environment, group: ProjectionGroup, *, announce: Announce = lambda step: None) -> RebuildReport:
+def rebuild(
+    environment: Environment, group: ProjectionGroup, *, announce: Announce = lambda step: None
+) -> RebuildReport:
     """Build a new generation up to the ends of the topics and let it serve; the old one serves until then.
 
     ``announce`` is called with the name of each step as it begins. Raises RunAlreadyActive while a runner holds the

@@ -1,7 +1,7 @@
 """The live loop: read what is new, carry it into the views, again; one runner a group.
 
-Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no Spark
-checkpoint that could disagree (docs/decisions).
+Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
+Spark checkpoint that could disagree (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ log = structlog.get_logger()
 class Runner:
     """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
 
-    def __init__(self, environment: Environment, batches: LiveBatches, progress: Progress, offsets: OffsetReader) -> None:
+    def __init__(
+        self, environment: Environment, batches: LiveBatches, progress: Progress, offsets: OffsetReader
+    ) -> None:
         self._environment = environment
         self._batches = batches
         self._offsets = offsets
@@ -48,8 +50,14 @@ class Runner:
             return None
         report = self._apply(offsets)
         self.progress = offsets.end
-        log.info("batch applied", group=self._batches.group.name, records=report.records, upserts=report.upserts,
-                 retractions=report.retractions, seconds={k: round(v, 3) for k, v in report.seconds.items()})  # fmt: skip
+        log.info(
+            "batch applied",
+            group=self._batches.group.name,
+            records=report.records,
+            upserts=report.upserts,
+            retractions=report.retractions,
+            seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},
+        )
         return report
 
     def _apply(self, offsets: OffsetRange) -> BatchReport:
@@ -70,7 +78,9 @@ class Runner:
             else:
                 on_batch(report)
 
-    def catch_up(self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0) -> list[BatchReport]:
+    def catch_up(
+        self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
+    ) -> list[BatchReport]:
         """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
         goal = ends or self._offsets.end_offsets(list(self._batches.group.topics))
         reports: list[BatchReport] = []

@@ -113,7 +113,7 @@ class Table:
 
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
-        """Columns that the newest record of a key may leave as they were; staging tells at which position each was set."""
+        """Columns that the newest record of a key may leave as they were; staging tells where each was last set."""
         return ()
 
     def signature(self) -> str:
@@ -189,7 +189,12 @@ class ChangelogTable(Table):
 
 
 def _declared_table(
-    aggregate: type[Aggregate], declared: Mapping[str, Setter | Sequence[Setter]], *, name: str | None, topic: str, key: str
+    aggregate: type[Aggregate],
+    declared: Mapping[str, Setter | Sequence[Setter]],
+    *,
+    name: str | None,
+    topic: str,
+    key: str,
 ) -> EventTable:
     setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in declared.items()}
     columns = {key: ColumnType("string")}

@@ -31,7 +31,7 @@ def prepare_newest_per_key(table: ChangelogTable) -> Callable[[DataFrame], DataF
     """
     known = list(table.sometimes_unset)
     parsed, typed, aggregates = _parsed_columns(table), _typed_columns(table, known), _aggregates(table, known)
-    result = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
+    result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
     return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.key).agg(*aggregates).select(*result)
 
 
@@ -90,7 +90,7 @@ def _position() -> Column:
 
     A transaction that was open while the slot was made is streamed with lower LSNs than the snapshot's, and is newer.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     lsn = F.when(~F.col("_tombstone"), F.coalesce(F.col("v.source.lsn"), refuse("bad_json").cast("bigint")))
     streamed = F.coalesce(F.col("v.source.snapshot"), F.lit("false")) == "false"
@@ -125,7 +125,9 @@ def _last_known(column: str, order: Column) -> Column:
     from pyspark.sql import functions as F
 
     here = (F.col("_op") != "d") & ~F.col(_missing(column))
-    return F.max_by(F.when(here, F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"))), F.when(here, order))
+    return F.max_by(
+        F.when(here, F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"))), F.when(here, order)
+    )
 
 
 def _column(name: str, known: list[str]) -> Column:

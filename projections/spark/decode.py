@@ -50,7 +50,13 @@ class Decoder:
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("version"),
             *(self._parsed(schema).alias(_column(schema)) for schema in self.schemas),
         ]  # fmt: skip
-        kept: list[Column | str] = ["stream", "version", "offset", self._type().alias("type"), *map(_column, self.schemas)]
+        kept: list[Column | str] = [
+            "stream",
+            "version",
+            "offset",
+            self._type().alias("type"),
+            *map(_column, self.schemas),
+        ]
         return lambda raw: raw.select(*parsed).select(*kept)
 
     def _parsed(self, schema: RegisteredSchema) -> Column:

@@ -1,7 +1,7 @@
 """Events folded by the aggregate's own Python: one sorted pass over each partition.
 
-The JVM decodes and sorts; a Python worker sees every stream's events together, in version order, and calls ``evolve`` for
-each. One call a group (``groupBy.applyInArrow``) was measured 12 times slower than this.
+The JVM decodes and sorts; a Python worker sees every stream's events together, in version order, and calls ``evolve``
+for each. One call a group (``groupBy.applyInArrow``) was measured 12 times slower than this.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ROWS = 5_000  # rows collected before they leave as one Arrow batch: a few hund
 def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame, DataFrame | None], DataFrame]:
     """The step from raw records to one row a stream: the aggregate's state after the range.
 
-    Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None where
-    there is no state yet. Events at or below the stored version are passed over.
+    Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None
+    where there is no state yet. Events at or below the stored version are passed over.
     """
     decode, key = decoder.prepare(), key_column(table)
     ddl = ", ".join(["stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
@@ -103,7 +103,13 @@ class _Fold:
         self._meta: dict[str, Any] = {}
 
     def add(
-        self, stream: str, version: int, offset: int, name: str, values: Mapping[str, Any], stored: Mapping[str, Any] | None
+        self,
+        stream: str,
+        version: int,
+        offset: int,
+        name: str,
+        values: Mapping[str, Any],
+        stored: Mapping[str, Any] | None,
     ) -> None:
         """Evolve by one event, unless the state has seen its version already."""
         if stream != self._stream:

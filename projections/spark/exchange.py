@@ -1,7 +1,7 @@
 """DataFrames to and from the table store: by the driver for small sets, by the executors for large ones.
 
-Nothing that grows with the data passes through the driver. 20,000 rows of some 200 bytes are 4 MB, about one Arrow batch;
-below that, starting tasks in Python workers costs more than the transfer itself.
+Nothing that grows with the data passes through the driver. 20,000 rows of some 200 bytes are 4 MB, about one Arrow
+batch; below that, starting tasks in Python workers costs more than the transfer itself.
 """
 
 from __future__ import annotations

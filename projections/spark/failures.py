@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MARK = re.compile(r"factfold:(\{.*?\})")
-_UNKNOWN_COLUMN = re.compile(r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?(?:Did you mean one of the following\? ?\[([^\]]*)\])?")  # fmt: skip
+_UNKNOWN_COLUMN = re.compile(
+    r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
+    r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
+)
 _PYTHON_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.M)
 _OFFSETS_LOST = re.compile(r"(Some data may have been lost|OffsetOutOfRange|some data may have been aged out)", re.I)
 
@@ -68,7 +71,9 @@ def translate(message: str, place: str) -> ProjectionError:
             remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
             place=place,
         )
-    return SparkFailed(_cause(message)[:300], remedy="see the cause above; the run can be started again as it is", place=place)
+    return SparkFailed(
+        _cause(message)[:300], remedy="see the cause above; the run can be started again as it is", place=place
+    )
 
 
 def _cause(message: str) -> str:

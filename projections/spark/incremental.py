@@ -27,6 +27,7 @@ from projections.views import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 @dataclass
 class BatchReport:
     """What a batch did: offsets read, rows staged, view rows changed, and the seconds of each step."""
@@ -105,7 +106,9 @@ class LiveBatches:
     def _stage_view(self, view: View, report: BatchReport) -> None:
         walk, layout, store = plan(view), self.layout, self.environment.store
         with report.step("slices"), store.staging() as connection:
-            staging.empty(connection, [t for n in view.tables for t in (layout.tables[n].affected, layout.tables[n].slice)])
+            staging.empty(
+                connection, [t for n in view.tables for t in (layout.tables[n].affected, layout.tables[n].slice)]
+            )
             affected = staging.find_affected(connection, layout, walk)
             sizes = staging.cut_slices(connection, layout, walk) if affected else {}
         report.affected += affected

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 Offsets = Mapping[str, Mapping[int, int]]
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do.
-BULK = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(16 << 20), "kafka.fetch.max.bytes": str(64 << 20)}  # fmt: skip
+BULK = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+}
 # A live batch: on a quiet or transactional topic the default wait of 500 ms is paid by every read.
 LIVE = {"kafka.fetch.max.wait.ms": "10"}
 

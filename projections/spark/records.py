@@ -34,6 +34,4 @@ def _read_small(environment: Environment, offsets: OffsetRange, reader: str) -> 
     options = {**LIVE, "kafka.group.id": reader}
     found = read_range(environment.small, client, offsets, options=options).coalesce(1).toArrow()
     topics = pc.unique(found["topic"]).to_pylist()
-    return {
-        t: environment.small.createDataFrame(found.filter(pc.equal(found["topic"], t))).coalesce(1) for t in topics
-    }
+    return {t: environment.small.createDataFrame(found.filter(pc.equal(found["topic"], t))).coalesce(1) for t in topics}

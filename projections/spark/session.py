@@ -41,7 +41,7 @@ def open_session(
     return session
 
 
-# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and no code to compile.
+# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 _SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",

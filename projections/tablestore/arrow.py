@@ -57,9 +57,7 @@ def fetch(uri: str, query: str, columns: Mapping[str, ColumnType]) -> Iterator[p
 def pages(target: Target) -> int:
     """How many pages a table has: what executors divide among them."""
     with adbc.connect(target.uri) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT pg_relation_size('{target.relation}') / current_setting('block_size')::bigint"
-        )
+        cursor.execute(f"SELECT pg_relation_size('{target.relation}') / current_setting('block_size')::bigint")
         return int(cursor.fetchone()[0])
 
 

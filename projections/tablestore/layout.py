@@ -1,11 +1,10 @@
 """The tables of one generation, as SQLAlchemy objects.
 
-A generation has a database schema of its own, ``factfold_{group}_{generation}``; dropping it drops everything. In it, for
-each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
-``affected_*`` (keys the batch reaches), ``slice_*`` (rows handed to the view function), ``stored_*`` (rows a Python fold
-goes on from); for each view: ``view_*``,
-``result_*`` (what the function returned) and ``retracted_*``. Everything but state and view is UNLOGGED: a crash empties
-it, and a batch begins by emptying it anyway.
+A generation has a database schema of its own, ``factfold_{group}_{generation}``; dropping it drops everything. In it,
+for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
+``affected_*`` (keys the batch reaches), ``slice_*`` (rows handed to the view function), ``stored_*`` (rows a Python
+fold goes on from); for each view: ``view_*``, ``result_*`` (what the function returned) and ``retracted_*``.
+Everything but state and view is UNLOGGED: a crash empties it, and a batch begins by emptying it anyway.
 """
 
 from __future__ import annotations

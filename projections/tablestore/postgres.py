@@ -159,7 +159,9 @@ class PostgresTableStore:
 
     def discard_retired(self, group: str) -> list[int]:
         """Drop the generations that no longer serve, and return their numbers."""
-        query = sa.select(runs.RUNS.c.generation).where(runs.RUNS.c.group_name == group, runs.RUNS.c.status == "retired")
+        query = sa.select(runs.RUNS.c.generation).where(
+            runs.RUNS.c.group_name == group, runs.RUNS.c.status == "retired"
+        )
         with self.transaction() as connection:
             retired = list(connection.scalars(query))
             for generation in retired:

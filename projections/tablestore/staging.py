@@ -94,7 +94,10 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
     """Take from the stored row what the batch did not set after it: declared columns, unavailable (TOAST) values."""
     staged, state = layout.staged, layout.state
-    set_at_or_before = {c: sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos) for c in layout.table.sometimes_unset}
+    set_at_or_before = {
+        c: sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos)
+        for c in layout.table.sometimes_unset
+    }
     kept = {c: sa.case((old, state.c[c]), else_=staged.c[c]) for c, old in set_at_or_before.items()}
     if kept:
         same = _same_key(staged, state, layout.key)
@@ -130,8 +133,9 @@ def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRe
 def find_affected(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> int:
     """Fill ``affected_*`` for every table of the view and return the number of affected view keys.
 
-    A root row that was moved from one parent to another is affected itself; one that referenced a changed row before the
-    batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both sides.
+    A root row that was moved from one parent to another is affected itself; one that referenced a changed row before
+    the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
+    sides.
     """
     for name in plan.upwards:
         tables = layout.tables[name]
@@ -166,7 +170,7 @@ def _cut_slice(connection: sa.Connection, layout: GenerationLayout, plan: ViewPl
 
 
 def _wanted_keys(layout: GenerationLayout, plan: ViewPlan, name: str) -> sa.CTE:
-    """Keys of a table whose rows the view function needs, each once, as a CTE with columns k0, k1, …"""
+    """Keys of a table whose rows the view function needs, each once, as a CTE with columns k0, k1 and so on."""
     tables = layout.tables[name]
     if name == plan.view.root:
         query: sa.Select[tuple[object, ...]] | sa.CompoundSelect[tuple[object, ...]] = sa.select(
@@ -191,11 +195,15 @@ def _stored_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) ->
     state = tables.state
     joined = sa.and_(*(state.c[k] == wanted.c[f"k{i}"] for i, k in enumerate(tables.key)))
     staged_too = sa.exists().where(_same_key(tables.staged, state, tables.key))
-    return sa.select(*(state.c[c] for c in columns)).join(wanted, joined).where(sa.not_(state.c._deleted), sa.not_(staged_too))
+    return (
+        sa.select(*(state.c[c] for c in columns))
+        .join(wanted, joined)
+        .where(sa.not_(state.c._deleted), sa.not_(staged_too))
+    )
 
 
 def stage_difference(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> tuple[int, int]:
-    """Reduce ``result_*`` to rows that differ from the view, and fill ``retracted_*``; returns (upserts, retractions)."""
+    """Reduce ``result_*`` to rows that differ from the view, fill ``retracted_*``; returns (upserts, retractions)."""
     _require_unique(connection, view)
     key = view.key
     has_result = sa.exists().where(view.result.c[key] == affected.affected.c[key])
