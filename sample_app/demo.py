@@ -144,7 +144,9 @@ class ShopTraffic:
         with Session(self._road.engine) as session, session.begin():
             for number in range(1, CUSTOMERS + 1):
                 score = self._random.randint(300, 900)
-                session.add(Customer(id=number, name=f"Customer {number}", email=f"c{number}@shop.test", credit_score=score))
+                session.add(
+                    Customer(id=number, name=f"Customer {number}", email=f"c{number}@shop.test", credit_score=score)
+                )
         for number in range(ARTICLES):
             self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=f"Article {number}", quantity=120)
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -33,7 +33,7 @@ class Road:
     slots: tuple[str, ...]
 
     def wait_until_captured(self, *, deadline: float = 600.0) -> None:
-        """Wait until everything committed so far is in Kafka: the connectors' slots have confirmed this point of the log."""
+        """Wait until everything committed so far is in Kafka: the slots have confirmed this point of the log."""
         passed = sa.text(
             "SELECT coalesce(bool_and(confirmed_flush_lsn >= CAST(:goal AS pg_lsn)), false)"
             " FROM pg_replication_slots WHERE slot_name = ANY(:slots)"
@@ -52,8 +52,8 @@ def lay_road(
 ) -> Road:
     """Create whatever of the road is missing, up to two running connectors; again and again with the same result.
 
-    ``name`` names the database, the topic prefix and the connectors. ``tables`` are captured as they stand, rows that are
-    there before included.
+    ``name`` names the database, the topic prefix and the connectors. ``tables`` are captured as they stand, rows that
+    are there before included.
     """
     settings = Settings.for_broker(info.bootstrap_servers)
     service_url, views_url = (_database(info, database) for database in (name, f"{name}_views"))
@@ -76,15 +76,17 @@ def _connect(
     """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
     password = secrets.token_urlsafe(18)
     reference = write_secrets(info.secrets_dir, name, values={"password": password})["password"]
-    source = {
-        "host": info.postgres.host, "port": info.postgres.port, "database": name,
-        "user": f"{name}_cdc", "password": reference,
-    }  # fmt: skip
+    source: dict[str, Any] = {
+        "host": info.postgres.host,
+        "port": info.postgres.port,
+        "database": name,
+        "user": f"{name}_cdc",
+        "password": reference,
+        "partitions": partitions,
+    }
     # Each connector has a prefix of its own: two with one prefix fight over the worker's metrics for a minute.
-    outbox = OutboxSource(name=f"{name}_outbox", topic_prefix=f"{name}_outbox", partitions=partitions, **source)
-    rows = PostgresSource(
-        name=f"{name}_tables", topic_prefix=name, tables=tuple(tables), partitions=partitions, **source
-    )
+    outbox = OutboxSource(name=f"{name}_outbox", topic_prefix=f"{name}_outbox", **source)
+    rows = PostgresSource(name=f"{name}_tables", topic_prefix=name, tables=tuple(tables), **source)
     ensure_topics(settings, [changelog_topic(topic, partitions=partitions) for topic in rows.topics])
     with ConnectClient(info.connect_url) as client:
         for connector in (outbox, rows):

@@ -16,9 +16,7 @@ def place_order(
     reserved = dispatcher.send(sku, InventoryItem.reserve, order_id=order_id, quantity=quantity)
     if isinstance(reserved, Refusal):
         return reserved
-    placed = dispatcher.send(
-        order_id, Order.place, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount
-    )
+    placed = dispatcher.send(order_id, Order.place, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount)
     if isinstance(placed, Refusal):
         dispatcher.send(sku, InventoryItem.release, order_id=order_id, quantity=quantity)
     return placed

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
+import sqlalchemy as sa
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from sqlalchemy.orm import Session
@@ -35,7 +36,7 @@ ROUNDS = 10
 
 
 def main(
-    flights: Annotated[int | None, typer.Option(help="How many flights, the first of the year; all by default.")] = None,
+    flights: Annotated[int | None, typer.Option(help="How many flights, the first of the year; default: all.")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of corrections while the view follows.")] = ROUNDS,
 ) -> None:
     """Run the flights; ends with an exit code other than 0 if a single row differs."""
@@ -78,7 +79,7 @@ def write_tables(road: Road) -> None:
     """Write the ordinary tables, as their service would have."""
     with Session(road.engine) as session, session.begin():
         for model in (Airline, Airport, Plane, Weather):
-            session.execute(model.__table__.insert(), read_rows(model))
+            session.execute(sa.insert(model), read_rows(model))
 
 
 def append_flights(story: Story, road: Road, flights: pd.DataFrame, *, text: str) -> int:
@@ -100,7 +101,7 @@ def _append(road: Road, batch: list[StreamAppend]) -> int:
 
 
 @contextmanager
-def _bar(text: str, total: int) -> Iterator[object]:
+def _bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True) as progress:
         task = progress.add_task(text, total=total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,7 +15,7 @@ _WHOLE = ("flight_number", "dep_delay", "arr_delay", "distance", "built", "seats
 
 
 def expected_details(flights: pd.DataFrame, reassigned: Mapping[str, str], source: sa.Engine) -> pd.DataFrame:
-    """flight_details as it must be, sorted by flight_id: the file's flights joined with the tables as they stand now."""
+    """flight_details as it must be, sorted by flight_id: the file's flights joined with the tables as they are now."""
     airlines, planes, airports = (_read(source, table) for table in ("airlines", "planes", "airports"))
     details = _flights(flights, reassigned)
     details = details.merge(airlines.rename(columns={"name": "carrier_name"}), on="carrier")
@@ -47,5 +48,7 @@ def _read(source: sa.Engine, table: str) -> pd.DataFrame:
 
 def as_arrow(details: pd.DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
     """The frame as Arrow batches of the view's own types, for its digest; NaN of a text column is null."""
-    clean = details.astype(object).where(details.notna(), None)
-    return pa.Table.from_pandas(clean, schema=schema, preserve_index=False).to_batches()
+    nothing: Any = None  # pandas takes it where its stubs do not
+    clean = details.astype(object).where(details.notna(), nothing)
+    batches: list[pa.RecordBatch] = pa.Table.from_pandas(clean, schema=schema, preserve_index=False).to_batches()
+    return batches

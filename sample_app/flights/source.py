@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from sample_app.flights.model import Airline, Airport, Base, Plane, Weather
 
 _FILES: dict[type[Base], str] = {Airline: "airlines.csv", Airport: "airports.csv", Plane: "planes.csv",
                                  Weather: "weather.csv"}  # fmt: skip
+# pandas takes None where its stubs do not.
+_NONE: Any = None
 
 
 @functools.cache
@@ -31,8 +33,10 @@ def read_flights(limit: int | None = None) -> pd.DataFrame:
 
     Carrier, number and scheduled hour identify a flight.
     """
-    kinds = {c: "Int64" for c in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")}
-    flights = pd.read_csv(_folder() / "flights.csv.zip", nrows=limit, dtype=kinds, keep_default_na=False, na_values=["NA", ""])
+    kinds: dict[Hashable, str] = {c: "Int64" for c in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")}
+    flights = pd.read_csv(
+        _folder() / "flights.csv.zip", nrows=limit, dtype=kinds, keep_default_na=False, na_values=["NA", ""]
+    )
     hour = pd.to_datetime(flights["time_hour"], utc=True)
     flights["departs_at"] = hour + pd.to_timedelta(flights["minute"], unit="m")
     flights["flight_id"] = flights["carrier"] + flights["flight"].astype(str) + hour.dt.strftime("-%Y%m%d%H")
@@ -47,8 +51,8 @@ def read_rows(model: type[Base]) -> list[dict[str, Any]]:
     if "id" in model.__table__.columns:
         frame["id"] = range(1, len(frame) + 1)
     columns = {c.name: c.type.python_type for c in model.__table__.columns}
-    frame = frame[list(columns)].astype(object).where(frame.notna(), None)
-    return [{c: _typed(v, columns[str(c)]) for c, v in row.items()} for row in frame.to_dict("records")]
+    frame = frame[list(columns)].astype(object).where(frame.notna(), _NONE)
+    return [{str(c): _typed(v, columns[str(c)]) for c, v in row.items()} for row in frame.to_dict("records")]
 
 
 def _typed(value: Any, kind: type) -> Any:

@@ -15,7 +15,10 @@ flights = Table.from_events(
     Flight,
     key="flight_id",
     columns={
-        **{c: on(Flight.Scheduled).take(c) for c in ("carrier", "flight_number", "origin", "dest", "departs_at", "distance")},
+        **{
+            c: on(Flight.Scheduled).take(c)
+            for c in ("carrier", "flight_number", "origin", "dest", "departs_at", "distance")
+        },
         "tailnum": [on(Flight.Scheduled).take("tailnum"), on(Flight.Reassigned).take("tailnum")],
         "status": [
             on(Flight.Scheduled).set("scheduled"),
@@ -51,8 +54,9 @@ def flight_details(flights: DataFrame, airlines: DataFrame, planes: DataFrame, a
 
 
 VIEW_COLUMNS = (
-    "flight_id", "carrier", "carrier_name", "flight_number", "departs_at", "status", "dep_delay", "arr_delay", "distance",
-    "origin", "origin_name", "dest", "dest_name", "dest_zone", "tailnum", "manufacturer", "model", "built", "seats",
+    "flight_id", "carrier", "carrier_name", "flight_number", "departs_at", "status", "dep_delay", "arr_delay",
+    "distance", "origin", "origin_name", "dest", "dest_name", "dest_zone", "tailnum", "manufacturer", "model", "built",
+    "seats",
 )  # fmt: skip
 
 flight_views = ProjectionGroup("flights", [flight_details])
