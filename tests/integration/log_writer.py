@@ -13,6 +13,8 @@ from eventstore import Aggregate, Settings
 from eventstore.event_types import event_type_of
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import AvroEncoder
 from eventstore.topics import SCHEMAS_TOPIC, changelog_topic, event_topic, partition_of, schemas_topic
 
 PARTITIONS = 3
@@ -36,11 +38,11 @@ class LogWriter:
 
     def publish_schemas(self, aggregate: type[Aggregate]) -> None:
         """Put the schemas of an aggregate's events into the schemas topic."""
-        kinds = aggregate.event_types.values()
-        self.send([
-            OutgoingRecord(topic=SCHEMAS_TOPIC, key=str(k.schema_id).encode(), value=k.registered.to_json(), headers=())
-            for k in kinds
-        ])  # fmt: skip
+        self.send([self.schema(kind.registered) for kind in aggregate.event_types.values()])
+
+    def schema(self, schema: RegisteredSchema) -> OutgoingRecord:
+        """The record of the schemas topic that registers a schema."""
+        return OutgoingRecord(topic=SCHEMAS_TOPIC, key=str(schema.id).encode(), value=schema.to_json())
 
     def send(self, records: list[OutgoingRecord]) -> None:
         """Hand records to Kafka and wait until they are stored."""
@@ -48,14 +50,20 @@ class LogWriter:
 
     def event(self, identity: str, event: object, *, version: int | None = None) -> OutgoingRecord:
         """The record of the next event of a stream, or of the given version."""
+        return self._event(identity, event_type_of(event).encode(event), version)
+
+    def raw_event(self, identity: str, schema: RegisteredSchema, values: Mapping[str, Any]) -> OutgoingRecord:
+        """The record of a stream's next event, written by a schema of its own."""
+        return self._event(identity, AvroEncoder(schema).encode(values), None)
+
+    def _event(self, identity: str, value: bytes, version: int | None) -> OutgoingRecord:
         stream = f"{self.aggregate.category}-{identity}"
         if version is None:
             version = self._versions.get(stream, -1) + 1
             self._versions[stream] = version
-        return OutgoingRecord(
-            topic=self.events_topic, key=f"{stream}@{version}".encode(), value=event_type_of(event).encode(event),
-            headers=(), partition=partition_of(stream, PARTITIONS),
-        )  # fmt: skip
+        partition = partition_of(stream, PARTITIONS)
+        key = f"{stream}@{version}".encode()
+        return OutgoingRecord(topic=self.events_topic, key=key, value=value, partition=partition)
 
     def change(
         self, table: str, op: str, row: Mapping[str, Any], *, lsn: int | None = None, snapshot: bool = False
@@ -75,6 +83,6 @@ class LogWriter:
     def _changelog(self, table: str, key: Any, value: bytes | None) -> OutgoingRecord:
         text = json.dumps({"id": key})
         return OutgoingRecord(
-            topic=self.changes_topics[table], key=text.encode(), value=value, headers=(),
+            topic=self.changes_topics[table], key=text.encode(), value=value,
             partition=partition_of(text, PARTITIONS),
         )  # fmt: skip

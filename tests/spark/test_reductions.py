@@ -1,0 +1,155 @@
+"""Spark's folds and newest-per-key against plain Python, over generated records: repeated, reordered, stale."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eventstore.event_types import event_type_of
+from projections import Table
+from projections.reference import fold_table, newest_per_key
+from projections.spark.inputs import Reduction
+from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
+
+RAW = "topic string, partition int, offset bigint, key string, value binary"
+REGISTRY = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
+# A Spark job takes some 0.3 s here: few examples, each of many streams or keys.
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+events = st.one_of(
+    st.builds(Ticket.Opened, customer_id=st.none() | st.integers(-(2**63), 2**63 - 1),
+              hours=st.decimals(-99_999, 99_999, places=4)),
+    st.builds(Ticket.Moved, customer_id=st.none() | st.integers(0, 9)),
+    st.just(Ticket.Closed()),
+)  # fmt: skip
+
+
+@st.composite
+def event_records(draw):
+    """Streams of several events, their records shuffled across streams and some of them repeated."""
+    streams = draw(st.lists(st.lists(events, min_size=1, max_size=6), min_size=1, max_size=30))
+    records = [
+        (f"ticket-{number}@{version}", event_type_of(e).encode(e))
+        for number, stream in enumerate(streams)
+        for version, e in enumerate(stream)
+    ]
+    repeated = draw(st.lists(st.sampled_from(records), max_size=5))
+    return [(offset, *record) for offset, record in enumerate(draw(st.permutations(records + repeated)))]
+
+
+def raw_frame(spark, records):
+    return spark.createDataFrame(
+        [("t", 0, offset, key, None if value is None else bytearray(value)) for offset, key, value in records], RAW
+    )
+
+
+def rows_of(frame, table):
+    found = frame.where("NOT _deleted").select(*table.columns).collect()
+    return {row[0]: {c: row[c] for c in table.payload} for row in found}
+
+
+@pytest.mark.parametrize("columns", [DECLARED, None], ids=["declared columns", "Python evolve"])
+@FEW
+@given(records=event_records())
+def test_a_fold_in_spark_equals_the_fold_in_plain_python(spark, columns, records):
+    table = Table.from_events(Ticket, key="ticket_id", columns=columns)
+    folded = rows_of(Reduction(REGISTRY).reduce(raw_frame(spark, records), table), table)
+    assert folded == fold_table(table, records)
+
+
+@FEW
+@given(records=event_records(), cut=st.integers(0, 100))
+def test_a_python_fold_goes_on_from_stored_rows(spark, records, cut):
+    table = Table.from_events(Ticket, key="ticket_id")
+    in_order = sorted(records, key=lambda r: (r[1].rpartition("@")[0], int(r[1].rpartition("@")[2])))
+    first = [r for r in in_order if (hash(r[1].rpartition("@")[0]) + int(r[1].rpartition("@")[2])) % 7 < cut % 7]
+    first = _prefixes(first)
+    reduction = Reduction(REGISTRY)
+    stored = reduction.reduce(raw_frame(spark, first), table)
+    kept = {row[0]: row for row in stored.collect()}
+    later = {row[0] for row in reduction.reduce(raw_frame(spark, in_order), table, stored).collect()}
+    result = rows_of(reduction.reduce(raw_frame(spark, in_order), table, stored), table)
+    expected = fold_table(table, records)
+    assert result == {key: row for key, row in expected.items() if key in later}
+    assert {k: {c: row[c] for c in table.payload} for k, row in kept.items() if k not in later} == {
+        key: row for key, row in expected.items() if key not in later
+    }
+
+
+def _prefixes(records):
+    """Only records whose stream has all earlier versions before them: what a stored row can have seen."""
+    seen, kept = {}, []
+    for record in records:
+        stream, _, version = record[1].rpartition("@")
+        if int(version) <= seen.get(stream, -1) + 1:
+            seen[stream] = max(int(version), seen.get(stream, -1))
+            kept.append(record)
+    return kept
+
+
+rows = st.fixed_dictionaries({
+    "name": st.none() | st.text(max_size=5), "region_id": st.none() | st.integers(0, 5),
+    "note": st.none() | st.text(max_size=5), "since": st.none() | st.just("2013-02-03Z"),
+})  # fmt: skip
+
+
+@st.composite
+def change_records(draw):
+    """Keys with a life: created, changed, deleted, made again; stale snapshot rows and repeated changes between."""
+    records, lsn, lives = [], 100, {}
+    for key in draw(st.lists(st.integers(0, 9), min_size=1, max_size=60)):
+        lsn += 10
+        text = json.dumps({"id": key})
+        if lives.get(key) and draw(st.integers(0, 3)) == 0:
+            records.append((text, _change("d", None, lsn)))
+            if draw(st.booleans()):
+                records.append((text, None))
+            lives[key] = False
+        else:
+            row = draw(rows) | {"id": key}
+            if lives.get(key) and draw(st.booleans()):
+                row["note"] = "__debezium_unavailable_value"
+            records.append((text, _change("u" if lives.get(key) else "c", row, lsn)))
+            lives[key] = True
+        if draw(st.integers(0, 5)) == 0:
+            records.append((text, _change("r", draw(rows) | {"id": key}, 10**9, snapshot=True)))
+    return [(offset, *record) for offset, record in enumerate(records)]
+
+
+def _change(op, after, lsn, *, snapshot=False):
+    source = {"lsn": lsn, "snapshot": "true" if snapshot else "false"}
+    return json.dumps({"op": op, "after": after, "source": source}).encode()
+
+
+@FEW
+@given(records=change_records())
+def test_newest_per_key_in_spark_equals_plain_python(spark, records):
+    table = Table.from_changelog(CUSTOMERS, topic="t")
+    newest = rows_of(Reduction({}).reduce(raw_frame(spark, records), table), table)
+    texts = {k: {**row, "since": row["since"] and f"{row['since']}Z"} for k, row in newest.items()}
+    assert texts == {
+        json.loads(key)["id"]: {c: row[c] for c in table.payload} for key, row in newest_per_key(records).items()
+    }
+
+
+def test_values_of_every_column_type_arrive_as_declared(spark):
+    import sqlalchemy as sa
+
+    kinds = {
+        "whole": (sa.BigInteger, "9007199254740993", 9_007_199_254_740_993), "flag": (sa.Boolean, True, True),
+        "money": (sa.Numeric(20, 4), "12345678901234.5678", Decimal("12345678901234.5678")),
+        "share": (sa.Double, 0.1, 0.1), "raw": (sa.LargeBinary, "AAEC", bytearray(b"\x00\x01\x02")),
+    }  # fmt: skip
+    columns = [sa.Column(name, kind) for name, (kind, _, _) in kinds.items()]
+    table = Table.from_changelog(
+        sa.Table("typed", sa.MetaData(), sa.Column("id", sa.Text, primary_key=True), *columns), topic="t"
+    )
+    after = {"id": "x"} | {name: sent for name, (_, sent, _) in kinds.items()}
+    after["whole"] = int(after["whole"])
+    records = [(0, '{"id": "x"}', _change("c", after, 5))]
+    found = rows_of(Reduction({}).reduce(raw_frame(spark, records), table), table)
+    assert found == {"x": {name: expected for name, (_, _, expected) in kinds.items()}}

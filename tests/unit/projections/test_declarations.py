@@ -1,0 +1,141 @@
+"""Tables, views and groups are checked when they are declared; each refusal says what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import Aggregate, event
+from projections import ProjectionGroup, Table, on, view
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.planner import plan
+from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
+
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+customers = Table.from_changelog(CUSTOMERS, topic="shop.public.customers")
+regions = Table.from_changelog(REGIONS, topic="shop.public.regions")
+
+
+def test_a_declared_table_has_its_key_and_the_types_of_the_event_fields():
+    assert {name: column.ddl for name, column in tickets.columns.items()} == {
+        "ticket_id": "string", "customer_id": "bigint", "hours": "decimal(18,4)", "status": "string",
+    }  # fmt: skip
+
+
+def test_a_table_without_columns_has_the_aggregates_state():
+    evolved = Table.from_events(Ticket, key="ticket_id")
+    assert list(evolved.columns) == ["ticket_id", "customer_id", "hours", "status"]
+    assert evolved.setters is None
+
+
+def test_a_changelog_table_takes_columns_and_key_from_the_model():
+    assert regions.key == ("id",)
+    assert regions.columns["rate"].ddl == "decimal(8,2)"
+    assert regions.columns["opened"].ddl == "timestamp"
+
+
+def test_a_view_finds_its_tables_by_parameter_name():
+    @view(key="ticket_id", references={"customer_id": customers, "customers.region_id": regions})
+    def ticket_details(tickets, customers, regions):
+        return tickets
+
+    assert list(ticket_details.tables.values()) == [tickets, customers, regions]
+    assert plan(ticket_details).upwards == ("regions", "customers", "tickets")
+    assert plan(ticket_details).downwards == ("tickets", "customers", "regions")
+
+
+def test_an_unknown_event_field_is_refused_with_those_there_are():
+    with pytest.raises(UnknownColumn, match="no field 'custmer'") as caught:
+        on(Ticket.Opened).take("custmer")
+    assert "customer_id, hours" in caught.value.remedy
+
+
+def test_a_column_of_two_types_is_refused():
+    with pytest.raises(InvalidDefinition, match="different types"):
+        Table.from_events(Ticket, key="id", columns={"x": [on(Ticket.Opened).take("hours"), on(Ticket.Closed).set("no")]})
+
+
+def test_a_setter_of_a_foreign_event_is_refused():
+    class Other(Aggregate):
+        @event
+        class Happened:
+            pass
+
+    with pytest.raises(InvalidDefinition, match="no event of Ticket"):
+        Table.from_events(Ticket, key="id", columns={"x": on(Other.Happened).set("yes")})
+
+
+def test_a_table_without_primary_key_is_refused():
+    keyless = sa.Table("keyless", sa.MetaData(), sa.Column("a", sa.Integer))
+    with pytest.raises(InvalidDefinition, match="no primary key"):
+        Table.from_changelog(keyless, topic="t")
+
+
+@pytest.mark.parametrize("name", ['a"; DROP TABLE x; --', "a b", "A", "ü", "a" * 41, "a\x00b"])
+def test_a_column_name_that_could_be_anything_else_in_sql_is_refused(name):
+    hostile = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column(name, sa.Integer))
+    with pytest.raises(InvalidDefinition, match="not a usable name"):
+        Table.from_changelog(hostile, topic="t")
+
+
+def test_a_reference_by_an_unknown_column_is_refused():
+    with pytest.raises(UnknownColumn, match="no column 'custmer_id'"):
+
+        @view(key="ticket_id", references={"custmer_id": customers})
+        def ticket_details(tickets, customers):
+            return tickets
+
+
+def test_a_reference_between_types_that_never_match_is_refused():
+    with pytest.raises(InvalidDefinition, match="the foreign key is string, the key it points to is bigint"):
+
+        @view(key="ticket_id", references={"status": customers})
+        def ticket_details(tickets, customers):
+            return tickets
+
+
+def test_a_table_that_no_reference_reaches_is_refused():
+    with pytest.raises(InvalidDefinition, match="no reference of view 'ticket_details' reaches table 'regions'"):
+
+        @view(key="ticket_id", references={"customer_id": customers})
+        def ticket_details(tickets, customers, regions):
+            return tickets
+
+
+def test_a_parameter_without_a_table_is_refused():
+    with pytest.raises(InvalidDefinition, match="takes 'nowhere'"):
+
+        @view(key="ticket_id")
+        def ticket_details(tickets, nowhere):
+            return tickets
+
+
+def test_a_view_with_another_key_than_its_root_is_refused():
+    with pytest.raises(InvalidDefinition, match="its root table 'tickets' has key ticket_id"):
+
+        @view(key="customer_id")
+        def ticket_details(tickets):
+            return tickets
+
+
+def test_two_views_of_a_group_must_mean_one_table_by_one_name():
+    @view(key="ticket_id")
+    def one(tickets):
+        return tickets
+
+    @view(key="ticket_id", tables={"tickets": Table.from_events(Ticket, key="ticket_id")})
+    def two(tickets):
+        return tickets
+
+    with pytest.raises(InvalidDefinition, match="mean different tables by 'tickets'"):
+        ProjectionGroup("tickets", [one, two])
+
+
+def test_a_fingerprint_changes_with_the_function_and_not_with_the_process():
+    def group(function):
+        function.__name__ = "one"
+        return ProjectionGroup("tickets", [view(key="ticket_id", tables={"tickets": tickets})(function)])
+
+    first = group(lambda tickets: tickets)
+    assert first.fingerprint() == group(first.views[0].function).fingerprint()
+    assert first.fingerprint() != group(lambda tickets: tickets.select("ticket_id")).fingerprint()

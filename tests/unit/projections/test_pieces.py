@@ -1,0 +1,85 @@
+"""The small parts of projections that need neither Spark nor servers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from projections.digest import digest_rows
+from projections.errors import InvalidDefinition, OffsetsLost, SparkFailed, UndecodableRecord, UnknownColumn, UnknownSchemaId
+from projections.runner import bounded, reached
+from projections.spark.failures import translate
+from projections.spark.kafka_source import OffsetRange
+from projections.tablestore.runs import decode_progress
+
+
+def batch(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_digest_does_not_depend_on_how_rows_are_batched():
+    whole = [batch(k=["a", "b"], v=[1, None])]
+    parts = [batch(k=["a"], v=[1]), batch(k=["b"], v=pa.array([None], pa.int64()))]
+    assert digest_rows(whole) == digest_rows(parts)
+    assert digest_rows(whole)[1] == 2
+
+
+@pytest.mark.parametrize(
+    "other", [batch(k=["a", "b"], v=[1, 0]), batch(k=["b", "a"], v=[1, None]), batch(k=["a", "b"], v=["1", ""])]
+)
+def test_a_digest_changes_with_any_value_and_with_the_order(other):
+    assert digest_rows([batch(k=["a", "b"], v=[1, None])])[0] != digest_rows([other])[0]
+
+
+def test_a_digest_refuses_floating_point_numbers():
+    with pytest.raises(InvalidDefinition, match="'v' is a floating-point number"):
+        digest_rows([batch(v=[0.5])])
+
+
+def test_a_digest_takes_decimals_and_bytes():
+    assert digest_rows([batch(d=[Decimal("1.50")], b=[b"\x00\xff"])])[1] == 1
+
+
+def test_a_bounded_range_takes_from_every_partition_that_waits():
+    offsets = bounded({"a": {0: 0, 1: 5}, "b": {0: 3}}, {"a": {0: 900, 1: 5}, "b": {0: 103}}, max_records=100)
+    assert offsets.end == {"a": {0: 90, 1: 5}, "b": {0: 13}}
+    assert offsets.records == 100
+    assert offsets.changed_topics() == ["a", "b"]
+
+
+def test_a_bounded_range_always_advances():
+    offsets = bounded({"a": {0: 0, 1: 0}}, {"a": {0: 1_000_000, 1: 1}}, max_records=1)
+    assert offsets.end == {"a": {0: 1, 1: 1}}
+
+
+def test_a_small_range_is_taken_whole():
+    assert bounded({"a": {0: 1}}, {"a": {0: 3}}, max_records=10) == OffsetRange({"a": {0: 1}}, {"a": {0: 3}})
+
+
+def test_progress_is_reached_when_every_partition_is():
+    assert reached({"a": {0: 5, 1: 5}}, {"a": {0: 5, 1: 4}})
+    assert not reached({"a": {0: 5, 1: 3}}, {"a": {0: 5, 1: 4}})
+
+
+def test_progress_survives_its_json_form():
+    assert decode_progress({"a": {"0": 5}}) == {"a": {0: 5}}
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "words"),
+    [
+        ('… factfold:{"kind":"bad_avro","topic":"t","partition":1,"offset":7,"detail":"order.placed"} …',
+         UndecodableRecord, "topic t, partition 1, offset 7"),
+        ('factfold:{"kind":"unknown_schema","topic":"t","partition":1,"offset":7,"detail":"9"}', UnknownSchemaId, "9"),
+        ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nam` cannot be "
+         "resolved. Did you mean one of the following? [`name`, `id`]. SQLSTATE: 42703", UnknownColumn, "name, id"),
+        ("Cannot fetch offset 3. Some data may have been lost because …", OffsetsLost, "longer retention"),
+        ("Traceback\n  File x\nValueError: too late\n\tat java.lang", SparkFailed, "ValueError: too late"),
+    ],
+)  # fmt: skip
+def test_what_spark_raises_becomes_a_typed_error_with_a_remedy(message, kind, words):
+    error = translate(message, "projection group shop")
+    assert type(error) is kind
+    assert words in str(error)
