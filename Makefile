@@ -1,0 +1,54 @@
+# Everything a newcomer runs. `make` alone shows this list.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.factfold-ready
+UV ?= $(firstword $(wildcard $(VENV)/bin/uv) uv)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-flights test check bench faults lock
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with the locked packages and this project in it
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: Factfold needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1)" >&2; \
+	  echo "  remedy: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12, or whichever newer one there is" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: '$(PYTHON)' cannot make virtual environments" >&2; \
+	  echo "  remedy: install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PY) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## The shop end to end on real servers; facts in build/demo.json
+	$(PY) -m sample_app.demo
+
+demo-flights: setup ## A year of flights the same way (FLIGHTS=20000 for fewer); facts in build/flights.json
+	$(PY) -m sample_app.flights.demo $(if $(FLIGHTS),--flights $(FLIGHTS))
+
+test: setup ## Every test, with the real servers (ARGS="tests/unit -x" for some)
+	$(PY) -m pytest $(ARGS)
+
+check: setup ## Lint, format, types, import contracts, the rules of the architecture
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
+	$(PY) -m pytest -q tests/architecture
+
+bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
+	$(PY) -m benchmarks $(ARGS)
+
+faults: setup ## Servers and runners killed on purpose
+	$(PY) -m pytest tests/faults $(ARGS)
+
+lock: ## Bring requirements.lock in line with pyproject.toml (ARGS=--upgrade for newer versions; needs uv)
+	@command -v $(UV) >/dev/null || { \
+	  echo "error: uv is not here" >&2; echo "  remedy: pip install uv, or make lock UV=/path/to/uv" >&2; exit 1; }
+	$(UV) pip compile pyproject.toml --extra dev --universal --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet $(ARGS) -o requirements.lock
