@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections import Counter
-from decimal import Decimal
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from eventstore import Dispatcher, Refusal, WrongExpectedVersion
 from factfold.stack import LocalStack, StackInfo, spark_jars
 from projections import Environment, rebuild, verify
 from sample_app.background import live_views
@@ -21,12 +19,20 @@ from sample_app.inventory import InventoryItem
 from sample_app.latency import LatencyWatch
 from sample_app.orders import Order
 from sample_app.road import Road, lay_road
-from sample_app.shop import place_order
 from sample_app.story import Story
+from sample_app.traffic import ShopTraffic
 from sample_app.versions import running_versions
 from sample_app.views import shop_views
 
-CUSTOMERS, ARTICLES, FIRST_ORDERS, LIVE_ORDERS = 200, 40, 1_500, 150
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of a day is played: ``live_orders`` are tried while the view follows, ten a second."""
+
+    customers: int = 200
+    articles: int = 40
+    first_orders: int = 1_500
+    live_orders: int = 150
 
 
 def main() -> None:
@@ -37,20 +43,22 @@ def main() -> None:
     with story.step("PostgreSQL, Kafka and Kafka Connect started"):
         stack.up()
     try:
-        _tell(story, stack.info)
+        tell(story, stack.info, Sizes())
     finally:
         stack.down()
     story.write(Path("build/demo.json"))
 
 
-def _tell(story: Story, info: StackInfo) -> None:
+def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
+    """Play the day on a running stack; SystemExit where the view differs from its recomputation."""
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
     with story.step("database, event store, topics and two Debezium connectors made"):
         road = lay_road(info, "shop", aggregates=[Order, InventoryItem], tables=Base.metadata)
-    shop = ShopTraffic(road)
-    with story.step(f"{CUSTOMERS} customers written, {ARTICLES} articles received, {FIRST_ORDERS} orders tried"):
+    shop = ShopTraffic(road, customers=sizes.customers, articles=sizes.articles)
+    text = f"{sizes.customers} customers written, {sizes.articles} articles received, {sizes.first_orders} orders tried"
+    with story.step(text):
         shop.open()
-        for _ in range(FIRST_ORDERS):
+        for _ in range(sizes.first_orders):
             shop.order()
     shop.tell(story)
     with story.step("Spark started"):
@@ -58,16 +66,16 @@ def _tell(story: Story, info: StackInfo) -> None:
     with story.step("view order_details built from the topics"):
         built = rebuild(environment, shop_views)
     story.say(f"{built.records:,} offsets read, {built.rows['order_details']:,} rows in the view")
-    _live(story, road, environment, shop)
+    _live(story, road, environment, shop, sizes.live_orders)
     _prove(story, environment, shop, road)
 
 
-def _live(story: Story, road: Road, environment: Environment, shop: ShopTraffic) -> None:
+def _live(story: Story, road: Road, environment: Environment, shop: ShopTraffic, orders: int) -> None:
     watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
     with live_views(environment, shop_views):
         _change_a_customer(story, road)
-        with story.step(f"{LIVE_ORDERS} orders placed while the view follows"), watch.watching():
-            for _ in range(LIVE_ORDERS):
+        with story.step(f"{orders} orders tried while the view follows"), watch.watching():
+            for _ in range(orders):
                 if accepted := shop.order():
                     watch.accepted(accepted)
                 time.sleep(0.1)
@@ -102,7 +110,7 @@ def _change_a_customer(story: Story, road: Road) -> None:
     views.dispose()
 
 
-def _until(condition: Any, *, deadline: float = 60.0) -> None:
+def _until(condition: Callable[[], bool], *, deadline: float = 60.0) -> None:
     until = time.monotonic() + deadline
     while not condition():
         if time.monotonic() > until:
@@ -126,69 +134,6 @@ def _prove(story: Story, environment: Environment, shop: ShopTraffic, road: Road
         if not verdict.equal:
             raise SystemExit(f"{name} differs from its recomputation at keys {verdict.differing_keys}")
         story.say(f"{name}: {verdict.rows:,} rows, digest {verdict.digest[:16]}… both ways")
-
-
-class ShopTraffic:
-    """Customers, articles and orders, from one seed; counts what was accepted and refused."""
-
-    def __init__(self, road: Road, *, seed: int = 2013) -> None:
-        self._road = road
-        self._random = random.Random(seed)
-        self._dispatcher = Dispatcher(road.store)
-        self._orders = 0
-        self.accepted = 0
-        self.refused: Counter[str] = Counter()
-
-    def open(self) -> None:
-        """Write the customers, receive the first stock."""
-        with Session(self._road.engine) as session, session.begin():
-            for number in range(1, CUSTOMERS + 1):
-                score = self._random.randint(300, 900)
-                session.add(
-                    Customer(id=number, name=f"Customer {number}", email=f"c{number}@shop.test", credit_score=score)
-                )
-        for number in range(ARTICLES):
-            self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=f"Article {number}", quantity=120)
-
-    def order(self) -> str | None:
-        """Try one order, and now and then ship or cancel one; returns its id if it was accepted."""
-        self._orders += 1
-        order_id = f"o{self._orders}"
-        quantity = self._random.randint(0, 6)  # 0 is refused by the order, too many by the article
-        result = place_order(
-            self._dispatcher, order_id, customer_id=self._random.randint(1, CUSTOMERS),
-            sku=f"sku-{self._random.randrange(ARTICLES)}", quantity=quantity,
-            amount=Decimal(quantity * self._random.randint(100, 9_999)) / 100,
-        )  # fmt: skip
-        if isinstance(result, Refusal):
-            self.refused["out of stock" if "left" in result.reason else result.reason] += 1
-            return None
-        self.accepted += 1
-        self._follow_up()
-        return order_id
-
-    def _follow_up(self) -> None:
-        chosen = f"o{self._random.randint(1, self._orders)}"
-        if self._random.random() < 0.3:
-            result = self._dispatcher.send(chosen, Order.ship, carrier="Post")
-        elif self._random.random() < 0.1:
-            result = self._dispatcher.send(chosen, Order.cancel, reason="changed my mind")
-        else:
-            return
-        if isinstance(result, Refusal):
-            self.refused["not in a state to be shipped or cancelled"] += 1
-        else:
-            self.accepted += 1
-
-    def tell(self, story: Story) -> None:
-        """Say what was accepted and refused, and show that a stale writer is turned away."""
-        story.say(f"{self.accepted:,} commands accepted, {self.refused.total():,} refused:")
-        for reason, count in self.refused.most_common():
-            story.say(f"  {count:>5} × {reason}")
-        try:
-            self._road.store.append("inventory-sku-0", [InventoryItem.Received(title="x", quantity=1)], expected=0)
-        except WrongExpectedVersion as refused:
-            story.say(f"a writer with a stale version is turned away: {refused.message}")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +19,7 @@ class Story:
     """Prints steps as they happen; ``facts`` is what is written as JSON."""
 
     def __init__(self, title: str) -> None:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         self.facts: dict[str, Any] = {}
         self._console = Console(highlight=False)
         self._console.rule(f"[bold]{title}")

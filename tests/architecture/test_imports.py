@@ -1,0 +1,52 @@
+"""Who may import whom, and what importing costs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("eventstore", "cdc", "projections", "factfold")
+CLIENTS = ("pyspark", "confluent_kafka", "sqlalchemy", "requests", "fastavro")
+
+
+def run(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_every_import_contract_of_pyproject_is_kept(tmp_path):
+    lint = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    done = run("-c", lint, "--no-logo", "--cache-dir", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_public_names_of_a_package_are_sorted_and_there(package):
+    module = importlib.import_module(package)
+    names = list(getattr(module, "__all__", ()))
+    assert names == sorted(set(names))
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_root_loads_no_client_library(package):
+    loaded = f"import sys, {package}; print(sorted(set({CLIENTS!r}) & set(sys.modules)))"
+    done = run("-c", loaded)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", ["eventstore", "cdc", "projections"])
+def test_looking_at_a_package_names_what_it_offers(package):
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing_of_the_kind'"):
+        _ = module.nothing_of_the_kind

@@ -1,0 +1,19 @@
+"""The flights' road against pandas, as make demo-flights takes it: fewer flights, on the session's servers."""
+
+from __future__ import annotations
+
+from sample_app.flights.demo import tell
+from sample_app.flights.source import read_flights
+from sample_app.story import Story
+
+FLIGHTS = 2_500
+
+
+def test_the_view_equals_pandas_while_corrections_keep_coming(stack, spark):
+    story = Story("flights")
+    tell(story, stack.info, read_flights(FLIGHTS), rounds=2)
+    facts = story.facts
+    assert facts["digest"] == facts["recomputed_digest"] == facts["pandas_digest"]
+    assert facts["rows"] == facts["pandas_rows"] > FLIGHTS * 0.9
+    assert facts["events"] > FLIGHTS * 2.5
+    assert facts["corrections"] > 40
