@@ -1,0 +1,88 @@
+"""The Python of README and docs runs.
+
+A page's blocks are one program, run from top to bottom in an empty folder. Blocks that begin with ```python server need
+the local stack: those are compiled, and every name they import must exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HERE, ON_SERVERS = "python", "python server"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands after its fence, the line its text begins at (from 0), its lines."""
+
+    kind: str
+    start: int
+    lines: list[str]
+
+
+def blocks(page):
+    lines, start = page.read_text(encoding="utf-8").splitlines(), None
+    for number, line in enumerate(lines):
+        if line.startswith("```") and start is None:
+            start = number + 1
+        elif line.startswith("```"):
+            yield Block(lines[start - 1].removeprefix("```").strip(), start, lines[start:number])
+            start = None
+    assert start is None, f"{page}: the fence at line {start} is never closed"
+
+
+def program(page, kind):
+    """The page's blocks of a kind as one program, every line with the number it has in the page."""
+    lines = [""] * len(page.read_text(encoding="utf-8").splitlines())
+    for block in blocks(page):
+        if block.kind == kind:
+            lines[block.start : block.start + len(block.lines)] = block.lines
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def pages_with(kind):
+    found = [page for page in PAGES if any(block.kind == kind for block in blocks(page))]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in found]
+
+
+@pytest.mark.parametrize("page", pages_with(HERE))
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"page_{re.sub(r'[^a-z0-9]', '_', page.stem.lower())}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(program(page, HERE), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)  # annotations of aggregates are looked up there
+    spec.loader.exec_module(module)
+
+
+@pytest.mark.parametrize("page", pages_with(ON_SERVERS))
+def test_python_that_needs_servers_compiles_and_imports_what_there_is(page):
+    tree = ast.parse(program(page, ON_SERVERS), str(page))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        module = importlib.import_module(node.module)
+        assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_every_link_to_a_file_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_no_block_of_code_is_of_an_unknown_kind():
+    kinds = {block.kind for page in PAGES for block in blocks(page)}
+    assert kinds <= {HERE, ON_SERVERS, "sh", "sql", "text", "toml", "json", "yaml"}
