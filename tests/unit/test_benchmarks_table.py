@@ -1,0 +1,43 @@
+"""The programs and the table of `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.__main__ import main, programs, rows, table
+
+CLAIM = {
+    "id": "rebuild.scan",
+    "ours": 73464.2,
+    "other": 178660.0,
+    "other_name": "raw scan",
+    "ratio": 0.4112,
+    "unit": "records/s",
+    "n": 1_000_000,
+    "runs": 3,
+    "target": 0.3,
+    "met": True,
+}
+
+
+def test_a_claim_becomes_one_line_of_the_table():
+    head, line = table(rows([{"machine": {}, "claims": [CLAIM]}])).splitlines()
+    assert head.split() == ["claim", "ours", "other", "against", "ratio", "target", "met"]
+    cells = re.split(r"  +", line)
+    assert cells == ["rebuild.scan", "73,464 records/s", "178,660 records/s", "raw scan", "0.411", "0.3", "yes"]
+
+
+def test_a_claim_that_is_not_met_is_shown_as_such():
+    assert rows([{"claims": [CLAIM | {"met": False}]}])[0][-1] == "NO"
+
+
+def test_only_modules_that_can_be_run_are_programs(tmp_path):
+    (tmp_path / "rate.py").write_text('if __name__ == "__main__":\n    print()\n')
+    (tmp_path / "machine.py").write_text("CORES = 2\n")
+    (tmp_path / "__main__.py").write_text('if __name__ == "__main__":\n    print()\n')
+    assert programs(tmp_path) == ["rate"]
+
+
+def test_an_unknown_program_is_refused_with_those_there_are(capsys):
+    assert main(["nonsense"]) == 2
+    assert "no program nonsense; there are: " in capsys.readouterr().err
