@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import FOLDER as RESULTS
+
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER.parent / "build" / "bench"
 COLUMNS = ("claim", "ours", "other", "against", "ratio", "target", "met")
 
 
