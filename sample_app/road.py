@@ -74,7 +74,7 @@ def _connect(
     info: StackInfo, name: str, settings: Settings, engine: sa.Engine, tables: list[str], partitions: int
 ) -> tuple[str, ...]:
     """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
-    password = secrets.token_urlsafe(18)
+    password = _kept_password(info, name) or secrets.token_urlsafe(18)
     reference = write_secrets(info.secrets_dir, name, values={"password": password})["password"]
     source: dict[str, Any] = {
         "host": info.postgres.host,
@@ -93,6 +93,12 @@ def _connect(
             prepare_source(engine, connector, password=password)
             apply(client, connector, source=engine)
     return outbox.slot, rows.slot
+
+
+def _kept_password(info: StackInfo, name: str) -> str | None:
+    """The connectors' password of an earlier call: running connectors hold it, and may reconnect at any moment."""
+    kept = info.secrets_dir / f"{name}.properties"
+    return kept.read_text().strip().removeprefix("password=") if kept.exists() else None
 
 
 def _database(info: StackInfo, name: str) -> str:

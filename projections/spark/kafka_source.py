@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 Offsets = Mapping[str, Mapping[int, int]]
 
+# On a quiet or transactional topic the default wait of 500 ms is paid at the end of every partition.
+LIVE = {"kafka.fetch.max.wait.ms": "10"}
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do.
 BULK = {
+    **LIVE,
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
 }
-# A live batch: on a quiet or transactional topic the default wait of 500 ms is paid by every read.
-LIVE = {"kafka.fetch.max.wait.ms": "10"}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
@@ -49,7 +50,7 @@ def one_table_group(writer, function=None, **options):
 
 
 def opened(writer, identity="t1"):
-    return writer.event(identity, Ticket.Opened(customer_id=1, hours=1))
+    return writer.event(identity, Ticket.Opened(customer_id=1, hours=Decimal(1)))
 
 
 def count(env, name):
@@ -78,7 +79,7 @@ def assert_helpful(caught, *words):
         (b"{not avro}", UndecodableRecord, "not Avro in Confluent framing"),
         (b"", UndecodableRecord, "not Avro in Confluent framing"),
         (struct.pack(">bI", 0, 123_456_789) + b"x", UnknownSchemaId, "123456789"),
-        (event_type_of(Ticket.Opened).encode(Ticket.Opened(customer_id=1, hours=1))[:8], UndecodableRecord, "does not fit its schema"),
+        (event_type_of(Ticket.Opened).encode(Ticket.Opened(customer_id=1, hours=Decimal(1)))[:8], UndecodableRecord, "does not fit its schema"),
     ],
     ids=["json", "empty", "unknown schema", "truncated"],
 )  # fmt: skip
