@@ -45,7 +45,7 @@ bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for 
 	$(PY) -m benchmarks $(ARGS)
 
 faults: setup ## Servers and runners killed on purpose
-	$(PY) -m pytest tests/faults $(ARGS)
+	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(PY) -m pytest tests/faults $(ARGS)
 
 lock: ## Bring requirements.lock in line with pyproject.toml (ARGS=--upgrade for newer versions; needs uv)
 	@command -v $(UV) >/dev/null || { \

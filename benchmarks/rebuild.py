@@ -1,8 +1,9 @@
 """rebuild.scan: the rebuild of flight_details against Spark's raw scan of the same topics.
 
-Both read the same committed records with the same Kafka options. The scan throws key and value away; the rebuild decodes
-Avro and JSON, folds, joins four tables, loads state and view into PostgreSQL, indexes and analyses them. Best of the runs,
-alternating. What it does not show: other record sizes, a broker and a database on machines of their own, more cores.
+Both read the same committed records with the same Kafka options. The scan throws key and value away; the rebuild
+decodes Avro and JSON, folds, joins four tables, loads state and view into PostgreSQL, indexes and analyses them. Best
+of the runs, alternating. What it does not show: other record sizes, a broker and a database on machines of their own,
+more cores, or a process that has just started (the first run of each is slower by the JVM's warming up).
 """
 
 from __future__ import annotations

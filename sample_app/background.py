@@ -21,7 +21,6 @@ class BackgroundRun:
         self.batches: list[BatchReport] = []
         self.failure: BaseException | None = None
 
-
     def wait_until_caught_up(self, *, deadline: float = 300.0) -> None:
         """Wait until the views hold everything that is in the topics now."""
         goal = end_offsets(self._environment.settings, list(self._group.topics))

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def stack() -> Iterator[LocalStack]:
     """PostgreSQL, Kafka and Kafka Connect, started once and removed with their data at the end."""
-    from pyspark.sql import SparkSession
 
     from factfold.stack import LocalStack
-    from projections import Environment
 
     with LocalStack(f"tests-{os.getpid()}", ephemeral=True) as running:
         yield running

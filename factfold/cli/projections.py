@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup
     from projections.spark.incremental import BatchReport
 
-app = typer.Typer(
-    help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True
-)
+app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(help="The projection group, as module:name.", metavar="MODULE:GROUP")]
 Views = Annotated[
@@ -105,9 +103,7 @@ def verify(group: Group, views_url: Views, memory: Memory = "2g", as_json: Json 
     if as_json:
         _print({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
     for name, verdict in () if as_json else verdicts.items():
-        outcome = (
-            "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
-        )
+        outcome = "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
         typer.echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
     if not all(verdict.equal for verdict in verdicts.values()):
         raise typer.Exit(1)
@@ -125,9 +121,7 @@ def status(views_url: Views, as_json: Json = False) -> None:
         _print(found)
     for row in () if as_json else found:
         offsets = sum(o for parts in (row["progress"] or {}).values() for o in parts.values())
-        typer.echo(
-            f"{row['group']} generation {row['generation']}: {row['status']}, {offsets:,} offsets applied"
-        )
+        typer.echo(f"{row['group']} generation {row['generation']}: {row['status']}, {offsets:,} offsets applied")
 
 
 def load_group(spec: str) -> ProjectionGroup:

@@ -12,9 +12,7 @@ import typer
 if TYPE_CHECKING:
     from factfold.stack import LocalStack, StackInfo
 
-app = typer.Typer(
-    help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True
-)
+app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Option("--name", help="Which stack; several can be up at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -120,9 +118,7 @@ def _print_json(value: object) -> None:
 
 def _print_summary(info: StackInfo, *, seconds: float) -> None:
     typer.echo(f"stack {info.name!r} is up after {seconds:.1f} s")
-    typer.echo(
-        f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}"
-    )
+    typer.echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
     typer.echo(f"  Kafka          {info.bootstrap_servers}")
     typer.echo(f"  Kafka Connect  {info.connect_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")

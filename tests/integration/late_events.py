@@ -1,4 +1,4 @@
-"""An aggregate whose event has a second schema, as a newer release of its service would register. Importable by workers."""
+"""An aggregate whose event has a second schema, as a newer release would register. Importable by workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the two kinds of records a projection reads, straight into Kafka: events in Avro, changes as Debezium has them."""
+"""Writes what a projection reads, straight into Kafka: events in Avro, changes as Debezium has them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ def assert_helpful(caught, *words):
         (b"{not avro}", UndecodableRecord, "not Avro in Confluent framing"),
         (b"", UndecodableRecord, "not Avro in Confluent framing"),
         (struct.pack(">bI", 0, 123_456_789) + b"x", UnknownSchemaId, "123456789"),
-        (event_type_of(Ticket.Opened).encode(Ticket.Opened(customer_id=1, hours=Decimal(1)))[:8], UndecodableRecord, "does not fit its schema"),
+        (event_type_of(Ticket.Opened).encode(Ticket.Opened(customer_id=1, hours=Decimal(1)))[:8],
+         UndecodableRecord, "does not fit its schema"),
     ],
     ids=["json", "empty", "unknown schema", "truncated"],
 )  # fmt: skip
@@ -103,7 +104,7 @@ def test_a_record_that_cannot_be_decoded_stops_the_run_at_its_offset(road, value
 
 
 def test_a_schema_that_is_registered_while_the_run_goes_on_is_looked_up(road):
-    env, writer = road
+    env, _ = road
     late = LogWriter(env.settings, Late)
     evolved = Table.from_events(Late, key="late_id", topic=late.events_topic)
 
@@ -170,7 +171,7 @@ def test_a_view_function_that_returns_a_key_twice_is_refused(road):
 
 
 def test_a_topic_that_is_not_there_is_named(road):
-    env, writer = road
+    env, _ = road
     missing = Table.from_events(Ticket, key="ticket_id", columns=DECLARED, topic="no.such.topic")
 
     @view(key="ticket_id", tables={"missing": missing})

@@ -1,4 +1,4 @@
-"""A random history of tickets, customers and regions, and what the views must then say: the oracle is three dictionaries."""
+"""A random history of tickets, customers and regions; the oracle of the views is three dictionaries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TicketHistory:
         return records
 
     def _repeated(self) -> list[OutgoingRecord]:
-        """Change events and events again, as an at-least-once producer would repeat them; no tombstones without cause."""
+        """Records again, as an at-least-once producer would repeat them; no tombstones without cause."""
         again = [r for r in self._random.sample(self._sent, min(3, len(self._sent))) if r.value is not None]
         return sorted(again, key=self._sent.index)
 
@@ -56,7 +56,8 @@ class TicketHistory:
     def _customer(self) -> list[OutgoingRecord]:
         row = {
             "id": self._random.choice(_IDS), "name": f"name {self._random.randint(0, 99)}",
-            "region_id": self._random.choice([None, *_IDS]), "note": self._random.choice([None, "ü, 'quoted'", "x" * 50]),
+            "region_id": self._random.choice([None, *_IDS]),
+            "note": self._random.choice([None, "ü, 'quoted'", "x" * 50]),
             "since": dt.date(2013, 1, self._random.randint(1, 28)),
         }  # fmt: skip
         sent = row | {"since": f"{row['since']}Z"}

@@ -52,7 +52,9 @@ def test_an_unknown_event_field_is_refused_with_those_there_are():
 
 def test_a_column_of_two_types_is_refused():
     with pytest.raises(InvalidDefinition, match="different types"):
-        Table.from_events(Ticket, key="id", columns={"x": [on(Ticket.Opened).take("hours"), on(Ticket.Closed).set("no")]})
+        Table.from_events(
+            Ticket, key="id", columns={"x": [on(Ticket.Opened).take("hours"), on(Ticket.Closed).set("no")]}
+        )
 
 
 def test_a_setter_of_a_foreign_event_is_refused():

@@ -8,7 +8,14 @@ import pyarrow as pa
 import pytest
 
 from projections.digest import digest_rows
-from projections.errors import InvalidDefinition, OffsetsLost, SparkFailed, UndecodableRecord, UnknownColumn, UnknownSchemaId
+from projections.errors import (
+    InvalidDefinition,
+    OffsetsLost,
+    SparkFailed,
+    UndecodableRecord,
+    UnknownColumn,
+    UnknownSchemaId,
+)
 from projections.runner import bounded, reached
 from projections.spark.failures import translate
 from projections.spark.kafka_source import OffsetRange
