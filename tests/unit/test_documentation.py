@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from eventstore import SqlEventStore
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HERE, ON_SERVERS = "python", "python server"
@@ -65,6 +67,8 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, module)  # annotations of aggregates are looked up there
     spec.loader.exec_module(module)
+    for store in [value for value in vars(module).values() if isinstance(value, SqlEventStore)]:
+        store.close()  # a page ends with its process; here that would be a ResourceWarning (Python 3.13)
 
 
 @pytest.mark.parametrize("page", pages_with(ON_SERVERS))
