@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
     with story.step("database, event store, topics and two Debezium connectors made"):
         road = lay_road(info, "shop", aggregates=[Order, InventoryItem], tables=Base.metadata)
+    with closing(road):
+        shop = _open_shop(story, road, sizes)
+        with story.step("Spark started"):
+            environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars())
+        with closing(environment.store):
+            _follow(story, road, environment, shop, sizes)
+
+
+def _open_shop(story: Story, road: Road, sizes: Sizes) -> ShopTraffic:
     shop = ShopTraffic(road, customers=sizes.customers, articles=sizes.articles)
     text = f"{sizes.customers} customers written, {sizes.articles} articles received, {sizes.first_orders} orders tried"
     with story.step(text):
@@ -61,8 +71,10 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
         for _ in range(sizes.first_orders):
             shop.order()
     shop.tell(story)
-    with story.step("Spark started"):
-        environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars())
+    return shop
+
+
+def _follow(story: Story, road: Road, environment: Environment, shop: ShopTraffic, sizes: Sizes) -> None:
     with story.step("view order_details built from the topics"):
         built = rebuild(environment, shop_views)
     story.say(f"{built.records:,} offsets read, {built.rows['order_details']:,} rows in the view")

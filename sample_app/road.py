@@ -32,6 +32,10 @@ class Road:
     views_url: str
     slots: tuple[str, ...]
 
+    def close(self) -> None:
+        """Close the connections to the service's database."""
+        self.engine.dispose()
+
     def wait_until_captured(self, *, deadline: float = 600.0) -> None:
         """Wait until everything committed so far is in Kafka: the slots have confirmed this point of the log."""
         passed = sa.text(

@@ -73,7 +73,7 @@ class LiveBatches:
         with report.step("prepare"), self.environment.store.staging() as connection:
             staging.empty(connection, self.layout.working_tables())
         with report.step("read"):
-            records = read_records(self.environment, offsets, reader=f"factfold-{self.group.name}")
+            records = read_records(self.environment, offsets)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:

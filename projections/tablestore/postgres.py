@@ -19,6 +19,10 @@ from projections.tablestore.layout import GenerationLayout, ViewLayout, generati
 from projections.tablestore.runs import Progress, Run
 from projections.tablestore.staging import key_not_unique
 
+_GRANTS = sa.text(
+    "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
+    " WHERE table_schema = :schema AND table_name = :view AND grantee <> grantor"
+)
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
 
@@ -141,13 +145,17 @@ class PostgresTableStore:
             runs.set_status(connection, run, "serving")
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
-        """Replace the stable view; its columns may differ, so it is dropped and made in the same transaction."""
+        """Replace the stable view; its columns may differ, so it is dropped and made again, with the grants it had."""
         stable = sa.Table(name, sa.MetaData(schema=self._serving_schema))
         preparer = connection.dialect.identifier_preparer
         columns = ", ".join(preparer.quote(c) for c in view.columns)
         target, source = preparer.format_table(stable), preparer.format_table(view.view)
+        grants = connection.execute(_GRANTS, {"schema": self._serving_schema, "view": name}).all()
         connection.execute(sa.text(f"DROP VIEW IF EXISTS {target}"))
         connection.execute(sa.text(f"CREATE VIEW {target} AS SELECT {columns} FROM {source}"))  # noqa: S608
+        for grantee, privilege in grants:
+            role = "PUBLIC" if grantee == "PUBLIC" else preparer.quote(grantee)
+            connection.execute(sa.text(f"GRANT {privilege} ON {target} TO {role}"))
 
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status and progress."""

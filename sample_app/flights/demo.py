@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -58,22 +58,33 @@ def tell(story: Story, info: StackInfo, flights: pd.DataFrame, *, rounds: int) -
     """Take the flights over the road of a running stack, and compare the view with the log and with pandas."""
     with story.step("database, event store, topics and two Debezium connectors made"):
         road = lay_road(info, "flights", aggregates=[Flight], tables=Base.metadata)
-    with story.step("airlines, airports, planes and weather written"):
-        write_tables(road)
-    first = flights.iloc[: int(len(flights) * (1 - LIVE_SHARE))]
-    append_flights(story, road, first, text="events appended")
-    with story.step("everything captured by Debezium"):
-        road.wait_until_captured()
-    with story.step("Spark started"):
-        environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars(), memory="3g")
+    first, rest = _parted(flights)
+    with closing(road):
+        with story.step("airlines, airports, planes and weather written"):
+            write_tables(road)
+        append_flights(story, road, first, text="events appended")
+        with story.step("everything captured by Debezium"):
+            road.wait_until_captured()
+        with story.step("Spark started"):
+            environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars(), memory="3g")
+        corrections = Corrections(road, list(first["flight_id"]))
+        with closing(environment.store):
+            _build(story, environment)
+            _live(story, road, environment, rest, corrections, rounds)
+            _compare(story, road, environment, flights, corrections)
+
+
+def _parted(flights: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    cut = int(len(flights) * (1 - LIVE_SHARE))
+    return flights.iloc[:cut], flights.iloc[cut:]
+
+
+def _build(story: Story, environment: Environment) -> None:
     with story.step("view flight_details built from the topics"):
         built = rebuild(environment, flight_views)
     story.facts["rebuild_events_per_s"] = round(built.records_per_second)
     story.facts["rebuild_seconds"] = {step: round(s, 2) for step, s in built.seconds.items()}
     story.say(f"{built.records:,} offsets at {built.records_per_second:,.0f} records/s, loaded and indexed")
-    corrections = Corrections(road, list(first["flight_id"]))
-    _live(story, road, environment, flights.iloc[len(first) :], corrections, rounds)
-    _compare(story, road, environment, flights, corrections)
 
 
 def write_tables(road: Road) -> None:

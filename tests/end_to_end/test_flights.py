@@ -14,6 +14,6 @@ def test_the_view_equals_pandas_while_corrections_keep_coming(stack, spark):
     tell(story, stack.info, read_flights(FLIGHTS), rounds=2)
     facts = story.facts
     assert facts["digest"] == facts["recomputed_digest"] == facts["pandas_digest"]
-    assert facts["rows"] == facts["pandas_rows"] > FLIGHTS * 0.9
+    assert facts["rows"] == facts["pandas_rows"] > FLIGHTS * 0.5  # the flights of a deleted airline are out
     assert facts["events"] > FLIGHTS * 2.5
     assert facts["corrections"] > 40

@@ -92,6 +92,19 @@ def test_verify_finds_a_row_that_was_changed_behind_its_back(road):
     assert verdict.digest != verdict.recomputed_digest
 
 
+def test_grants_on_a_view_outlive_a_rebuild(road):
+    env, _, group = road
+    rebuild(env, group)
+    reader = f"reader_{group.name}"
+    with env.store.transaction() as connection:
+        connection.execute(sa.text(f"CREATE ROLE {reader}"))
+        connection.execute(sa.text(f"GRANT SELECT ON ticket_left TO {reader}"))
+    rebuild(env, group)
+    with env.store.transaction() as connection:
+        connection.execute(sa.text(f"SET LOCAL ROLE {reader}"))
+        assert connection.scalar(sa.text("SELECT count(*) FROM ticket_left")) == 0
+
+
 def test_a_second_runner_of_a_group_is_refused_while_the_first_goes_on(road):
     env, writer, group = road
     history = TicketHistory(writer, 5)
