@@ -23,7 +23,7 @@ _SPARK = {"string": "string", "int": "int", "long": "bigint", "double": "double"
           "timestamp": "timestamp", "date": "date", "binary": "binary"}  # fmt: skip
 _PYTHON: dict[type, Kind] = {str: "string", int: "long", float: "double", bool: "boolean", bytes: "binary",
                              Decimal: "decimal", dt.datetime: "timestamp", dt.date: "date",
-                             uuid.UUID: "string", dict: "string", list: "string"}  # fmt: skip
+                             uuid.UUID: "string"}  # fmt: skip
 _AVRO: dict[str, Kind] = {"string": "string", "int": "int", "long": "long", "double": "double", "float": "double",
                           "boolean": "boolean", "bytes": "binary", "enum": "string"}  # fmt: skip
 _AVRO_LOGICAL: dict[str, Kind] = {"decimal": "decimal", "timestamp-micros": "timestamp", "date": "date",

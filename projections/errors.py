@@ -11,6 +11,8 @@
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run
         ├── RunSuperseded            another runner has taken this run over meanwhile
+        ├── StagingLost              what a batch had staged is gone before its commit
+        ├── StagingLost              what a batch had staged is gone before its commit
         ├── NoServingGeneration      nothing has been built yet
         ├── DefinitionChanged        the definition differs from the one the generation was built by
         ├── KeyNotUnique             a view function returned a key twice, or null
@@ -53,6 +55,10 @@ class RunAlreadyActive(ProjectionError):
 
 class RunSuperseded(ProjectionError):
     """Another runner took this run over; nothing of this batch was written."""
+
+
+class StagingLost(ProjectionError):
+    """What a batch had staged was gone before its commit; nothing was written."""
 
 
 class NoServingGeneration(ProjectionError):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.schemas import read_schemas
 from projections.environment import Environment
+from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.spark.bulk import apply_view, load_state, reduce_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
-from projections.spark.kafka_source import OffsetRange
+from projections.spark.kafka_source import OffsetRange, Offsets
 from projections.spark.view_functions import view_columns
 from projections.tablestore.layout import GenerationLayout
 
@@ -120,7 +121,23 @@ class _Rebuild:
 
 
 def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
-    """Every committed record of the group's topics; raises TopicMissing or BrokerUnreachable."""
+    """Every committed record of the group's topics; raises TopicMissing, BrokerUnreachable or OffsetsLost."""
     with OffsetReader(environment.settings) as reader:
         topics = list(group.topics)
-        return OffsetRange(reader.beginning_offsets(topics), reader.end_offsets(topics))
+        return from_the_beginning(reader.beginning_offsets(topics), reader.end_offsets(topics))
+
+
+def from_the_beginning(beginning: Offsets, ends: Offsets) -> OffsetRange:
+    """The range up to the given ends, when the topics still begin where they began; else OffsetsLost.
+
+    Compaction leaves a topic's beginning at 0; only retention by time or size, or a deletion of records, moves it.
+    """
+    for topic, offsets in beginning.items():
+        for partition, first in offsets.items():
+            if first > 0:
+                raise OffsetsLost(
+                    f"the topic no longer begins at its beginning: {first} offsets have been removed",
+                    remedy="publish it again; event and changelog topics are compacted and kept without limit",
+                    place=f"topic {topic}, partition {partition}",
+                )
+    return OffsetRange(beginning, ends)

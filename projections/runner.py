@@ -91,6 +91,8 @@ class Runner:
             report = self.run_once()
             if report:
                 reports.append(report)
+            else:
+                time.sleep(IDLE_SECONDS)
         return reports
 
 
@@ -106,39 +108,55 @@ def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Ru
     with store.exclusive(group.name), OffsetReader(environment.settings) as offsets:
         run, layout = store.serving(group, columns)
         run = store.claim(run)
-        progress = _complete_progress(store.progress(run), offsets.beginning_offsets(list(group.topics)))
+        progress = _started(store.progress(run), offsets.beginning_offsets(list(group.topics)))
         reduction = Reduction(read_schemas(environment.settings))
         batches = LiveBatches(environment, group, run, layout, reduction)
         yield Runner(environment, batches, progress, offsets)
 
 
-def _complete_progress(stored: Progress, beginning: Progress) -> Progress:
-    """Progress for every partition there is; a partition whose needed records are gone is refused."""
+def _started(stored: Progress, beginning: Progress) -> Progress:
+    """Progress for every partition there is; one whose needed records are gone is refused."""
     for topic, offsets in beginning.items():
         for partition, first in offsets.items():
             if stored.get(topic, {}).get(partition, 0) < first:
-                raise OffsetsLost(
-                    f"records from {stored.get(topic, {}).get(partition, 0)} to {first} are no longer in the topic",
-                    remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
-                    place=f"topic {topic}, partition {partition}",
-                )
+                raise _lost(topic, partition, f"records before offset {first} are no longer in the topic")
     return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in beginning.items()}
+
+
+def _lost(topic: str, partition: int, cause: str) -> OffsetsLost:
+    return OffsetsLost(
+        cause,
+        remedy="rebuild the projection; keep a topic longer than a run may stand still, and do not make it anew",
+        place=f"topic {topic}, partition {partition}",
+    )
+
+
+def waiting(progress: Progress, ends: Progress) -> OffsetRange:
+    """Everything from progress to the ends; a new partition begins at 0, one that ends before progress is refused."""
+    start = {t: {p: progress.get(t, {}).get(p, 0) for p in parts} for t, parts in ends.items()}
+    for topic, parts in ends.items():
+        for partition, end in parts.items():
+            if end < start[topic][partition]:
+                cause = f"the topic ends at offset {end}, and {start[topic][partition]} were applied: it was made anew"
+                raise _lost(topic, partition, cause)
+    return OffsetRange(start, ends)
 
 
 def bounded(start: Progress, ends: Progress, *, max_records: int) -> OffsetRange:
     """At most ``max_records`` offsets from ``start`` on, shared among partitions by what each has waiting."""
-    waiting = OffsetRange(start, ends)
-    if waiting.records <= max_records:
-        return waiting
-    share = max_records / waiting.records
-    end = {
-        t: {p: start[t][p] + min(o - start[t][p], max(1, int((o - start[t][p]) * share))) if o > start[t][p] else o
-            for p, o in parts.items()}
-        for t, parts in ends.items()
-    }  # fmt: skip
-    return OffsetRange(start, end)
+    everything = waiting(start, ends)
+    if everything.records <= max_records:
+        return everything
+    share = max_records / everything.records
+
+    def upto(first: int, last: int) -> int:
+        return first + min(last - first, max(1, int((last - first) * share)))
+
+    begun = everything.start
+    end = {t: {p: upto(begun[t][p], last) for p, last in parts.items()} for t, parts in ends.items()}
+    return OffsetRange(begun, end)
 
 
 def reached(progress: Progress, goal: Mapping[str, Mapping[int, int]]) -> bool:
     """Whether progress is at or beyond the goal in every partition."""
-    return all(progress[t][p] >= o for t, parts in goal.items() for p, o in parts.items())
+    return all(progress.get(t, {}).get(p, 0) >= o for t, parts in goal.items() for p, o in parts.items())

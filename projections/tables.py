@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from eventstore.aggregate import Aggregate
@@ -234,6 +235,15 @@ def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, 
 
 
 def _sql_column_type(column: Any, *, place: str) -> ColumnType:
-    if column.type.python_type.__name__ == "Decimal":
-        return decimal_type(column.type.precision, column.type.scale)
-    return from_python(column.type.python_type, place=place)
+    kind = column.type.python_type
+    if kind in (dict, list):
+        return ColumnType("string")  # JSON travels as its text
+    if kind is not Decimal:
+        return from_python(kind, place=place)
+    if column.type.precision is None:
+        raise InvalidDefinition(
+            "a numeric column without precision holds more digits than any column here",
+            remedy="declare its digits, for example Numeric(18, 4): values would be rounded silently",
+            place=place,
+        )
+    return decimal_type(column.type.precision, column.type.scale)

@@ -11,10 +11,10 @@ from eventstore.kafka.schemas import read_schemas
 from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.group import ProjectionGroup
+from projections.rebuilding import from_the_beginning
 from projections.spark.bulk import apply_view, reduce_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
-from projections.spark.kafka_source import OffsetRange
 from projections.spark.view_functions import view_columns
 from projections.tablestore import arrow
 from projections.tablestore.arrow import Target
@@ -65,7 +65,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
 
 def _recompute(environment: Environment, group: ProjectionGroup, progress: Progress) -> Mapping[str, Any]:
     with OffsetReader(environment.settings) as reader:
-        offsets = OffsetRange(reader.beginning_offsets(list(group.topics)), progress)
+        offsets = from_the_beginning(reader.beginning_offsets(list(group.topics)), progress)
     return reduce_topics(environment, group, offsets, read_schemas(environment.settings))
 
 

@@ -25,6 +25,7 @@ class LatencyWatch:
         self._topic, self._view, self._key = topic, sa.table(view, sa.column(key)), key
         self._accepted: dict[str, float] = {}
         self._seen: dict[str, dict[str, float]] = {"topic": {}, "view": {}}
+        self._ends: dict[int, int] = {}
         self._stop = threading.Event()
 
     def accepted(self, order_id: str) -> None:
@@ -35,6 +36,8 @@ class LatencyWatch:
     def watching(self) -> Iterator[None]:
         """Look at topic and view in threads of their own for as long as the block lasts."""
         threads = [threading.Thread(target=look, daemon=True) for look in (self._look_at_topic, self._look_at_view)]
+        with OffsetReader(self._road.settings) as offsets:
+            self._ends = offsets.end_offsets([self._topic])[self._topic]
         for thread in threads:
             thread.start()
         try:
@@ -63,10 +66,8 @@ class LatencyWatch:
         return {"p50": round(cuts[49], 1), "p99": round(cuts[98], 1), "n": len(waited)}
 
     def _look_at_topic(self) -> None:
-        with OffsetReader(self._road.settings) as offsets:
-            ends = offsets.end_offsets([self._topic])[self._topic]
         with RangeReader(self._road.settings) as reader:
-            reader.seek(self._topic, ends)
+            reader.seek(self._topic, self._ends)
             while not self._stop.is_set():
                 for record in reader.poll(_LOOK_SECONDS / 2):
                     order = (record.key or b"").decode().rpartition("@")[0].partition("-")[2]

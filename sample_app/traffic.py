@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 
 from sqlalchemy.orm import Session
@@ -40,8 +41,8 @@ class ShopTraffic:
         for number in range(self._articles):
             self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=f"Article {number}", quantity=120)
 
-    def order(self) -> str | None:
-        """Try one order, and now and then ship or cancel one; returns its id if it was accepted."""
+    def order(self, accepted: Callable[[str], None] = lambda order_id: None) -> None:
+        """Try one order, and now and then ship or cancel one; ``accepted`` is called with its id if it was placed."""
         self._orders += 1
         order_id = f"o{self._orders}"
         quantity = self._random.randint(0, 6)  # 0 is refused by the order, too many by the article
@@ -52,10 +53,10 @@ class ShopTraffic:
         )  # fmt: skip
         if isinstance(result, Refusal):
             self.refused["out of stock" if "left" in result.reason else result.reason] += 1
-            return None
+            return
+        accepted(order_id)
         self.accepted += 1
         self._follow_up()
-        return order_id
 
     def _follow_up(self) -> None:
         chosen = f"o{self._random.randint(1, self._orders)}"

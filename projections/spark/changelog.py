@@ -81,7 +81,7 @@ def _operation() -> Column:
     from pyspark.sql import functions as F
 
     op = F.col("v.op")
-    known = F.when(op.isin(*_APPLIED), op).when(op == "t", refuse("truncated"))
+    known = F.when(op.isin(*_APPLIED), op)
     return F.when(~F.col("_tombstone"), F.coalesce(known, refuse("bad_json")))
 
 

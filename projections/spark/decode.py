@@ -13,6 +13,7 @@ from projections.spark.failures import refuse
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_SENTINEL = "_factfold_decoded"
 FRAME = 5  # magic byte and four bytes of schema id
 # The key without its last @ and what follows.
 _STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
@@ -35,7 +36,7 @@ class Decoder:
         return [(_column(s), s) for s in self.schemas if s.name == event_type]
 
     def prepare(self) -> Callable[[DataFrame], DataFrame]:
-        """The decoding step: adds stream, version, type and one struct column a schema.
+        """The decoding step: gives _stream, _version, _at_offset, _type and one struct column a schema.
 
         A record that cannot be read fails the query. The parsed structs are columns of a projection of their own:
         inlined into each use, every field would decode its record again. The columns are built once and used for every
@@ -46,15 +47,15 @@ class Decoder:
         number = F.substring_index(F.col("key").cast("string"), "@", -1)
         parsed: list[Column | str] = [
             "topic", "partition", "offset", "value",
-            F.expr(_STREAM).alias("stream"),
-            F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("version"),
+            F.expr(_STREAM).alias("_stream"),
+            F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
             *(self._parsed(schema).alias(_column(schema)) for schema in self.schemas),
         ]  # fmt: skip
         kept: list[Column | str] = [
-            "stream",
-            "version",
-            "offset",
-            self._type().alias("type"),
+            "_stream",
+            "_version",
+            F.col("offset").alias("_at_offset"),
+            self._type().alias("_type"),
             *map(_column, self.schemas),
         ]
         return lambda raw: raw.select(*parsed).select(*kept)
@@ -64,18 +65,16 @@ class Decoder:
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring(value, {FRAME + 1})")
-        parsed = from_avro(body, json.dumps(schema.schema), {"mode": "PERMISSIVE"})
-        return F.when(_has_id(schema), parsed)
+        options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(_with_sentinel(schema))}
+        return F.when(_has_id(schema), from_avro(body, json.dumps(schema.schema), options))
 
     def _type(self) -> Column:
-        """The event type, or a failure: PERMISSIVE leaves a broken record's required fields null."""
+        """The event type, or a failure: PERMISSIVE leaves every field of a broken record null, the sentinel too."""
         from pyspark.sql import functions as F
 
-        choice = F.when(F.lit(False), F.lit(""))
+        choice = F.when(F.col("value").isNull(), refuse("deleted"))
         for schema in self.schemas:
-            parsed = F.col(_column(schema))
-            required = [f["name"] for f in schema.schema["fields"] if not _nullable(f["type"])]
-            broken = parsed[required[0]].isNull() if required else F.lit(False)
+            broken = F.col(_column(schema))[_SENTINEL].isNull()
             good = F.when(broken, refuse("bad_avro", F.lit(schema.name))).otherwise(F.lit(schema.name))
             choice = choice.when(_has_id(schema), good)
         return choice.otherwise(_refuse_unknown())
@@ -100,5 +99,7 @@ def _column(schema: RegisteredSchema) -> str:
     return f"_event_{schema.id}"
 
 
-def _nullable(avro: object) -> bool:
-    return avro == "null" or (isinstance(avro, list) and "null" in avro)
+def _with_sentinel(schema: RegisteredSchema) -> Mapping[str, object]:
+    """The reader's schema: the writer's and a field of ours that Avro's resolution sets whenever it succeeds."""
+    sentinel = {"name": _SENTINEL, "type": "boolean", "default": True}
+    return {**schema.schema, "fields": [*schema.schema["fields"], sentinel]}

@@ -36,7 +36,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     where there is no state yet. Events at or below the stored version are passed over.
     """
     decode, key = decoder.prepare(), key_column(table)
-    ddl = ", ".join(["stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
+    ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
     evolver = _evolver(table, {f"_event_{s.id}": s.name for s in decoder.schemas})
 
@@ -44,7 +44,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
         decoded = decode(raw)
         if stored is not None:
             decoded = _with_stored(decoded, table, stored)
-        one_pass = decoded.repartition("stream").sortWithinPartitions("stream", "version")
+        one_pass = decoded.repartition("_stream").sortWithinPartitions("_stream", "_version")
         return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *table.payload, *STAGING)
 
     return fold
@@ -53,9 +53,9 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
 def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("stream")
+    stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("_stream")
     state = stored.select(stream, F.struct("_pos", *table.payload).alias("_stored"))
-    return decoded.join(state, "stream", "left")
+    return decoded.join(state, "_stream", "left")
 
 
 def _evolver(
@@ -80,14 +80,14 @@ def _events(batch: pa.RecordBatch, schemas: Mapping[str, str]) -> Iterator[tuple
     decoded = [batch.column(c).to_pylist() for c in schemas]
     values = (next((v for v in row if v is not None), None) for row in zip(*decoded, strict=True))
     stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
-    plain = (batch.column(c).to_pylist() for c in ("stream", "version", "offset"))
-    return zip(*plain, values, batch.column("type").to_pylist(), stored, strict=True)
+    plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
+    return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
 
 
 def _row_schema(table: EventTable) -> pa.Schema:
     """The Arrow schema of folded rows."""
     payload = [(column, table.columns[column].arrow()) for column in table.payload]
-    return pa.schema([("stream", pa.string()), *payload, *((name, c.arrow()) for name, c in _META.items())])
+    return pa.schema([("_stream", pa.string()), *payload, *((name, c.arrow()) for name, c in _META.items())])
 
 
 class _Fold:
@@ -144,7 +144,7 @@ class _Fold:
         """Write the row of the stream at hand, unless every event of it was known."""
         if self._stream is not None and self._meta["_count"]:
             state = {c: _plain(v) for c, v in self._state.state().items()}
-            self.rows.append({"stream": self._stream, **state, **self._meta})
+            self.rows.append({"_stream": self._stream, **state, **self._meta})
         self._stream = None
 
     def take(self, schema: pa.Schema) -> pa.RecordBatch:

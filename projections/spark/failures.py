@@ -20,7 +20,7 @@ from projections.errors import (
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_MARK = re.compile(r"factfold:(\{.*?\})")
+_MARK = "factfold:{"
 _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
@@ -60,8 +60,10 @@ def told_plainly(place: str) -> Iterator[None]:
 
 def translate(message: str, place: str) -> ProjectionError:
     """The typed error behind a message of Spark's."""
-    if marked := _MARK.search(message):
-        return _record_error(json.loads(marked.group(1)))
+    if _MARK in message:
+        # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
+        told, _ = json.JSONDecoder().raw_decode(message, message.index(_MARK) + len(_MARK) - 1)
+        return _record_error(told)
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
         return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
@@ -88,8 +90,8 @@ def _record_error(found: dict[str, Any]) -> UndecodableRecord:
     detail = found.get("detail", "")
     if found["kind"] == "unknown_schema":
         return UnknownSchemaId(
-            f"no registered schema has the id of this record ({detail})",
-            remedy="let its service publish its schemas (its outbox connector carries them), then start again",
+            f"no registered schema of the table's events has the id of this record ({detail})",
+            remedy="let its service publish its schemas (its outbox connector carries them), or declare the event",
             place=place,
         )
     messages = {
@@ -98,7 +100,7 @@ def _record_error(found: dict[str, Any]) -> UndecodableRecord:
         "bad_key": f"the record's key {detail!r} is not stream@version",
         "bad_json": "the record is not a change event in JSON",
         "bad_value": f"column {detail} has a value that does not fit its declared type",
-        "truncated": "the source table was truncated, which this version does not follow",
+        "deleted": "the record deletes an event of a deleted stream, which this version does not follow",
         "events_missing": f"events of {found['topic']}-{detail} are missing from the topic",
         "unavailable": f"a value of key {detail} is unavailable, and no record still in the topic holds it",
     }

@@ -19,7 +19,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     """
     decode, set_columns = decoder.prepare(), table.setters or {}
     facts: list[Column | str] = [
-        "stream", "version", "offset",
+        "_stream", "_version", "_at_offset",
         *(_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
     ]  # fmt: skip
@@ -27,7 +27,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     names = [*set_columns, *(set_at(c) for c in set_columns), *STAGING]
 
     def fold(raw: DataFrame) -> DataFrame:
-        return decode(raw).select(*facts).groupBy("stream").agg(*aggregates).select(key, *names)
+        return decode(raw).select(*facts).groupBy("_stream").agg(*aggregates).select(key, *names)
 
     return fold
 
@@ -38,16 +38,17 @@ STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first", "_count")
 def _aggregates(columns: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
-    order = F.col("version")
+    order = F.col("_version")
     return [
         *(F.max_by(F.col(c), F.when(F.col(set_at(c)), order)).alias(c) for c in columns),
         *(F.max(F.when(F.col(set_at(c)), order)).alias(set_at(c)) for c in columns),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(order).alias("_pos"),
-        F.max("offset").alias("_offset"),
+        F.max("_at_offset").alias("_offset"),
         F.lit(False).alias("_deleted"),
         F.min(order).alias("_first"),
-        F.count(F.lit(1)).alias("_count"),
+        # Versions, not records: one that is repeated must not hide one that is missing.
+        F.size(F.collect_set(order)).cast("bigint").alias("_count"),
     ]
 
 
@@ -55,13 +56,13 @@ def key_column(table: EventTable) -> Column:
     """The key column out of the stream's name: the part after the category."""
     from pyspark.sql import functions as F
 
-    return F.substring(F.col("stream"), len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])
+    return F.substring(F.col("_stream"), len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])
 
 
 def _sets(setters: tuple[Setter, ...]) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col("type").isin([setter.event.name for setter in setters])
+    return F.col("_type").isin([setter.event.name for setter in setters])
 
 
 def _value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
@@ -70,7 +71,7 @@ def _value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
 
     choice = F.when(F.lit(False), F.lit(None).cast(ddl))
     for setter in setters:
-        is_type = F.col("type") == setter.event.name
+        is_type = F.col("_type") == setter.event.name
         choice = choice.when(is_type, _from_event(setter, decoder).cast(ddl))
     return choice
 

@@ -61,17 +61,17 @@ class LiveBatches:
         """Carry one range into the views, or raise and leave everything as it was."""
         report = BatchReport(offsets.records)
         with told_plainly(f"projection group {self.group.name}"):
+            with report.step("prepare"), self.environment.store.staging(self.run) as connection:
+                mark = staging.begin(connection, self.layout)
             changed = self._stage(offsets, report)
             for view in self.group.views if changed else ():
                 self._stage_view(view, report)
         with report.step("commit"), self.environment.store.transaction() as connection:
-            commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end)
+            commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
         return report
 
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
-        with report.step("prepare"), self.environment.store.staging() as connection:
-            staging.empty(connection, self.layout.working_tables())
         with report.step("read"):
             records = read_records(self.environment, offsets)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
@@ -86,7 +86,7 @@ class LiveBatches:
         stored = self._stored_rows(raw, tables, rows) if needs_stored_state(tables.table) else None
         staged = self.reduction.reduce(raw, tables.table, stored)
         written = write(staged, store.target(tables.staged), rows=rows)
-        with store.staging() as connection:
+        with store.staging(self.run) as connection:
             staging.complete(connection, tables)
         return written
 
@@ -96,7 +96,7 @@ class LiveBatches:
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
         write(keys_of(raw, table), store.target(tables.affected), rows=rows, marked=False)
-        with store.staging() as connection:
+        with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
         return read(self._session(rows), store.target(tables.stored), staging.stored_columns(table), rows=known)
 
@@ -105,7 +105,7 @@ class LiveBatches:
 
     def _stage_view(self, view: View, report: BatchReport) -> None:
         walk, layout, store = plan(view), self.layout, self.environment.store
-        with report.step("slices"), store.staging() as connection:
+        with report.step("slices"), store.staging(self.run) as connection:
             staging.empty(
                 connection, [t for n in view.tables for t in (layout.tables[n].affected, layout.tables[n].slice)]
             )
@@ -115,7 +115,7 @@ class LiveBatches:
         if affected:
             with report.step("view"):
                 self._write_result(view, sizes, affected)
-            with report.step("difference"), store.staging() as connection:
+            with report.step("difference"), store.staging(self.run) as connection:
                 upserts, gone = staging.stage_difference(connection, layout.tables[view.root], layout.views[view.name])
             report.upserts += upserts
             report.retractions += gone

@@ -7,16 +7,19 @@ from sqlalchemy.dialects.postgresql import insert
 
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Progress, Run, advance
+from projections.tablestore.staging import require_mark
 
 
 def commit_batch(
-    connection: sa.Connection, layout: GenerationLayout, run: Run, *, start: Progress, end: Progress
+    connection: sa.Connection, layout: GenerationLayout, run: Run, *, start: Progress, end: Progress, mark: str
 ) -> None:
     """Apply everything staged, where newer, and advance the progress from ``start`` to ``end``.
 
-    The caller holds the transaction. Raises RunSuperseded before anything is changed.
+    The caller holds the transaction. Raises RunSuperseded or StagingLost before anything is changed; ``mark`` is what
+    ``staging.begin`` gave.
     """
     advance(connection, run, start, end)
+    require_mark(connection, layout, mark)
     for table in layout.tables.values():
         _merge_state(connection, table)
     for view in layout.views.values():

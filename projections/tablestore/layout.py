@@ -4,7 +4,8 @@ A generation has a database schema of its own, ``factfold_{group}_{generation}``
 for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
 ``affected_*`` (keys the batch reaches), ``slice_*`` (rows handed to the view function), ``stored_*`` (rows a Python
 fold goes on from); for each view: ``view_*``, ``result_*`` (what the function returned) and ``retracted_*``.
-Everything but state and view is UNLOGGED: a crash empties it, and a batch begins by emptying it anyway.
+Everything but state and view is UNLOGGED: a crash of the server empties it, the ``batch`` table with the batch's mark
+included, and without its mark no batch is committed.
 """
 
 from __future__ import annotations
@@ -74,13 +75,16 @@ class GenerationLayout:
     metadata: sa.MetaData
     tables: Mapping[str, TableLayout]
     views: Mapping[str, ViewLayout]
+    marker: sa.Table
 
     def working_tables(self) -> list[sa.Table]:
-        """The tables that a batch starts by emptying."""
+        """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
         of_tables = [
             t for layout in self.tables.values() for t in (layout.staged, layout.affected, layout.slice, layout.stored)
         ]
-        return of_tables + [t for layout in self.views.values() for t in (layout.result, layout.retracted)]
+        return [self.marker, *of_tables] + [
+            t for layout in self.views.values() for t in (layout.result, layout.retracted)
+        ]
 
 
 def lay_out(
@@ -91,7 +95,7 @@ def lay_out(
     metadata = sa.MetaData(schema=schema)
     tables = {name: _table_layout(metadata, name, table) for name, table in group.tables.items()}
     views = {view.name: _view_layout(metadata, view.name, view.key, view_columns[view.name]) for view in group.views}
-    return GenerationLayout(schema, metadata, tables, views)
+    return GenerationLayout(schema, metadata, tables, views, _unlogged("batch", metadata, sa.Column("id", sa.Text)))
 
 
 def _table_layout(metadata: sa.MetaData, name: str, table: Table) -> TableLayout:

@@ -60,10 +60,14 @@ class PostgresTableStore:
             yield connection
 
     @contextlib.contextmanager
-    def staging(self) -> Iterator[sa.Connection]:
-        """A transaction over working tables, whose loss in a crash of the server costs nothing."""
+    def staging(self, run: Run) -> Iterator[sa.Connection]:
+        """A transaction over the working tables of a run we still hold, else RunSuperseded.
+
+        Their loss in a crash of the server is noticed by the mark of the batch, so the disk need not be waited for.
+        """
         with self.transaction() as connection:
             connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
+            runs.require_token(connection, run)
             yield connection
 
     @contextlib.contextmanager

@@ -129,6 +129,21 @@ def read_progress(connection: sa.Connection, run: Run) -> Progress:
     return decode_progress(stored or {})
 
 
+def require_token(connection: sa.Connection, run: Run) -> None:
+    """Raise RunSuperseded unless our token is still on the run; nobody can claim it before the transaction ends."""
+    query = sa.select(RUNS.c.token).where(*_is(run)).with_for_update(read=True)
+    if connection.scalar(query) != run.token:
+        raise _superseded(run)
+
+
+def _superseded(run: Run) -> RunSuperseded:
+    return RunSuperseded(
+        "another runner has moved this run on; nothing of this batch was written",
+        remedy="stop one of the two runners",
+        place=run.place,
+    )
+
+
 def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress) -> None:
     """Lock the progress row, require our token and our start, and set the end.
 
@@ -136,12 +151,8 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
     """
     query = sa.select(RUNS.c.token, RUNS.c.progress).where(*_is(run)).with_for_update()
     row = connection.execute(query).one_or_none()
-    if row is None or row.token != run.token or decode_progress(row.progress or {}) != start:
-        raise RunSuperseded(
-            "another runner has moved this run on; nothing of this batch was written",
-            remedy="stop one of the two runners",
-            place=run.place,
-        )
+    if row is None or row.token != run.token or _filled(decode_progress(row.progress or {}), start) != start:
+        raise _superseded(run)
     set_progress(connection, run, end)
 
 
@@ -149,6 +160,11 @@ def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> Non
     """Write the progress of a run that nobody else writes."""
     encoded = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in progress.items()}
     connection.execute(sa.update(RUNS).where(*_is(run)).values(progress=encoded, updated_at=sa.func.now()))
+
+
+def _filled(stored: Progress, wanted: Progress) -> Progress:
+    """Progress for every partition wanted: one the topic has grown since begins at 0."""
+    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in wanted.items()}
 
 
 def decode_progress(stored: Mapping[str, Mapping[str, int]]) -> Progress:

@@ -6,13 +6,14 @@ readers see, and a batch that is repeated starts by emptying them.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from projections.columns import ColumnType
-from projections.errors import KeyNotUnique, UndecodableRecord
+from projections.errors import KeyNotUnique, StagingLost, UndecodableRecord
 from projections.planner import ViewPlan
 from projections.tables import EventTable, set_at
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
@@ -26,6 +27,28 @@ def empty(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
     preparer = connection.dialect.identifier_preparer
     names = ", ".join(preparer.format_table(table) for table in tables)
     connection.execute(sa.text(f"TRUNCATE {names}"))
+
+
+def begin(connection: sa.Connection, layout: GenerationLayout) -> str:
+    """Empty the working tables for a new batch and mark them as its own; returns the mark."""
+    empty(connection, layout.working_tables())
+    mark = uuid.uuid4().hex
+    connection.execute(sa.insert(layout.marker).values(id=mark))
+    return mark
+
+
+def require_mark(connection: sa.Connection, layout: GenerationLayout, mark: str) -> None:
+    """Raise StagingLost unless the working tables still hold the batch of this mark.
+
+    They are UNLOGGED: after a crash of the server they are empty, and what is left would pass for a batch that changes
+    nothing. Another runner that emptied them leaves its own mark.
+    """
+    if list(connection.scalars(sa.select(layout.marker.c.id))) != [mark]:
+        raise StagingLost(
+            "what the batch had staged is gone: the database restarted, or another runner emptied it",
+            remedy="start the run again: it goes on where it stood",
+            place=layout.schema,
+        )
 
 
 def complete(connection: sa.Connection, layout: TableLayout) -> None:
@@ -205,6 +228,7 @@ def _stored_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) ->
 def stage_difference(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> tuple[int, int]:
     """Reduce ``result_*`` to rows that differ from the view, fill ``retracted_*``; returns (upserts, retractions)."""
     _require_unique(connection, view)
+    _require_affected(connection, affected, view)
     key = view.key
     has_result = sa.exists().where(view.result.c[key] == affected.affected.c[key])
     gone = sa.select(view.view.c[key]).join(affected.affected, affected.affected.c[key] == view.view.c[key])
@@ -222,6 +246,18 @@ def _require_unique(connection: sa.Connection, view: ViewLayout) -> None:
     repeated = sa.select(key).group_by(key).having(sa.or_(sa.func.count() > 1, key.is_(None))).limit(1)
     if row := connection.execute(repeated).one_or_none():
         raise key_not_unique(view.view.name, row[0])
+
+
+def _require_affected(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> None:
+    """A row under another key than its root's would never be retracted."""
+    known = sa.exists().where(affected.affected.c[view.key] == view.result.c[view.key])
+    foreign = sa.select(view.result.c[view.key]).where(sa.not_(known)).limit(1)
+    if row := connection.execute(foreign).one_or_none():
+        raise KeyNotUnique(
+            f"{view.view.name.removeprefix('view_')} returned key {row[0]!r}, which is no key of the rows it was given",
+            remedy=f"select the root table's own {view.key}",
+            place=view.view.name,
+        )
 
 
 def key_not_unique(view: str, key: object) -> KeyNotUnique:

@@ -27,6 +27,7 @@ class Corrections:
     flight_ids: Sequence[str]
     seed: int = 2013
     applied: int = 0
+    events: int = 0
     reassigned: dict[str, str] = field(default_factory=dict)
     _deleted: list[tuple[type[Base], dict[str, Any]]] = field(default_factory=list)
 
@@ -91,6 +92,7 @@ class Corrections:
         flight = self._random.choice(self.flight_ids)
         tailnum = f"N{self._random.randint(100, 999)}UA"
         result = self._dispatcher.send(flight, Flight.reassign, tailnum=tailnum)
-        if isinstance(result, Accepted):
+        if isinstance(result, Accepted) and result.events:
             self.reassigned[flight] = tailnum
+            self.events += len(result.events)
             self.applied += 1

@@ -8,7 +8,7 @@ from sample_app.story import Story
 
 def test_commands_become_a_joined_view_that_equals_its_recomputation(stack, spark):
     story = Story("shop")
-    tell(story, stack.info, Sizes(customers=20, articles=2, first_orders=100, live_orders=20))
+    tell(story, stack.info, Sizes(customers=20, articles=3, first_orders=150, live_orders=30))
     view = story.facts["views"]["order_details"]
     assert view["rows"] == story.facts["events"]["order.placed"] > 50
     assert view["digest"] == view["recomputed_digest"]

@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
 def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(road, environment, monkeypatch):
     """A mutant of the commit saves its progress in a transaction of its own; the crash then loses a batch."""
 
-    def mutant(connection, layout, run, *, start, end):
+    def mutant(connection, layout, run, *, start, end, mark):
         with environment.store.transaction() as apart:
             runs.advance(apart, run, start, end)
         raise KeyboardInterrupt

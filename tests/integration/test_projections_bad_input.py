@@ -81,8 +81,10 @@ def assert_helpful(caught, *words):
         (struct.pack(">bI", 0, 123_456_789) + b"x", UnknownSchemaId, "123456789"),
         (event_type_of(Ticket.Opened).encode(Ticket.Opened(customer_id=1, hours=Decimal(1)))[:8],
          UndecodableRecord, "does not fit its schema"),
+        (event_type_of(Ticket.Moved).encode(Ticket.Moved(customer_id=1))[:5], UndecodableRecord, "does not fit"),
+        (None, UndecodableRecord, "deletes an event of a deleted stream"),
     ],
-    ids=["json", "empty", "unknown schema", "truncated"],
+    ids=["json", "empty", "unknown schema", "truncated", "truncated, all fields optional", "null"],
 )  # fmt: skip
 def test_a_record_that_cannot_be_decoded_stops_the_run_at_its_offset(road, value, kind, words):
     env, writer = road
@@ -101,6 +103,18 @@ def test_a_record_that_cannot_be_decoded_stops_the_run_at_its_offset(road, value
     with pytest.raises(kind):
         rebuild(env, group)
     assert count(env, "ticket_rows") == 1
+
+
+def test_a_record_keyed_otherwise_than_by_stream_and_version_stops_the_run(road):
+    env, writer = road
+    group = one_table_group(writer)
+    rebuild(env, group)
+    keyed_as_a_row = OutgoingRecord(topic=writer.events_topic, key=b'{"id": 1}', value=opened(writer).value)
+    with open_runner(env, group) as runner:
+        writer.send([keyed_as_a_row])
+        with pytest.raises(UndecodableRecord) as caught:
+            runner.run_once()
+    assert_helpful(caught, "is not stream@version", '{"id": 1}')
 
 
 def test_a_schema_that_is_registered_while_the_run_goes_on_is_looked_up(road):

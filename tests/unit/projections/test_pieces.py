@@ -16,6 +16,7 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
+from projections.rebuilding import from_the_beginning
 from projections.runner import bounded, reached
 from projections.spark.failures import translate
 from projections.spark.kafka_source import OffsetRange
@@ -90,3 +91,19 @@ def test_what_spark_raises_becomes_a_typed_error_with_a_remedy(message, kind, wo
     error = translate(message, "projection group shop")
     assert type(error) is kind
     assert words in str(error)
+
+
+def test_a_partition_that_ends_before_progress_is_refused_even_where_others_wait():
+    with pytest.raises(OffsetsLost, match="made anew") as caught:
+        bounded({"a": {0: 1_000, 1: 10}}, {"a": {0: 500, 1: 800}}, max_records=10_000)
+    assert "partition 0" in str(caught.value)
+
+
+def test_a_partition_that_the_topic_has_grown_begins_at_its_beginning():
+    offsets = bounded({"a": {0: 5}}, {"a": {0: 5, 1: 7}}, max_records=100)
+    assert offsets == OffsetRange({"a": {0: 5, 1: 0}}, {"a": {0: 5, 1: 7}})
+
+
+def test_a_log_whose_beginning_is_gone_is_no_whole_log():
+    with pytest.raises(OffsetsLost, match="7 offsets have been removed"):
+        from_the_beginning({"a": {0: 0, 1: 7}}, {"a": {0: 9, 1: 9}})
