@@ -16,7 +16,8 @@ _INVALID_ENDING = re.compile(r"\s*You can also find the above list of errors at 
 
 _LOST: Final = (
     "the slot lost its place and changes with it: delete the connector with its offsets "
-    "(factfold cdc delete --forget) and apply it again, which takes a new initial snapshot"
+    "(factfold cdc delete --forget) and its changelog topics, apply it again for a new initial snapshot, "
+    "and rebuild the views that read them: in the old topics the snapshot's rows would lose to older changes"
 )
 _TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
 # Words of a cause → what to do. The first match counts.

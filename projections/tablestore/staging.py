@@ -148,7 +148,7 @@ def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRe
     """A TOAST value that no record still in the topic carries."""
     return UndecodableRecord(
         f"the value of {columns} is unavailable, and no earlier record of the key holds it",
-        remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new initial snapshot",
+        remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, then update the row once",
         place=f"topic {topic}, key {key}",
     )
 

@@ -46,6 +46,11 @@ class Corrections:
         for _ in range(moves):
             self._move()
 
+    def rounds(self, count: int) -> None:
+        """Several rounds, one after the other."""
+        for _ in range(count):
+            self.round()
+
     def rename_large(self) -> None:
         """Rename an airport that a third of the flights leave from."""
         with Session(self.road.engine) as session, session.begin():

@@ -126,7 +126,7 @@ def _live(
 ) -> None:
     with live_views(environment, flight_views) as run:
         during = rounds // 2
-        _burst(story, road, run, rest, lambda: [corrections.round() for _ in range(during)])
+        _burst(story, road, run, rest, lambda: corrections.rounds(during))
         with story.step(f"{rounds - during} more rounds of corrections, one a second, while the view follows"):
             for number in range(during, rounds):
                 corrections.round()
