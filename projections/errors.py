@@ -17,6 +17,7 @@
         ├── DefinitionChanged        the definition differs from the one the generation was built by
         ├── KeyNotUnique             a view function returned a key twice, or null
         ├── TableStoreUnavailable    the views' database cannot be reached
+        ├── ViewInUse                a view cannot be replaced: a query holds it, or something depends on it
         └── SparkFailed              anything else that Spark reports, shortened
 """
 
@@ -75,6 +76,10 @@ class KeyNotUnique(ProjectionError):
 
 class TableStoreUnavailable(ProjectionError):
     """The database of the views cannot be reached."""
+
+
+class ViewInUse(ProjectionError):
+    """A stable view cannot be replaced: a query holds it, or another object depends on it."""
 
 
 class SparkFailed(ProjectionError):

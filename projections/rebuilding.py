@@ -15,7 +15,7 @@ from projections.environment import Environment
 from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.spark.bulk import apply_view, load_state, reduce_topics
+from projections.spark.bulk import apply_view, load_state, reduced_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.kafka_source import OffsetRange, Offsets
@@ -85,14 +85,13 @@ class _Rebuild:
         return self._report
 
     def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
-        with told_plainly(f"projection group {self._group.name}"):
-            frames = reduce_topics(self._environment, self._group, offsets, read_schemas(self._environment.settings))
+        registry = read_schemas(self._environment.settings)
+        reduced = reduced_topics(self._environment, self._group, offsets, registry)
+        with told_plainly(f"projection group {self._group.name}"), reduced as frames:
             with self._step("tables"):
                 self._load_tables(layout, frames, offsets)
             with self._step("views"):
                 self._load_views(layout, frames)
-            for frame in frames.values():
-                frame.unpersist()
 
     def _load_tables(self, layout: GenerationLayout, frames: Mapping[str, DataFrame], offsets: OffsetRange) -> None:
         """Load every table; side by side, so that one's COPY fills the pauses of another's fold."""

@@ -12,9 +12,10 @@ from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.rebuilding import from_the_beginning
-from projections.spark.bulk import apply_view, reduce_topics
+from projections.spark.bulk import apply_view, reduced_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
+from projections.spark.kafka_source import OffsetRange
 from projections.spark.view_functions import view_columns
 from projections.tablestore import arrow
 from projections.tablestore.arrow import Target
@@ -56,17 +57,17 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     run, layout = store.serving(group, view_columns(environment.spark, group))
     progress = take_snapshot(store, layout, run)
     try:
-        frames = _recompute(environment, group, progress)
-        with told_plainly(f"projection group {group.name}"):
+        offsets = _log_up_to(environment, group, progress)
+        reduced = reduced_topics(environment, group, offsets, read_schemas(environment.settings))
+        with told_plainly(f"projection group {group.name}"), reduced as frames:
             return {view.name: _compare(environment, layout, view, frames) for view in group.views}
     finally:
         drop_snapshot(store, layout)
 
 
-def _recompute(environment: Environment, group: ProjectionGroup, progress: Progress) -> Mapping[str, Any]:
+def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progress) -> OffsetRange:
     with OffsetReader(environment.settings) as reader:
-        offsets = from_the_beginning(reader.beginning_offsets(list(group.topics)), progress)
-    return reduce_topics(environment, group, offsets, read_schemas(environment.settings))
+        return from_the_beginning(reader.beginning_offsets(list(group.topics)), progress)
 
 
 def _compare(environment: Environment, layout: GenerationLayout, view: View, frames: Mapping[str, Any]) -> ViewVerdict:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
@@ -22,19 +23,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def reduce_topics(
+@contextmanager
+def reduced_topics(
     environment: Environment,
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
-) -> dict[str, DataFrame]:
-    """Every table of the group as it stands at the end of the range, deleted rows marked, kept for several uses."""
+) -> Iterator[dict[str, DataFrame]]:
+    """Every table of the group as it stands at the end of the range, deleted rows marked, kept for the block's uses."""
     reduction = Reduction(registry)
     frames = {}
     for name, table in group.tables.items():
         raw = _read(environment, offsets.only(table.topic))
         frames[name] = _complete(reduction.reduce(raw, table), table).persist()
-    return frames
+    try:
+        yield frames
+    finally:
+        for frame in frames.values():
+            frame.unpersist()
 
 
 def _read(environment: Environment, offsets: OffsetRange) -> DataFrame:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 
 from projections.columns import ColumnType
+from projections.errors import TableStoreUnavailable
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,22 @@ class Target:
         return f'"{self.schema}"."{self.table}"'
 
 
+@contextmanager
+def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
+    """A connection of its own and a cursor; what the driver reports becomes a typed error without the URI."""
+    try:
+        with adbc.connect(uri) as connection, connection.cursor() as cursor:
+            yield connection, cursor
+    except (adbc.OperationalError, adbc.InternalError, adbc.ProgrammingError) as error:
+        raise TableStoreUnavailable(
+            f"the views' database failed: {str(error).splitlines()[0][:300]}",
+            remedy="check that it runs; the run goes on where it stopped",
+        ) from error
+
+
 def append(target: Target, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
     """Append Arrow rows in one transaction; with ``task``, rows that an earlier attempt of the task wrote go first."""
-    with adbc.connect(target.uri) as connection, connection.cursor() as cursor:
+    with _session(target.uri) as (connection, cursor):
         if task is not None:
             cursor.execute(f"DELETE FROM {target.relation} WHERE _task = {task:d}")  # noqa: S608
         cursor.adbc_ingest(target.table, data, mode="append", db_schema_name=target.schema)
@@ -48,7 +63,7 @@ def select(target: Target, columns: Mapping[str, ColumnType], *, order_by: str |
 def fetch(uri: str, query: str, columns: Mapping[str, ColumnType]) -> Iterator[pa.RecordBatch]:
     """The rows of a query made by ``select``, in Arrow batches of ``arrow_schema``."""
     schema = arrow_schema(columns)
-    with adbc.connect(uri) as connection, connection.cursor() as cursor:
+    with _session(uri) as (_, cursor):
         cursor.execute(query)
         for batch in cursor.fetch_record_batch():
             yield batch.rename_columns(schema.names).cast(schema)
@@ -56,7 +71,7 @@ def fetch(uri: str, query: str, columns: Mapping[str, ColumnType]) -> Iterator[p
 
 def pages(target: Target) -> int:
     """How many pages a table has: what executors divide among them."""
-    with adbc.connect(target.uri) as connection, connection.cursor() as cursor:
+    with _session(target.uri) as (_, cursor):
         cursor.execute(f"SELECT pg_relation_size('{target.relation}') / current_setting('block_size')::bigint")
         return int(cursor.fetchone()[0])
 

@@ -6,11 +6,13 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
+import stamina
 
 from projections.columns import ColumnType
-from projections.errors import DefinitionChanged, TableStoreUnavailable
+from projections.errors import DefinitionChanged, TableStoreUnavailable, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import runs
@@ -43,7 +45,9 @@ class PostgresTableStore:
     @property
     def uri(self) -> str:
         """Libpq's URI of the database, password included: for ADBC, never for print."""
-        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        url = self._url
+        user, password, database = (quote(text or "", safe="") for text in (url.username, url.password, url.database))
+        return f"postgresql://{user}:{password}@{url.host}:{url.port or 5432}/{database}"
 
     def target(self, table: sa.Table) -> Target:
         """Where ADBC writes a table of a generation."""
@@ -137,7 +141,15 @@ class PostgresTableStore:
                 connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
 
     def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
-        """Point the stable view names to a generation that is built up to ``progress``, in one transaction."""
+        """Point the stable view names to a generation that is built up to ``progress``, in one transaction.
+
+        A query on the view holds it up; after a minute of tries it ends with ViewInUse.
+        """
+        for attempt in stamina.retry_context(on=ViewInUse, attempts=12, timeout=60.0, wait_initial=0.2, wait_max=2.0):
+            with attempt:
+                self._serve(group, run, layout, progress)
+
+    def _serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
         with self.transaction() as connection:
             connection.execute(sa.text("SET LOCAL lock_timeout = '5s'"))
             runs.set_progress(connection, run, progress)
@@ -206,13 +218,26 @@ def _add_view_key(connection: sa.Connection, view: ViewLayout) -> None:
         raise key_not_unique(view.view.name, connection.scalar(repeated)) from error
 
 
+_LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS = "55P03", "2BP01"
+
+
 @contextlib.contextmanager
 def _reachable(url: sa.URL) -> Iterator[None]:
+    """Type what the database reports, without the password."""
     try:
         yield
-    except sa.exc.OperationalError as error:
-        raise TableStoreUnavailable(
-            f"the views' database failed: {str(error.orig).splitlines()[0]}",
-            remedy="check that it runs and that user and password are right; the run goes on where it stopped",
-            place=url.render_as_string(hide_password=True),
-        ) from error
+    except sa.exc.DBAPIError as error:
+        place, cause = url.render_as_string(hide_password=True), str(error.orig).splitlines()[0]
+        state = getattr(error.orig, "sqlstate", None)
+        if state == _LOCK_NOT_AVAILABLE:
+            raise ViewInUse(cause, remedy="end the long query on the view, then rebuild again", place=place) from error
+        if state == _DEPENDENT_OBJECTS:
+            remedy = "drop what depends on the view, rebuild, and make it again"
+            raise ViewInUse(cause, remedy=remedy, place=place) from error
+        if isinstance(error, sa.exc.OperationalError):
+            raise TableStoreUnavailable(
+                f"the views' database failed: {cause}",
+                remedy="check that it runs and that user and password are right; the run goes on where it stopped",
+                place=place,
+            ) from error
+        raise
