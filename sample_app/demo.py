@@ -86,6 +86,7 @@ def _live(story: Story, road: Road, environment: Environment, shop: ShopTraffic,
     watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
     with live_views(environment, shop_views):
         _change_a_customer(story, road)
+        shop.receive()
         with story.step(f"{orders} orders tried while the view follows"), watch.watching():
             for _ in range(orders):
                 shop.order(watch.accepted)

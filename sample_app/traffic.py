@@ -17,6 +17,8 @@ from sample_app.road import Road
 from sample_app.shop import place_order
 from sample_app.story import Story
 
+DELIVERY = 100  # of each article: less than the first orders want, so that some are refused
+
 
 class ShopTraffic:
     """Customers, articles and orders, from one seed; counts what was accepted and refused."""
@@ -38,8 +40,13 @@ class ShopTraffic:
                 session.add(
                     Customer(id=number, name=f"Customer {number}", email=f"c{number}@shop.test", credit_score=score)
                 )
+        self.receive()
+
+    def receive(self) -> None:
+        """A delivery of every article."""
         for number in range(self._articles):
-            self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=f"Article {number}", quantity=120)
+            title = f"Article {number}"
+            self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=title, quantity=DELIVERY)
 
     def order(self, accepted: Callable[[str], None] = lambda order_id: None) -> None:
         """Try one order, and now and then ship or cancel one; ``accepted`` is called with its id if it was placed."""

@@ -36,13 +36,13 @@ def open_session(
     builder = SparkSession.builder.master(master).appName("factfold")
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    return builder.getOrCreate()
 
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 _SMALL = {
+    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",
@@ -61,6 +61,7 @@ def small_batch_session(session: SparkSession) -> SparkSession:
 def _defaults(memory: str) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
