@@ -138,6 +138,8 @@ def _prove(story: Story, environment: Environment, shop: ShopTraffic, road: Road
         events = road.store.tables.events
         counted = sa.select(events.c.type, sa.func.count()).group_by(events.c.type)
         story.facts["events"] = {kind: count for kind, count in connection.execute(counted)}
+    stored = ", ".join(f"{count:,} {kind}" for kind, count in sorted(story.facts["events"].items()))
+    story.say(f"{sum(story.facts['events'].values()):,} events stored: {stored}")
     story.facts["views"] = {
         name: {"rows": v.rows, "digest": v.digest, "recomputed_digest": v.recomputed_digest}
         for name, v in verdicts.items()
