@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cdc.rules import UNAVAILABLE
 from eventstore.serialization import AvroDecoder
 from projections.tables import EventTable, Setter
 
-UNAVAILABLE = "__debezium_unavailable_value"
 Record = tuple[int, str, bytes | None]  # offset, key, value
 
 

@@ -23,7 +23,7 @@ from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import OffsetRange
 from projections.spark.view_functions import view_columns
-from projections.tablestore.runs import Progress
+from projections.tablestore.runs import Progress, filled
 
 MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little
 IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker
@@ -120,7 +120,7 @@ def _started(stored: Progress, beginning: Progress) -> Progress:
         for partition, first in offsets.items():
             if stored.get(topic, {}).get(partition, 0) < first:
                 raise _lost(topic, partition, f"records before offset {first} are no longer in the topic")
-    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in beginning.items()}
+    return filled(stored, beginning)
 
 
 def _lost(topic: str, partition: int, cause: str) -> OffsetsLost:
@@ -133,7 +133,7 @@ def _lost(topic: str, partition: int, cause: str) -> OffsetsLost:
 
 def waiting(progress: Progress, ends: Progress) -> OffsetRange:
     """Everything from progress to the ends; a new partition begins at 0, one that ends before progress is refused."""
-    start = {t: {p: progress.get(t, {}).get(p, 0) for p in parts} for t, parts in ends.items()}
+    start = filled(progress, ends)
     for topic, parts in ends.items():
         for partition, end in parts.items():
             if end < start[topic][partition]:

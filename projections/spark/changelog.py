@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cdc.rules import OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, UNAVAILABLE, UNAVAILABLE_BASE64
 from projections.columns import ColumnType
 from projections.spark.failures import refuse
 from projections.tables import ChangelogTable, set_at
@@ -17,10 +18,8 @@ from projections.tables import ChangelogTable, set_at
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="  # the same in base64, as binary columns carry it
 _BELOW_STREAMED = 1 << 62  # half of what a bigint holds; an LSN counts bytes and stays far below
-_APPLIED = ("c", "u", "r", "d")
+_APPLIED = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
 
 
 def prepare_newest_per_key(table: ChangelogTable) -> Callable[[DataFrame], DataFrame]:
@@ -114,7 +113,7 @@ def _cast(text: Column, column: ColumnType, name: str, *, required: bool = False
 
 
 def _is_unavailable(text: Column) -> Column:
-    return text.isin(UNAVAILABLE, _UNAVAILABLE_BYTES)
+    return text.isin(UNAVAILABLE, UNAVAILABLE_BASE64)
 
 
 def _missing(column: str) -> str:

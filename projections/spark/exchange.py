@@ -75,13 +75,13 @@ def read(spark: SparkSession, target: Target, columns: Mapping[str, ColumnType],
     if rows <= DRIVER_ROWS:
         batches = arrow.fetch(target.uri, query, columns)
         found = pa.Table.from_batches(batches, arrow.arrow_schema(columns))
-        return _typed(spark.createDataFrame(found).coalesce(1), columns)
+        return in_table_order(spark.createDataFrame(found).coalesce(1), columns)
     tasks = 2 * spark.sparkContext.defaultParallelism
     step = arrow.pages(target) // tasks + 1
     bounds = [(task * step, (task + 1) * step) for task in range(tasks)]
     ranges = spark.createDataFrame(bounds, "low bigint, high bigint").repartition(tasks)
     ddl = ", ".join(f"`{c}` {'string' if t.kind == 'decimal' else t.ddl}" for c, t in columns.items())
-    return _typed(ranges.mapInArrow(_read_pages(target, query, columns), ddl), columns)
+    return in_table_order(ranges.mapInArrow(_read_pages(target, query, columns), ddl), columns)
 
 
 def _read_pages(
@@ -98,12 +98,8 @@ def _read_pages(
     return read_pages
 
 
-def _typed(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
+def in_table_order(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
+    """The given columns in their stored order and types."""
     from pyspark.sql import functions as F
 
     return frame.select(*(F.col(name).cast(column.ddl).alias(name) for name, column in columns.items()))
-
-
-def in_table_order(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
-    """The columns of a view in their stored order and types."""
-    return _typed(frame, columns)

@@ -151,7 +151,7 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
     """
     query = sa.select(RUNS.c.token, RUNS.c.progress).where(*_is(run)).with_for_update()
     row = connection.execute(query).one_or_none()
-    if row is None or row.token != run.token or _filled(decode_progress(row.progress or {}), start) != start:
+    if row is None or row.token != run.token or filled(decode_progress(row.progress or {}), start) != start:
         raise _superseded(run)
     set_progress(connection, run, end)
 
@@ -162,7 +162,7 @@ def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> Non
     connection.execute(sa.update(RUNS).where(*_is(run)).values(progress=encoded, updated_at=sa.func.now()))
 
 
-def _filled(stored: Progress, wanted: Progress) -> Progress:
+def filled(stored: Progress, wanted: Progress) -> Progress:
     """Progress for every partition wanted: one the topic has grown since begins at 0."""
     return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in wanted.items()}
 
