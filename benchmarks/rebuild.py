@@ -17,7 +17,6 @@ from benchmarks.machine import at_least, write
 from factfold.stack import LocalStack, spark_jars
 from projections import Environment, rebuild
 from projections.rebuilding import RebuildReport, whole_log
-from projections.spark.kafka_source import BULK, read_range
 from sample_app.flights.demo import append_flights, write_tables
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Base
@@ -52,7 +51,7 @@ def _measure(story: Story, environment: Environment) -> tuple[float, RebuildRepo
     offsets = whole_log(environment, flight_views)
     with story.step("raw scan"):
         begun = time.perf_counter()
-        raw = read_range(environment.spark, environment.settings.kafka.jvm(), offsets, options=BULK)
+        raw = environment.log.scan(environment.spark, offsets)
         raw.select("key", "value").write.format("noop").mode("overwrite").save()
         scan = offsets.records / (time.perf_counter() - begun)
     with story.step("rebuild"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
     from cdc.topics import prepare_topics
+    from cdc.triggers import capture
     from cdc.watch import Until, check
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "SourcePosition",
     "Until",
     "apply",
+    "capture",
     "check",
     "check_source",
     "delete",
@@ -59,6 +61,7 @@ _HOMES = {
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.topics": ("prepare_topics",),
+    "cdc.triggers": ("capture",),
     "cdc.watch": ("Until", "check"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -35,7 +35,7 @@ def _reader(kind: Any) -> Reader | None:
     # A JSON column has no Python type of its own: dict to SQLAlchemy 2.0, object to 2.1.
     if kind.__visit_name__ in ("JSON", "JSONB"):
         return _json
-    python_type = _python_type(kind)
+    python_type = python_type_of(kind)
     if python_type is list:
         item = _reader(kind.item_type)
         return None if item is None else lambda value: [None if v is None else item(v) for v in _listed(value)]
@@ -46,7 +46,8 @@ def _reader(kind: Any) -> Reader | None:
     return _READERS.get(python_type) if python_type is not None else None
 
 
-def _python_type(kind: Any) -> type | None:
+def python_type_of(kind: Any) -> type | None:
+    """The Python type of a SQLAlchemy type's values, None where it tells none."""
     try:
         python_type: type = kind.python_type
     except NotImplementedError:

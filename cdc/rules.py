@@ -26,9 +26,6 @@ OP_SNAPSHOT: Final = "r"
 FIELD_BEFORE: Final = "before"
 FIELD_AFTER: Final = "after"
 FIELD_OP: Final = "op"
-FIELD_LSN: Final = "source.lsn"
-FIELD_SNAPSHOT: Final = "source.snapshot"
-FIELD_SOURCE_TIME: Final = "source.ts_ms"
 
 # `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last…
 STREAMED: Final = "false"

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
     from eventstore.backends.sql.store import SqlEventStore
+    from eventstore.delivery.attempt import DeliveryReport
+    from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
+    from eventstore.delivery.subscriber import Subscriber
     from eventstore.dispatcher import Accepted, Dispatcher, Refusal
     from eventstore.errors import FactfoldError, Refused, WrongExpectedVersion
     from eventstore.event_types import event
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, Settings
     from eventstore.store import AppendResult, Category, EventStore, StreamAppend
+    from eventstore.subscribing import open_subscriber, run_subscription
+    from eventstore.subscriptions import Subscription, subscription
 
 __all__ = [
     "ANY",
@@ -28,14 +33,18 @@ __all__ = [
     "Accepted",
     "Aggregate",
     "AppendResult",
+    "Arrival",
     "Category",
     "Command",
+    "DeadLetter",
+    "DeliveryReport",
     "Digits",
     "Dispatcher",
     "EventStore",
     "ExpectedVersion",
     "FactfoldError",
     "KafkaSettings",
+    "Lag",
     "Metadata",
     "NewEvent",
     "Position",
@@ -45,17 +54,26 @@ __all__ = [
     "RegisteredSchema",
     "SchemaRegistry",
     "Settings",
+    "Source",
     "SqlEventStore",
     "StreamAppend",
     "StreamName",
+    "Subscriber",
+    "Subscription",
     "WrongExpectedVersion",
     "command",
     "event",
+    "open_subscriber",
+    "run_subscription",
+    "subscription",
 ]
 
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
     "backends.sql.store": ("SqlEventStore",),
+    "delivery.attempt": ("DeliveryReport",),
+    "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
+    "delivery.subscriber": ("Subscriber",),
     "dispatcher": ("Accepted", "Dispatcher", "Refusal"),
     "errors": ("FactfoldError", "Refused", "WrongExpectedVersion"),
     "event_types": ("event",),
@@ -65,6 +83,8 @@ _HOMES = {
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
     "settings": ("KafkaSettings", "Settings"),
     "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),
+    "subscribing": ("open_subscriber", "run_subscription"),
+    "subscriptions": ("Subscription", "subscription"),
 }
 
 

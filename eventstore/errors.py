@@ -20,11 +20,17 @@ FactfoldError                  message, remedy, place
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
 ├── StoreNotPrepared           the tables are missing
+├── SubscriptionError
+│   ├── HandlerHung            a handler ran longer than its timeout
+│   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
+│   └── CheckpointMoved        another subscriber of the group advanced the checkpoint
 └── KafkaError
     ├── BrokerUnreachable      no broker answered before the deadline
     ├── BrokerRefused          a broker answered no
     ├── TopicMissing           a topic does not exist
-    └── TopicMismatch          a topic exists with other partitions or policy
+    ├── TopicMismatch          a topic exists with other partitions or policy
+    ├── OffsetsGone            records a group had not read were deleted
+    └── GroupActive            a group with members cannot be moved
 """
 
 from __future__ import annotations
@@ -32,22 +38,28 @@ from __future__ import annotations
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
+    "CheckpointMoved",
     "DeclarationError",
     "EventIdTaken",
     "FactfoldError",
+    "GroupActive",
+    "HandlerHung",
     "InvalidAppend",
     "InvalidEventData",
     "InvalidIdentifier",
     "KafkaError",
     "NotFramedAvro",
+    "OffsetsGone",
     "PartitionsFixed",
     "Refused",
     "SchemaConflict",
     "SchemaError",
     "StoreNotPrepared",
     "StoreUnavailable",
+    "SubscriptionError",
     "TopicMismatch",
     "TopicMissing",
+    "TransactionBroken",
     "UnknownAggregate",
     "UnknownEventType",
     "UnknownHandler",
@@ -176,6 +188,22 @@ class StoreNotPrepared(FactfoldError):
     """The database answers, but the tables of the store are missing."""
 
 
+class SubscriptionError(FactfoldError):
+    """A subscription ended; what it had not acknowledged arrives again."""
+
+
+class HandlerHung(SubscriptionError):
+    """A handler ran longer than its timeout; its transaction was cut off."""
+
+
+class TransactionBroken(SubscriptionError):
+    """A handler ended the transaction it was lent, or went on after an error that aborted it."""
+
+
+class CheckpointMoved(SubscriptionError):
+    """Another subscriber of the same group advanced the checkpoint."""
+
+
 class KafkaError(FactfoldError):
     """Kafka did not do what was asked."""
 
@@ -194,3 +222,11 @@ class TopicMissing(KafkaError):
 
 class TopicMismatch(KafkaError):
     """A topic exists with another partition count or cleanup policy than asked for."""
+
+
+class OffsetsGone(KafkaError):
+    """Records that a group had not read yet were deleted from their topic."""
+
+
+class GroupActive(KafkaError):
+    """A group has members, so its offsets cannot be moved."""

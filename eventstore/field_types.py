@@ -55,11 +55,16 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """One type's Avro form and its two conversions; None means the value stays as it is."""
+    """One type's Avro form and its two conversions; None means the value stays as it is.
+
+    `enum` is the class behind a text, `fields` are those of a record.
+    """
 
     avro: Avro
     to_plain: Convert | None = None
     from_plain: Convert | None = None
+    enum: type[Enum] | None = None
+    fields: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +205,12 @@ def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
 
 def _enum(hint: type[Enum]) -> FieldType:
     texts = enum_texts(hint)
-    return FieldType("string", texts.__getitem__, enum_member(hint, texts))
+    return FieldType("string", texts.__getitem__, enum_member(hint, texts), enum=hint)
 
 
 def _optional(inner: FieldType) -> FieldType:
-    return FieldType(["null", inner.avro], unless_none(inner.to_plain), unless_none(inner.from_plain))
+    to_plain, from_plain = unless_none(inner.to_plain), unless_none(inner.from_plain)
+    return FieldType(["null", inner.avro], to_plain, from_plain, inner.enum, inner.fields)
 
 
 def _list(item: FieldType) -> FieldType:
@@ -224,9 +230,9 @@ def _record(cls: type, compilation: Compilation) -> FieldType:
     name = _record_name(cls, compilation)
     to_plain, from_plain = _record_to_plain(fields), _record_from_plain(cls, fields)
     # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.
-    compilation.records[cls] = FieldType(name, to_plain, from_plain)
+    compilation.records[cls] = FieldType(name, to_plain, from_plain, fields=fields)
     avro = {"type": "record", "name": name, "fields": [field.avro() for field in fields]}
-    return FieldType(avro, to_plain, from_plain)
+    return FieldType(avro, to_plain, from_plain, fields=fields)
 
 
 def _record_again(cls: type, compilation: Compilation) -> FieldType:

@@ -74,6 +74,11 @@ def check_topic(topic: str) -> str:
     return _checked(topic, _TOPIC, "topic", "letters, digits, dots, dashes and underscores")
 
 
+def check_group(group: str) -> str:
+    """Return the group name, or raise InvalidIdentifier; it becomes part of its dead-letter topic's name."""
+    return _checked(group, _TOPIC, "group", "letters, digits, dots, dashes and underscores")
+
+
 def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str) -> str:
     if pattern.fullmatch(text) and len(text) <= MAX_NAME_LENGTH:
         return text

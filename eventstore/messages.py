@@ -27,6 +27,11 @@ class Metadata:
             if value is not None:
                 _check_metadata(value)
 
+    def of_what_follows(self, cause: UUID) -> Metadata:
+        """Return the metadata of what a message of this metadata leads to: same conversation, itself as the cause."""
+        own_id = str(cause)
+        return Metadata(correlation_id=self.correlation_id or own_id, causation_id=own_id, traceparent=self.traceparent)
+
 
 def _check_metadata(value: str) -> None:
     if not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
@@ -51,12 +56,7 @@ class Command:
 
     def caused(self) -> Metadata:
         """Return the metadata of what this command causes: same conversation, this command as the cause."""
-        own_id = str(self.id)
-        return Metadata(
-            correlation_id=self.metadata.correlation_id or own_id,
-            causation_id=own_id,
-            traceparent=self.metadata.traceparent,
-        )
+        return self.metadata.of_what_follows(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +85,7 @@ class RecordedEvent:
     metadata: Metadata
     time: datetime
     position: Position
+
+    def caused(self) -> Metadata:
+        """Return the metadata of a command this event leads to: same conversation, this event as the cause."""
+        return self.metadata.of_what_follows(self.id)

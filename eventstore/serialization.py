@@ -14,6 +14,7 @@ from eventstore.errors import InvalidEventData, NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 
 _FRAME: Final = struct.Struct(">bI")
+FRAME: Final = _FRAME.size
 _LONGS: Final = range(-(2**63), 2**63)
 
 

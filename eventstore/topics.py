@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from eventstore.errors import NotFramedAvro
+from eventstore.errors import InvalidIdentifier, NotFramedAvro
 from eventstore.identifiers import Position, check_topic
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.serialization import AvroDecoder
@@ -36,8 +36,19 @@ HEADER_CONSTANTS: Final[tuple[tuple[str, str], ...]] = (
     ("ce_specversion", "1.0"),
 )
 
+# What a dead letter tells beside its record's own headers: dead_letter_topic, dead_letter_offset, …
+DEAD_LETTER_PREFIX: Final = "dead_letter_"
+DEAD_LETTER_MESSAGE_LENGTH: Final = 1000
+# The branch that a record of a branch topic was put into.
+BRANCH_HEADER: Final = "factfold_branch"
+
 _UNLIMITED: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT: Final = {"cleanup.policy": "compact", **_UNLIMITED}
+# A routed record is longer than its source's by some headers, and is not compressed as its source may have been.
+MAX_ROUTED_BYTES: Final = 16 << 20
+# A dead letter is longer than its record by the headers that tell of its end.
+MAX_DEAD_LETTER_BYTES: Final = MAX_ROUTED_BYTES + (64 << 10)
+_ROUTED: Final = {"cleanup.policy": "delete", "max.message.bytes": str(MAX_ROUTED_BYTES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +74,19 @@ def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
     return TopicSpec(name, partitions, _COMPACT)
 
 
+def history_topic(name: str, *, partitions: int) -> TopicSpec:
+    """Describe a topic of row changes that keeps every one of them: for those who ask what was, not only what is."""
+    return TopicSpec(name, partitions, {"cleanup.policy": "delete", **_UNLIMITED})
+
+
 def branch_topic(name: str, *, partitions: int) -> TopicSpec:
     """Describe a topic of routed records: never compacted, since its sink may repeat a record."""
-    return TopicSpec(name, partitions, {"cleanup.policy": "delete"})
+    return TopicSpec(name, partitions, _ROUTED)
+
+
+def dead_letter_topic(name: str, *, partitions: int = 1) -> TopicSpec:
+    """Describe a topic of records given up: kept until someone has looked at them."""
+    return TopicSpec(name, partitions, {**_ROUTED, "max.message.bytes": str(MAX_DEAD_LETTER_BYTES), **_UNLIMITED})
 
 
 def schemas_topic() -> TopicSpec:
@@ -120,24 +141,31 @@ def recorded_event(record: TopicRecord, decoder: AvroDecoder) -> RecordedEvent:
 
     `position.order_xid` is 0: the topic's own order takes its place.
     """
-    headers = _texts(record.headers)
     if record.value is None:
-        raise _not_an_event(record, "it has no value")
+        raise not_an_event("it has no value", record.place)
     schema_id, data = decoder.decode(record.value)
+    return event_of(record.headers, schema_id=schema_id, data=data, place=record.place)
+
+
+def event_of(
+    headers: Iterable[tuple[str, bytes | None]], *, schema_id: int, data: Mapping[str, Any], place: str
+) -> RecordedEvent:
+    """Put a decoded value and its headers together; NotFramedAvro where the headers are not those of an event."""
     try:
+        texts = _texts(headers)
         return RecordedEvent(
-            id=UUID(headers["ce_id"]),
-            stream=headers["ce_subject"],
-            version=int(headers["ce_streamversion"]),
-            type=headers["ce_type"],
+            id=UUID(texts["ce_id"]),
+            stream=texts["ce_subject"],
+            version=int(texts["ce_streamversion"]),
+            type=texts["ce_type"],
             schema_id=schema_id,
             data=data,
-            metadata=_metadata(headers),
-            time=datetime.fromisoformat(headers["ce_time"]),
-            position=Position(0, int(headers["ce_position"])),
+            metadata=_metadata(texts),
+            time=datetime.fromisoformat(texts["ce_time"]),
+            position=Position(0, int(texts["ce_position"])),
         )
-    except (KeyError, ValueError) as error:
-        raise _not_an_event(record, f"its headers lack or misstate {error}") from error
+    except (KeyError, ValueError, InvalidIdentifier) as error:
+        raise not_an_event(f"its headers lack or misstate {error}", place) from error
 
 
 def _texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
@@ -152,9 +180,28 @@ def _metadata(headers: Mapping[str, str]) -> Metadata:
     )
 
 
-def _not_an_event(record: TopicRecord, why: str) -> NotFramedAvro:
+def not_an_event(why: str, place: str) -> NotFramedAvro:
+    """Build the error for a record without an event."""
     return NotFramedAvro(
         f"the record is no event: {why}",
         remedy="check which writer fills this topic; events carry the ce_ headers",
-        place=record.place,
+        place=place,
     )
+
+
+def dead_letter_headers(
+    origin: tuple[str, int, int], *, group: str, error: Exception, attempts: int, time: datetime
+) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers a dead letter carries beside its own; `origin` is topic, partition and offset."""
+    topic, partition, offset = origin
+    told = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "group": group,
+        "error": type(error).__name__,
+        "message": str(error)[:DEAD_LETTER_MESSAGE_LENGTH],
+        "attempts": attempts,
+        "time": time.isoformat(),
+    }
+    return tuple((f"{DEAD_LETTER_PREFIX}{name}", str(value).encode()) for name, value in told.items())

@@ -9,26 +9,54 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from projections.branching import Branches, branches
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, ProjectionError
     from projections.group import ProjectionGroup
+    from projections.predicates import Predicate, field, of_type
     from projections.rebuilding import RebuildReport, rebuild
+    from projections.router import (
+        BranchesStatus,
+        Router,
+        RouterOptions,
+        branch_counts,
+        branches_status,
+        open_router,
+    )
     from projections.runner import Runner, open_runner
-    from projections.tables import Table, on
+    from projections.setters import on
+    from projections.spark.as_of import as_of
+    from projections.store_branches import branch_source
+    from projections.streams import Stream
+    from projections.tables import Table
     from projections.verifying import ViewVerdict, verify
     from projections.views import View, view
 
 __all__ = [
+    "Branches",
+    "BranchesStatus",
     "Environment",
     "NoServingGeneration",
+    "Predicate",
     "ProjectionError",
     "ProjectionGroup",
     "RebuildReport",
+    "Router",
+    "RouterOptions",
     "Runner",
+    "Stream",
     "Table",
     "View",
     "ViewVerdict",
+    "as_of",
+    "branch_counts",
+    "branch_source",
+    "branches",
+    "branches_status",
+    "field",
+    "of_type",
     "on",
+    "open_router",
     "open_runner",
     "rebuild",
     "verify",
@@ -36,12 +64,19 @@ __all__ = [
 ]
 
 _HOMES = {
+    "store_branches": ("branch_source",),
+    "branching": ("Branches", "branches"),
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "ProjectionError"),
     "group": ("ProjectionGroup",),
+    "predicates": ("Predicate", "field", "of_type"),
     "rebuilding": ("RebuildReport", "rebuild"),
+    "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
     "runner": ("Runner", "open_runner"),
-    "tables": ("Table", "on"),
+    "setters": ("on",),
+    "spark.as_of": ("as_of",),
+    "streams": ("Stream",),
+    "tables": ("Table",),
     "verifying": ("ViewVerdict", "verify"),
     "views": ("View", "view"),
 }

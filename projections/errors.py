@@ -5,20 +5,30 @@
     FactfoldError
     └── ProjectionError
         ├── InvalidDefinition        a table or view that cannot work as declared
-        │   └── UnknownColumn        a column that the table or DataFrame does not have
+        │   ├── UnknownColumn        a column that the table or DataFrame does not have
+        │   ├── UnknownField         a field that no event of the source has
+        │   └── InvalidPredicate     a comparison that cannot be made
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
+        ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
-        ├── RunAlreadyActive         another runner holds this run
+        ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
-        ├── StagingLost              what a batch had staged is gone before its commit
         ├── StagingLost              what a batch had staged is gone before its commit
         ├── NoServingGeneration      nothing has been built yet
         ├── DefinitionChanged        the definition differs from the one the generation was built by
         ├── KeyNotUnique             a view function returned a key twice, or null
         ├── TableStoreUnavailable    the views' database cannot be reached
+        ├── UnsupportedValue         a value that the views' database cannot hold
+        ├── UnsupportedMaster        a Spark whose executors cannot reach the views' database
         ├── ViewInUse                a view cannot be replaced: a query holds it, or something depends on it
+        ├── CheckpointUnusable       a checkpoint folder that cannot be made, or that others may read
+        ├── SessionInUse             the process has a Spark session already, and one of its own is needed
+        ├── TooFewSlots              a router has fewer slots than real-time mode needs
+        ├── RealTimeRefused          Spark does not run this query in real-time mode
+        ├── RouterGaveUp             a router failed too often in a row
         └── SparkFailed              anything else that Spark reports, shortened
+            └── SparkGone            Spark's JVM no longer answers
 """
 
 from __future__ import annotations
@@ -38,6 +48,14 @@ class UnknownColumn(InvalidDefinition):
     """A column that the table or DataFrame does not have."""
 
 
+class UnknownField(InvalidDefinition):
+    """A field that no event of the source has."""
+
+
+class InvalidPredicate(InvalidDefinition):
+    """A comparison that cannot be made, or a predicate used as a truth value."""
+
+
 class UndecodableRecord(ProjectionError):
     """A record that its decoder refuses; the place names topic, partition and offset."""
 
@@ -45,9 +63,24 @@ class UndecodableRecord(ProjectionError):
 class UnknownSchemaId(UndecodableRecord):
     """An Avro record whose schema id the registry does not hold."""
 
+    schema_id: int = 0
+
 
 class OffsetsLost(ProjectionError):
     """Offsets that the run still needs are no longer in the topic."""
+
+
+def offsets_lost(place: str | None) -> OffsetsLost:
+    """The error of a read whose records are gone."""
+    return OffsetsLost(
+        "the topic no longer holds records that this run still needs",
+        remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
+        place=place,
+    )
+
+
+class HistoryNotKept(ProjectionError):
+    """A topic that is compacted would lose the changes that a table's versions are read from."""
 
 
 class RunAlreadyActive(ProjectionError):
@@ -78,9 +111,41 @@ class TableStoreUnavailable(ProjectionError):
     """The database of the views cannot be reached."""
 
 
+class UnsupportedValue(ProjectionError):
+    """A value that the database of the views cannot hold as it is."""
+
+
+class UnsupportedMaster(ProjectionError):
+    """A Spark master whose executors cannot reach the database of the views."""
+
+
 class ViewInUse(ProjectionError):
     """A stable view cannot be replaced: a query holds it, or another object depends on it."""
 
 
+class CheckpointUnusable(ProjectionError):
+    """A checkpoint folder that cannot be made, or that others than its owner may read."""
+
+
+class SessionInUse(ProjectionError):
+    """The process has a Spark session already, and the work needs one of its own."""
+
+
+class TooFewSlots(ProjectionError):
+    """A router has fewer slots than real-time mode needs; with too few nothing fails, records just wait."""
+
+
+class RealTimeRefused(ProjectionError):
+    """Spark does not run this query in real-time mode."""
+
+
+class RouterGaveUp(ProjectionError):
+    """A router failed more often in a row than its restarts allow; the message holds the last cause."""
+
+
 class SparkFailed(ProjectionError):
     """Spark refused or failed the work; the message is Spark's own, shortened."""
+
+
+class SparkGone(SparkFailed):
+    """Spark's JVM no longer answers."""

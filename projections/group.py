@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from projections.errors import InvalidDefinition
-from projections.tables import ChangelogTable, EventTable, Table, checked_identifier
+from projections.streams import EventStream
+from projections.tables import Table, VersionTable, checked_identifier
 from projections.views import View
 
 
@@ -46,13 +47,15 @@ class ProjectionGroup:
         """The topics the group reads, each once."""
         return tuple(dict.fromkeys(table.topic for table in self.tables.values()))
 
-    def event_tables(self) -> dict[str, EventTable]:
-        """The tables folded from events."""
-        return {n: t for n, t in self.tables.items() if isinstance(t, EventTable)}
+    @property
+    def history_topics(self) -> tuple[str, ...]:
+        """The topics that must keep every change, because versions are read from them."""
+        return tuple(dict.fromkeys(t.topic for t in self.tables.values() if isinstance(t, VersionTable)))
 
-    def changelog_tables(self) -> dict[str, ChangelogTable]:
-        """The tables captured by Debezium."""
-        return {n: t for n, t in self.tables.items() if isinstance(t, ChangelogTable)}
+    @property
+    def timed_topics(self) -> frozenset[str]:
+        """The topics whose records must be read with the time of the event, ``ce_time``."""
+        return frozenset(t.topic for t in self.tables.values() if isinstance(t, EventStream) and t.timed_by_record)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""

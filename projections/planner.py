@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projections.errors import InvalidDefinition
+from projections.tables import EVENT_TIME, VersionTable
 from projections.views import Reference, View
 
 
@@ -34,9 +35,13 @@ class ViewPlan:
         """The foreign keys that point to a table."""
         return [r for r in self.view.references if r.target == table]
 
-    def indexed_columns(self, table: str) -> tuple[str, ...]:
-        """Columns whose values are looked up when a referenced row changes."""
-        return tuple(dict.fromkeys(r.column for r in self.references_from(table)))
+    def indexes(self, table: str) -> tuple[tuple[str, ...], ...]:
+        """Columns by which rows are looked up when a referenced row changes; versions reach on from a time."""
+        return tuple(dict.fromkeys(self._index(r) for r in self.references_from(table)))
+
+    def _index(self, reference: Reference) -> tuple[str, ...]:
+        to_versions = isinstance(self.view.tables[reference.target], VersionTable)
+        return (reference.column, EVENT_TIME) if to_versions else (reference.column,)
 
 
 def plan(view: View) -> ViewPlan:

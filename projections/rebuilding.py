@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eventstore.kafka.admin import OffsetReader
-from eventstore.kafka.schemas import read_schemas
 from projections.environment import Environment
-from projections.errors import OffsetsLost
+from projections.errors import HistoryNotKept, OffsetsLost
 from projections.group import ProjectionGroup
+from projections.log import OffsetRange, Offsets
 from projections.planner import plan
 from projections.spark.bulk import apply_view, load_state, reduced_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
-from projections.spark.kafka_source import OffsetRange, Offsets
 from projections.spark.view_functions import view_columns
 from projections.tablestore.layout import GenerationLayout
 
@@ -85,7 +83,7 @@ class _Rebuild:
         return self._report
 
     def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
-        registry = read_schemas(self._environment.settings)
+        registry = self._environment.log.schemas()
         reduced = reduced_topics(self._environment, self._group, offsets, registry)
         with told_plainly(f"projection group {self._group.name}"), reduced as frames:
             with self._step("tables"):
@@ -120,10 +118,26 @@ class _Rebuild:
 
 
 def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
-    """Every committed record of the group's topics; raises TopicMissing, BrokerUnreachable or OffsetsLost."""
-    with OffsetReader(environment.settings) as reader:
+    """Every committed record of the group's topics.
+
+    Raises TopicMissing, BrokerUnreachable, OffsetsLost or HistoryNotKept.
+    """
+    require_history(environment, group)
+    with environment.log.open() as reader:
         topics = list(group.topics)
         return from_the_beginning(reader.beginning_offsets(topics), reader.end_offsets(topics))
+
+
+def require_history(environment: Environment, group: ProjectionGroup) -> None:
+    """Raise HistoryNotKept where a topic of versions is compacted: a later rebuild would find fewer of them."""
+    for topic, policy in environment.log.cleanup_policies(group.history_topics).items():
+        if "compact" in policy:
+            raise HistoryNotKept(
+                f"versions are read from the topic, and it has cleanup.policy={policy}: older changes will go",
+                remedy="capture the table with PostgresSource(history=(…)), or set cleanup.policy=delete and"
+                " retention.ms=-1 on the topic before it is compacted",
+                place=f"topic {topic}",
+            )
 
 
 def from_the_beginning(beginning: Offsets, ends: Offsets) -> OffsetRange:

@@ -1,17 +1,28 @@
-"""Decode, fold and newest-per-key in plain Python, one record at a time: the oracle of the Spark code, in tests only.
+"""Decode, fold, newest-per-key, branches and the as-of look-up in plain Python, a record at a time: Spark's oracle.
 
-Written for being read next to the definitions in docs/concepts, not for speed: some 10,000 records a second.
+For tests only: to be read next to the definitions in docs/concepts, not for speed (some 10,000 records a second).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from cdc.rules import UNAVAILABLE
+from eventstore.errors import NotFramedAvro, UnknownEventType, UnknownSchema
+from eventstore.identifiers import Position
+from eventstore.messages import NO_METADATA, RecordedEvent
+from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.serialization import AvroDecoder
-from projections.tables import EventTable, Setter
+from eventstore.topics import TopicRecord
+from projections.branching import Branches
+from projections.errors import InvalidPredicate
+from projections.setters import Setter
+from projections.tables import EventTable
 
 Record = tuple[int, str, bytes | None]  # offset, key, value
 
@@ -87,3 +98,97 @@ def _apply(rows: dict[str, dict[str, Any]], key: str, change: Mapping[str, Any])
         return
     before = rows.get(key, {})
     rows[key] = {c: before.get(c) if v == UNAVAILABLE else v for c, v in change["after"].items()}
+
+
+@dataclass(frozen=True, order=True)
+class RowVersion:
+    """What a row was from a change on; ``row`` is None after a deletion, ``since`` None for the first of a snapshot.
+
+    ``place`` orders the versions of a key: those of snapshots before all others, then by LSN.
+    """
+
+    place: tuple[bool, int]
+    since: int | None = field(compare=False)
+    row: Mapping[str, Any] | None = field(compare=False)
+
+
+def versions_per_key(records: Iterable[Record]) -> dict[str, list[RowVersion]]:
+    """The versions of every row of a changelog by the text of its key, in their order; times in microseconds."""
+    changes: dict[str, dict[tuple[bool, int], Mapping[str, Any]]] = {}
+    for _, key, value in sorted(records):
+        if value is not None:
+            change = json.loads(value)
+            known = changes.setdefault(key, {}).setdefault(_place(change), change)
+            _require_same(known, change, key)
+    return {key: _versions(sorted(found.items())) for key, found in changes.items()}
+
+
+def _require_same(known: Mapping[str, Any], again: Mapping[str, Any], key: str) -> None:
+    """A record may come twice; two changes of a row at one place could not be told apart."""
+    if (known["op"], known["after"]) != (again["op"], again["after"]):
+        raise ValueError(f"two changes of {key} have the position {_place(again)}")
+
+
+def _place(change: Mapping[str, Any]) -> tuple[bool, int]:
+    return change["source"]["snapshot"] == "false", change["source"]["lsn"]
+
+
+def _committed(source: Mapping[str, int]) -> int:
+    """In microseconds; triggers of SQLite know milliseconds only."""
+    return source["ts_us"] if "ts_us" in source else source["ts_ms"] * 1000
+
+
+def _versions(changes: Iterable[tuple[tuple[bool, int], Mapping[str, Any]]]) -> list[RowVersion]:
+    versions: list[RowVersion] = []
+    known: dict[str, Any] = {}
+    for place, change in changes:
+        after = change["after"]
+        if after is not None:
+            known = {c: known.get(c) if v == UNAVAILABLE else v for c, v in after.items()}
+        of_first_snapshot = not versions and not place[0]
+        since = None if of_first_snapshot else _committed(change["source"])
+        versions.append(RowVersion(place, since, None if after is None else known))
+    return versions
+
+
+def valid_at(versions: Iterable[RowVersion], time: int) -> Mapping[str, Any] | None:
+    """The row as of a time: of the versions valid from then or before, the one that stands last."""
+    begun = [version for version in versions if version.since is None or version.since <= time]
+    return max(begun).row if begun else None
+
+
+def route(
+    branches: Branches, records: Iterable[TopicRecord], registry: Mapping[int, RegisteredSchema]
+) -> list[tuple[TopicRecord, str, str | None]]:
+    """Each record with the topic it belongs in, and the name of the error that makes it a dead letter."""
+    decoder = AvroDecoder(_lookup(registry))
+    return [(record, *_routed(branches, record, decoder, registry)) for record in records]
+
+
+def _routed(
+    branches: Branches, record: TopicRecord, decoder: AvroDecoder, registry: Mapping[int, RegisteredSchema]
+) -> tuple[str, str | None]:
+    try:
+        schema_id, data = decoder.decode(record.value or b"")
+        schema = registry[schema_id]
+        name = branches.branch_of(_event(schema.name, schema_id, data), schema=schema)
+    except (NotFramedAvro, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
+        return branches.dead_letter_topic, type(error).__name__
+    return branches.topics[name], None
+
+
+def _lookup(registry: Mapping[int, RegisteredSchema]) -> Callable[[int], RegisteredSchema]:
+    def lookup(schema_id: int) -> RegisteredSchema:
+        if schema_id in registry:
+            return registry[schema_id]
+        raise unknown_schema(schema_id, "the registry")
+
+    return lookup
+
+
+def _event(name: str, schema_id: int, data: Mapping[str, Any]) -> RecordedEvent:
+    """An event of which only type and data count."""
+    return RecordedEvent(
+        id=UUID(int=0), stream="any-1", version=0, type=name, schema_id=schema_id, data=data,
+        metadata=NO_METADATA, time=datetime.fromtimestamp(0, UTC), position=Position(0, 0),
+    )  # fmt: skip

@@ -6,7 +6,6 @@ Spark checkpoint that could disagree (docs/decisions/0004).
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,19 +13,19 @@ from threading import Event
 
 import structlog
 
-from eventstore.kafka.admin import OffsetReader
-from eventstore.kafka.schemas import read_schemas
 from projections.environment import Environment
 from projections.errors import OffsetsLost, UnknownSchemaId
 from projections.group import ProjectionGroup
+from projections.log import OffsetRange
+from projections.rebuilding import require_history
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.inputs import Reduction
-from projections.spark.kafka_source import OffsetRange
+from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.tablestore.runs import Progress, filled
 
 MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little
-IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker
+IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker, or one query
 
 log = structlog.get_logger()
 
@@ -34,17 +33,14 @@ log = structlog.get_logger()
 class Runner:
     """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
 
-    def __init__(
-        self, environment: Environment, batches: LiveBatches, progress: Progress, offsets: OffsetReader
-    ) -> None:
+    def __init__(self, environment: Environment, batches: LiveBatches, progress: Progress) -> None:
         self._environment = environment
         self._batches = batches
-        self._offsets = offsets
         self.progress = progress
 
     def run_once(self, *, max_records: int = MAX_RECORDS) -> BatchReport | None:
         """Apply one batch of what is new; returns None where nothing is."""
-        ends = self._offsets.end_offsets(list(self._batches.group.topics))
+        ends = self._batches.log.end_offsets(list(self._batches.group.topics))
         offsets = bounded(self.progress, ends, max_records=max_records)
         if not offsets.records:
             return None
@@ -65,8 +61,7 @@ class Runner:
         try:
             return self._batches.apply(offsets)
         except UnknownSchemaId:
-            known = Reduction(read_schemas(self._environment.settings))
-            self._batches = dataclasses.replace(self._batches, reduction=known)
+            self._batches = self._batches.with_schemas(self._environment.log.schemas())
             return self._batches.apply(offsets)
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
@@ -82,7 +77,7 @@ class Runner:
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
         """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
-        goal = ends or self._offsets.end_offsets(list(self._batches.group.topics))
+        goal = ends or self._batches.log.end_offsets(list(self._batches.group.topics))
         reports: list[BatchReport] = []
         until = time.monotonic() + deadline
         while not reached(self.progress, goal):
@@ -101,17 +96,18 @@ def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Ru
     """Hold a group's serving generation for live batches.
 
     Raises RunAlreadyActive where another runner holds it, NoServingGeneration, DefinitionChanged, TopicMissing,
-    OffsetsLost.
+    OffsetsLost, HistoryNotKept.
     """
     store = environment.store
+    require_history(environment, group)
     columns = view_columns(environment.spark, group)
-    with store.exclusive(group.name), OffsetReader(environment.settings) as offsets:
+    with store.exclusive(group.name), environment.log.open() as opened, PreparedQueries(environment.small) as queries:
         run, layout = store.serving(group, columns)
         run = store.claim(run)
-        progress = _started(store.progress(run), offsets.beginning_offsets(list(group.topics)))
-        reduction = Reduction(read_schemas(environment.settings))
-        batches = LiveBatches(environment, group, run, layout, reduction)
-        yield Runner(environment, batches, progress, offsets)
+        progress = _started(store.progress(run), opened.beginning_offsets(list(group.topics)))
+        reduction = Reduction(environment.log.schemas())
+        batches = LiveBatches(environment, opened, group, run, layout, reduction, queries)
+        yield Runner(environment, batches, progress)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

@@ -14,11 +14,14 @@ from decimal import Decimal
 from typing import Any
 
 from eventstore.aggregate import Aggregate
-from eventstore.event_types import EventType, event_type_of
-from projections.columns import ColumnType, decimal_type, from_avro, from_python
+from eventstore.event_types import EventType
+from projections.columns import ColumnType, decimal_type, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
+from projections.setters import Setter, agreed_type
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
+EVENT_TIME = "_time"  # of a stream's row, likewise
 
 
 def checked_identifier(name: str, *, what: str) -> str:
@@ -34,50 +37,6 @@ def checked_identifier(name: str, *, what: str) -> str:
 def set_at(column: str) -> str:
     """The staging column that tells at which position a column was last set in a batch; null where it was not."""
     return f"_at_{column}"
-
-
-@dataclass(frozen=True)
-class Setter:
-    """One event type that sets a column: from a field of the event, or to a constant."""
-
-    event: EventType
-    field: str | None
-    value: str | int | bool | None = None
-
-    def column_type(self) -> ColumnType:
-        """The type of what this setter writes."""
-        if self.field is None:
-            return from_python(type(self.value), place=self.event.name)
-        return from_avro(self._field_schema(self.field), place=f"{self.event.name}.{self.field}")
-
-    def _field_schema(self, name: str) -> Any:
-        for candidate in self.event.schema["fields"]:
-            if candidate["name"] == name:
-                return candidate["type"]
-        known = ", ".join(f["name"] for f in self.event.schema["fields"])
-        raise UnknownColumn(f"event {self.event.name} has no field {name!r}", remedy=f"its fields are: {known}")
-
-
-@dataclass(frozen=True)
-class On:
-    """The left half of a declared column: ``on(Order.Placed).take("amount")``."""
-
-    event: EventType
-
-    def take(self, name: str) -> Setter:
-        """Set the column from a field of the event."""
-        setter = Setter(self.event, name)
-        setter.column_type()
-        return setter
-
-    def set(self, value: str | int | bool) -> Setter:
-        """Set the column to a constant."""
-        return Setter(self.event, None, value)
-
-
-def on(event: type) -> On:
-    """Start a declared column: what the given event class does to it."""
-    return On(event_type_of(event))
 
 
 @dataclass(frozen=True)
@@ -117,6 +76,31 @@ class Table:
         """Columns that the newest record of a key may leave as they were; staging tells where each was last set."""
         return ()
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """What tells two rows of the state apart: the key, where there is one row a key."""
+        return self.key
+
+    @property
+    def append_only(self) -> bool:
+        """Whether a row stays for ever what it was when it came."""
+        return False
+
+    @property
+    def hidden(self) -> Mapping[str, ColumnType]:
+        """Columns of the state that only the engine needs."""
+        return {}
+
+    @property
+    def stored(self) -> Mapping[str, ColumnType]:
+        """Every column of the state but a row's position."""
+        return {**self.columns, **self.hidden}
+
+    @property
+    def sliced(self) -> Mapping[str, ColumnType]:
+        """The columns of the rows from which a view function's DataFrame is made."""
+        return self.columns
+
     def signature(self) -> str:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
         return f"{type(self).__name__}|{self.topic}|{self.key}|{sorted((c, t.ddl) for c, t in self.columns.items())}"
@@ -146,12 +130,15 @@ class Table:
 
         ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key.
         """
-        table = getattr(model, "__table__", model)
-        columns = {c.name: _sql_column_type(c, place=f"{table.name}.{c.name}") for c in table.columns}
-        key = tuple(c.name for c in table.primary_key.columns)
-        if not key:
-            raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
-        return ChangelogTable(topic, key, columns, name=name)
+        return ChangelogTable(topic, *_key_and_columns(model), name=name)
+
+    @staticmethod
+    def versions_of(model: Any, *, topic: str, name: str | None = None) -> VersionTable:
+        """Every version that the rows of a captured table ever had, each with the time it is valid from.
+
+        For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
+        """
+        return VersionTable(topic, *_key_and_columns(model), name=name)
 
 
 @dataclass(frozen=True)
@@ -186,7 +173,42 @@ class ChangelogTable(Table):
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Columns of variable length: PostgreSQL sends no TOAST value that an update did not touch."""
-        return tuple(c for c in self.payload if self.columns[c].kind in {"string", "binary", "decimal"})
+        return _of_variable_length(self)
+
+
+@dataclass(frozen=True)
+class VersionTable(Table):
+    """The row versions of a table captured by Debezium; ``key`` is the row's, a state row is a version of it.
+
+    A version is valid from its transaction's commit, in microseconds since 1970 (``_valid_from``), until one at a later
+    source position is. A snapshot's has a position below 0. ``_unset`` names the columns that its record did not carry.
+    """
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key and the version's place in the source."""
+        return (*self.key, "_epoch", "_pos")
+
+    @property
+    def append_only(self) -> bool:
+        """A version is never changed; the next one ends it."""
+        return True
+
+    @property
+    def hidden(self) -> Mapping[str, ColumnType]:
+        """Since when a version is valid, and which of its columns take the previous version's value."""
+        return {VALID_FROM: ColumnType("long"), "_unset": ColumnType("string")}
+
+    @property
+    def sliced(self) -> Mapping[str, ColumnType]:
+        """All of it, deleted versions too: what is valid when follows from a key's versions together."""
+        long = ColumnType("long")
+        return {**self.stored, "_epoch": long, "_pos": long, "_deleted": ColumnType("boolean")}
+
+    @property
+    def sometimes_unavailable(self) -> tuple[str, ...]:
+        """Columns whose value a change event may leave out (TOAST)."""
+        return _of_variable_length(self)
 
 
 def _declared_table(
@@ -200,20 +222,9 @@ def _declared_table(
     setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in declared.items()}
     columns = {key: ColumnType("string")}
     for column, choices in setters.items():
-        columns[column] = _agreed_type(column, choices, place=aggregate.__name__)
+        columns[column] = agreed_type(column, choices, place=aggregate.__name__)
     _require_own_events(aggregate, setters)
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
-
-
-def _agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> ColumnType:
-    kinds = {setter.column_type() for setter in setters}
-    if len(kinds) == 1:
-        return kinds.pop()
-    raise InvalidDefinition(
-        f"column {column!r} is set to different types: {', '.join(sorted(k.ddl for k in kinds)) or 'none'}",
-        remedy="give every setter of a column the same type, and at least one setter",
-        place=place,
-    )
 
 
 def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequence[Setter]]) -> None:
@@ -232,6 +243,19 @@ def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, 
     for state_field, annotation in aggregate.state_fields().items():
         columns[state_field] = from_python(annotation, place=f"{aggregate.__name__}.{state_field}")
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=None)
+
+
+def _key_and_columns(model: Any) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
+    table = getattr(model, "__table__", model)
+    columns = {c.name: _sql_column_type(c, place=f"{table.name}.{c.name}") for c in table.columns}
+    key = tuple(c.name for c in table.primary_key.columns)
+    if not key:
+        raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
+    return key, columns
+
+
+def _of_variable_length(table: Table) -> tuple[str, ...]:
+    return tuple(c for c in table.payload if table.columns[c].kind in {"string", "binary", "decimal"})
 
 
 def _sql_column_type(column: Any, *, place: str) -> ColumnType:

@@ -6,28 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eventstore.kafka.admin import OffsetReader
-from eventstore.kafka.schemas import read_schemas
 from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.group import ProjectionGroup
+from projections.log import OffsetRange
 from projections.rebuilding import from_the_beginning
 from projections.spark.bulk import apply_view, reduced_topics
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
-from projections.spark.kafka_source import OffsetRange
 from projections.spark.view_functions import view_columns
-from projections.tablestore import arrow
 from projections.tablestore.arrow import Target
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import Progress
-from projections.tablestore.verification import (
-    differing_keys,
-    drop_snapshot,
-    live_copy,
-    recomputed_copy,
-    take_snapshot,
-)
+from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
 from projections.views import View
 
 
@@ -58,7 +49,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     progress = take_snapshot(store, layout, run)
     try:
         offsets = _log_up_to(environment, group, progress)
-        reduced = reduced_topics(environment, group, offsets, read_schemas(environment.settings))
+        reduced = reduced_topics(environment, group, offsets, environment.log.schemas())
         with told_plainly(f"projection group {group.name}"), reduced as frames:
             return {view.name: _compare(environment, layout, view, frames) for view in group.views}
     finally:
@@ -66,13 +57,13 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
 
 
 def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progress) -> OffsetRange:
-    with OffsetReader(environment.settings) as reader:
+    with environment.log.open() as reader:
         return from_the_beginning(reader.beginning_offsets(list(group.topics)), progress)
 
 
 def _compare(environment: Environment, layout: GenerationLayout, view: View, frames: Mapping[str, Any]) -> ViewVerdict:
     tables, store = layout.views[view.name], environment.store
-    again, live = recomputed_copy(store, layout, tables), live_copy(store, layout, tables)
+    again, live = store.target(tables.recomputed_copy), store.target(tables.live_copy)
     result = in_table_order(apply_view(view, frames), tables.columns)
     rows = frames[view.root].count()
     write(result, again, rows=rows, marked=False)
@@ -84,5 +75,4 @@ def _compare(environment: Environment, layout: GenerationLayout, view: View, fra
 
 def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:
     """The digest and row count of a table of a view's columns, read in the order of its key."""
-    query = arrow.select(target, view.columns, order_by=view.key)
-    return digest_rows(arrow.fetch(target.uri, query, view.columns))
+    return digest_rows(target.fetch(view.columns, order_by=view.key))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
+from projections.streams import EventStream
+from projections.tables import Table, VersionTable, checked_identifier
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def view(
         name = checked_identifier(function.__name__, what="view")
         bound = _bind_tables(function, tables or {})
         root = next(iter(bound))
+        _require_current(root, bound[root], view_name=name)
         if bound[root].key != (key,):
             raise InvalidDefinition(
                 f"view {name!r} has key {key!r}, its root table {root!r} has key {', '.join(bound[root].key)}",
@@ -84,7 +86,7 @@ def _bind_tables(function: Callable[..., Any], explicit: Mapping[str, Table]) ->
         if not isinstance(found, Table):
             raise InvalidDefinition(
                 f"view {function.__name__!r} takes {parameter!r}, and no table of that name is in its module",
-                remedy=f"define {parameter} = Table.from_events(…) or Table.from_changelog(…), or pass tables={{…}}",
+                remedy=f"define {parameter} = Table.from_events(…), or another of its kind, or pass tables={{…}}",
             )
         bound[checked_identifier(parameter, what="table")] = found
     if not bound:
@@ -104,7 +106,9 @@ def _resolve(spec: str, target: Table, bound: Mapping[str, Table], *, view_name:
         raise InvalidDefinition(
             f"view {view_name!r} refers by {spec!r} to a table it does not take", remedy="add it as a parameter"
         )
-    _require_same_type(bound[source], column, target, place=f"{view_name}: {spec} → {name}")
+    place = f"{view_name}: {spec} → {name}"
+    _require_same_type(bound[source], column, target, place=place)
+    _require_time(bound[source], target, place=place)
     return Reference(source, column, name)
 
 
@@ -117,6 +121,30 @@ def _require_same_type(source: Table, column: str, target: Table, *, place: str)
         raise InvalidDefinition(
             f"the foreign key is {ours.ddl}, the key it points to is {theirs.ddl}",
             remedy="declare both with one type: rows would never match",
+            place=place,
+        )
+
+
+def _require_current(root: str, table: Table, *, view_name: str) -> None:
+    if isinstance(table, VersionTable):
+        raise InvalidDefinition(
+            f"the root of view {view_name!r}, {root!r}, holds the versions of a table",
+            remedy="versions are looked up from a stream: make the stream the first parameter",
+        )
+
+
+def _require_time(source: Table, target: Table, *, place: str) -> None:
+    """Versions are found by an event time, and lead no further: their own references would need one too."""
+    if isinstance(source, VersionTable):
+        raise InvalidDefinition(
+            "a reference starts at the versions of a table",
+            remedy="refer from the stream, or use the table's current rows (Table.from_changelog) beside its versions",
+            place=place,
+        )
+    if isinstance(target, VersionTable) and not isinstance(source, EventStream):
+        raise InvalidDefinition(
+            "versions are looked up from a table whose rows have no event time",
+            remedy="declare the root with Stream.from_events(…), or refer to Table.from_changelog(…)",
             place=place,
         )
 

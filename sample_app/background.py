@@ -1,58 +1,49 @@
-"""A projection runner in a thread of its own, as a service would have it in a process of its own."""
+"""Work in a thread of its own, as a service would have it in a process of its own."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eventstore.kafka.admin import end_offsets
-from projections import Environment, ProjectionGroup, Runner, open_runner
-from projections.runner import reached
-from projections.spark.incremental import BatchReport
 
+class Background:
+    """Runs ``work`` until it is told to stop; what ends it early is raised in the thread that asks."""
 
-class BackgroundRun:
-    """The reports of a runner's batches so far."""
+    def __init__(self, work: Callable[[threading.Event], object], *, name: str) -> None:
+        self._work = work
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+        self._failure: BaseException | None = None
 
-    def __init__(self, environment: Environment, group: ProjectionGroup, runner: Runner) -> None:
-        self._environment, self._group, self._runner = environment, group, runner
-        self.batches: list[BatchReport] = []
-        self.failure: BaseException | None = None
-
-    def wait_until_caught_up(self, *, deadline: float = 300.0) -> None:
-        """Wait until the views hold everything that is in the topics now."""
-        goal = end_offsets(self._environment.settings, list(self._group.topics))
-        until = time.monotonic() + deadline
-        while not reached(self._runner.progress, goal):
-            if self.failure:
-                raise self.failure
-            if time.monotonic() > until:
-                raise TimeoutError(f"the views did not catch up within {deadline} s")
-            time.sleep(0.02)
-
-
-@contextmanager
-def live_views(environment: Environment, group: ProjectionGroup) -> Iterator[BackgroundRun]:
-    """Keep a group's views up to date for as long as the block lasts, and to the topics' ends after it."""
-    stop = threading.Event()
-    with open_runner(environment, group) as runner:
-        run = BackgroundRun(environment, group, runner)
-
-        def keep() -> None:
-            try:
-                runner.run(stop=stop, on_batch=run.batches.append)
-            except BaseException as error:  # handed to the thread that asked for the run
-                run.failure = error
-
-        thread = threading.Thread(target=keep)
-        thread.start()
+    def _run(self) -> None:
         try:
-            yield run
+            self._work(self._stop)
+        except BaseException as error:  # handed to the thread that asks
+            self._failure = error
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Work for as long as the block lasts."""
+        self._thread.start()
+        try:
+            yield
         finally:
-            stop.set()
-            thread.join()
-        if run.failure:
-            raise run.failure
-        run.batches += runner.catch_up()
+            self._stop.set()
+            self._thread.join()
+        self.require_health()
+
+    def require_health(self) -> None:
+        """Raise what ended the work, if anything did."""
+        if self._failure:
+            raise self._failure
+
+
+def wait_until(condition: Callable[[], bool], *, deadline: float, what: str) -> None:
+    """Look again and again; TimeoutError names what did not happen."""
+    until = time.monotonic() + deadline
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what}: not within {deadline} s")
+        time.sleep(0.02)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,32 +12,41 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from factfold.stack import LocalStack, StackInfo, spark_jars
-from projections import Environment, rebuild, verify
-from sample_app.background import live_views
+from eventstore import Dispatcher
+from factfold.stack import LocalStack, StackInfo, spark_jars, start_lightly
+from projections import Environment, branch_counts, rebuild, verify
+from sample_app.background import Background, wait_until
 from sample_app.customers.model import Base, Customer
+from sample_app.fraud import Remediation
 from sample_app.inventory import InventoryItem
 from sample_app.latency import LatencyWatch
+from sample_app.live import live_views
 from sample_app.orders import Order
-from sample_app.road import Road, lay_road
+from sample_app.payments import Payment, payment_branches
+from sample_app.road import Road, database_url, lay_road
+from sample_app.services import RunningSubscription, delivered, router_process
+from sample_app.shipping import shipping
 from sample_app.story import Story
 from sample_app.traffic import ShopTraffic
 from sample_app.versions import running_versions
 from sample_app.views import shop_views
 
+ROUTER_LOG = Path("build/router.log")
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of a day is played: ``live_orders`` are tried while the view follows, ten a second."""
+    """How much of a day is played: ``live_orders`` are tried while the views follow, ten a second."""
 
     customers: int = 200
     articles: int = 40
-    first_orders: int = 1_500
-    live_orders: int = 150
+    first_orders: int = 900
+    live_orders: int = 120
 
 
 def main() -> None:
     """Run the demonstration; any failure ends it with an exit code other than 0."""
+    start_lightly()
     story = Story("Factfold: a shop on real servers")
     story.facts["versions"] = running_versions()
     stack = LocalStack("demo", ephemeral=True)
@@ -51,57 +60,164 @@ def main() -> None:
 
 
 def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
-    """Play the day on a running stack; SystemExit where the view differs from its recomputation."""
+    """Play the day on a running stack; SystemExit where a view differs from its recomputation."""
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
     with story.step("database, event store, topics and two Debezium connectors made"):
-        road = lay_road(info, "shop", aggregates=[Order, InventoryItem], tables=Base.metadata)
-    with closing(road):
-        shop = _open_shop(story, road, sizes)
+        aggregates = [Order, InventoryItem, Payment]
+        road = lay_road(info, "shop", aggregates=aggregates, tables=Base.metadata, history=["customers"])
+    watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
+    router = router_process(road.settings, "sample_app.payments:payment_branches", log=ROUTER_LOG)
+    with closing(road), router as require_router:
+        traffic = _open_shop(story, road, sizes)
         with story.step("Spark started"):
             environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars())
         with closing(environment.store):
-            _follow(story, road, environment, shop, sizes)
+            with story.step("views order_details and payment_risk built from the topics"):
+                built = rebuild(environment, shop_views)
+            rows = ", ".join(f"{built.rows[view.name]:,} rows in {view.name}" for view in shop_views.views)
+            story.say(f"{built.records:,} offsets read, {rows}")
+            with _services(info, road, watch, require_router) as services:
+                _live(story, road, environment, Day(traffic, watch, services, sizes.live_orders))
+            _prove(story, environment, traffic, road)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What reads the branches: fraud remediation and shipping."""
+
+    remediation: Remediation
+    fraud: RunningSubscription
+    settling: Background
+    shipping: list[RunningSubscription]
+    require_router: Callable[[], None]
+
+    @property
+    def subscriptions(self) -> list[RunningSubscription]:
+        """Every running subscription."""
+        return [self.fraud, *self.shipping]
+
+
+@dataclass(frozen=True)
+class Day:
+    """What happens while the views follow."""
+
+    traffic: ShopTraffic
+    watch: LatencyWatch
+    services: Services
+    orders: int
+
+
+@contextmanager
+def _services(
+    info: StackInfo, road: Road, watch: LatencyWatch, require_router: Callable[[], None]
+) -> Iterator[Services]:
+    """Run fraud remediation and shipping, each on a database of its own, for as long as the block lasts."""
+    orders, views = Dispatcher(road.store), sa.create_engine(road.views_url)
+    fraud, parcels = (sa.create_engine(database_url(info, f"shop_{name}")) for name in ("fraud", "shipping"))
+    remediation = Remediation(orders, database=fraud, views=views, on_called=watch.reaction.end)
+    with ExitStack() as stack:
+        for engine in (views, fraud, parcels):
+            stack.callback(engine.dispose)
+        reviewing = delivered([remediation.subscription()], settings=road.settings, engine=fraud)
+        sending = delivered(shipping(orders, database=parcels), settings=road.settings, engine=parcels)
+        settling = Background(remediation.settle, name="settling")
+        stack.enter_context(settling.running())
+        yield Services(
+            remediation, stack.enter_context(reviewing)[0], settling, stack.enter_context(sending), require_router
+        )
 
 
 def _open_shop(story: Story, road: Road, sizes: Sizes) -> ShopTraffic:
-    shop = ShopTraffic(road, customers=sizes.customers, articles=sizes.articles)
+    traffic = ShopTraffic(road, customers=sizes.customers, articles=sizes.articles)
     text = f"{sizes.customers} customers written, {sizes.articles} articles received, {sizes.first_orders} orders tried"
     with story.step(text):
-        shop.open()
+        traffic.open()
         for _ in range(sizes.first_orders):
-            shop.order()
-    shop.tell(story)
-    return shop
+            traffic.order()
+    traffic.tell(story)
+    return traffic
 
 
-def _follow(story: Story, road: Road, environment: Environment, shop: ShopTraffic, sizes: Sizes) -> None:
-    with story.step("view order_details built from the topics"):
-        built = rebuild(environment, shop_views)
-    story.say(f"{built.records:,} offsets read, {built.rows['order_details']:,} rows in the view")
-    _live(story, road, environment, shop, sizes.live_orders)
-    _prove(story, environment, shop, road)
-
-
-def _live(story: Story, road: Road, environment: Environment, shop: ShopTraffic, orders: int) -> None:
-    watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
-    with live_views(environment, shop_views):
+def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
+    with live_views(environment, shop_views) as run:
+        with story.step("payments routed, the suspicious ones reviewed"):
+            wait_until(lambda: _all_handled(day), deadline=120, what="the first payments handled")
         _change_a_customer(story, road)
-        shop.receive()
-        with story.step(f"{orders} orders tried while the view follows"), watch.watching():
-            for _ in range(orders):
-                shop.order(watch.accepted)
-                time.sleep(0.1)
-            watch.wait(deadline=60)
+        _orders(story, day)
+        with story.step("held orders released or cancelled by the score as of the payment, released ones shipped"):
+            settled = _settle(day)
+        road.wait_until_captured()
+        run.wait_until_caught_up()
+    _tell_latencies(story, day.watch)
+    _tell_services(story, road, day, settled)
+
+
+def _orders(story: Story, day: Day) -> None:
+    day.traffic.receive()
+    with story.step(f"{day.orders} orders tried while views and services follow"), day.watch.watching():
+        for _ in range(day.orders):
+            day.traffic.order(placed=day.watch.accepted, suspected=day.watch.reaction.begin)
+            time.sleep(0.1)
+        day.watch.wait(deadline=60)
+
+
+def _all_handled(day: Day) -> bool:
+    """Whether every payment has come to the one service that has to see it."""
+    day.services.require_router()
+    for running in day.services.subscriptions:
+        running.background.require_health()
+    paid = day.services.shipping[0].report.handled
+    return (day.services.fraud.report.handled, paid) == (
+        day.traffic.suspicious,
+        day.traffic.payments - day.traffic.suspicious,
+    )
+
+
+def _all_settled(day: Day) -> bool:
+    day.services.settling.require_health()
+    return "open" not in day.services.remediation.outcomes()
+
+
+def _settle(day: Day) -> dict[str, int]:
+    """Wait until no case is open, and until what was released has been shipped."""
+    wait_until(lambda: _all_handled(day), deadline=60, what="every payment handled")
+    remediation, released = day.services.remediation, day.services.shipping[1]
+    wait_until(lambda: _all_settled(day), deadline=60, what="every case settled")
+    settled = remediation.outcomes()
+    wait_until(
+        lambda: released.report.handled == settled.get("released", 0), deadline=60, what="released orders shipped"
+    )
+    return settled
+
+
+def _tell_latencies(story: Story, watch: LatencyWatch) -> None:
     story.facts["latency_ms"] = watch.percentiles()
     for side, measured in story.facts["latency_ms"].items():
         story.say(f"command accepted → {side}: median {measured['p50']} ms, 99 % within {measured['p99']} ms")
 
 
+def _tell_services(story: Story, road: Road, day: Day, settled: dict[str, int]) -> None:
+    reports = {running.group: running.report for running in day.services.subscriptions}
+    story.facts["branches"] = branch_counts(road.settings, payment_branches)
+    story.facts["subscriber"] = {
+        "handled": sum(report.handled for report in reports.values()),
+        "duplicates": sum(report.duplicates for report in reports.values()),
+        "groups": {group: {"handled": r.handled, "duplicates": r.duplicates} for group, r in reports.items()},
+    }
+    story.facts["cases"] = settled
+    routed = ", ".join(f"{count:,} {name}" for name, count in story.facts["branches"].items())
+    story.say(f"payments routed: {routed}")
+    for group, report in reports.items():
+        story.say(f"{group}: {report.handled:,} events handled once, {report.duplicates:,} came again")
+    story.say("cases: " + ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(settled.items())))
+
+
 def _change_a_customer(story: Story, road: Road) -> None:
     views = sa.create_engine(road.views_url)
     of_seven = sa.text(
-        "SELECT order_id, status, customer, credit_score, title, amount FROM order_details"
-        " WHERE customer_id = 7 ORDER BY order_id LIMIT 3"
+        "SELECT order_id, status, customer, o.credit_score, p.credit_score AS score_when_paid, o.amount"
+        " FROM order_details o LEFT JOIN payment_risk p USING (order_id)"
+        " WHERE o.customer_id = 7 ORDER BY order_id LIMIT 3"
     )
 
     def rows() -> list[dict[str, Any]]:
@@ -112,28 +228,23 @@ def _change_a_customer(story: Story, road: Road) -> None:
         with Session(road.engine) as session, session.begin():
             session.get_one(Customer, 7).credit_score = value
 
+    def shows(value: int) -> bool:
+        return {row["credit_score"] for row in rows()} == {value}
+
     score(700)
-    _until(lambda: {row["credit_score"] for row in rows()} == {700})
+    wait_until(lambda: shows(700), deadline=60, what="the view follows")
     story.rows("customer 7's orders, before", rows())
-    with story.step("an UPDATE in the customers table reaches every order of customer 7"):
+    with story.step("an UPDATE of customer 7 reaches every order of his, and none of his past payments"):
         score(123)
-        _until(lambda: {row["credit_score"] for row in rows()} == {123})
+        wait_until(lambda: shows(123), deadline=60, what="the view follows")
     story.rows("after", rows())
     views.dispose()
 
 
-def _until(condition: Callable[[], bool], *, deadline: float = 60.0) -> None:
-    until = time.monotonic() + deadline
-    while not condition():
-        if time.monotonic() > until:
-            raise TimeoutError(f"the view did not follow within {deadline} s")
-        time.sleep(0.02)
-
-
-def _prove(story: Story, environment: Environment, shop: ShopTraffic, road: Road) -> None:
-    with story.step("the live view compared with a recomputation from the whole log"):
+def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: Road) -> None:
+    with story.step("the live views compared with a recomputation from the whole log"):
         verdicts = verify(environment, shop_views)
-    story.facts["commands"] = {"accepted": shop.accepted, "refused": dict(shop.refused)}
+    story.facts["commands"] = {"accepted": traffic.accepted, "refused": dict(traffic.refused)}
     with road.engine.connect() as connection:
         events = road.store.tables.events
         counted = sa.select(events.c.type, sa.func.count()).group_by(events.c.type)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,8 @@ import sqlalchemy as sa
 from cdc import ConnectClient, OutboxSource, PostgresSource, apply, prepare_source, prepare_topics, write_secrets
 from eventstore import Aggregate, Settings, SqlEventStore
 from eventstore.kafka.admin import ensure_topics
-from eventstore.topics import changelog_topic
 from factfold.stack import StackInfo
+from sample_app.background import wait_until
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -42,25 +41,30 @@ class Road:
             "SELECT coalesce(bool_and(confirmed_flush_lsn >= CAST(:goal AS pg_lsn)), false)"
             " FROM pg_replication_slots WHERE slot_name = ANY(:slots)"
         )
-        until = time.monotonic() + deadline
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             goal = connection.scalar(sa.text("SELECT CAST(pg_current_wal_insert_lsn() AS text)"))
-            while not connection.scalar(passed, {"goal": goal, "slots": list(self.slots)}):
-                if time.monotonic() > until:
-                    raise TimeoutError(f"connectors did not confirm {goal} within {deadline} s")
-                time.sleep(0.05)
+            asked = {"goal": goal, "slots": list(self.slots)}
+            wait_until(
+                lambda: bool(connection.scalar(passed, asked)), deadline=deadline, what=f"connectors confirm {goal}"
+            )
 
 
 def lay_road(
-    info: StackInfo, name: str, *, aggregates: Sequence[type[Aggregate]], tables: MetaData, partitions: int = PARTITIONS
+    info: StackInfo,
+    name: str,
+    *,
+    aggregates: Sequence[type[Aggregate]],
+    tables: MetaData,
+    history: Sequence[str] = (),
+    partitions: int = PARTITIONS,
 ) -> Road:
     """Create whatever of the road is missing, up to two running connectors; again and again with the same result.
 
     ``name`` names the database, the topic prefix and the connectors. ``tables`` are captured as they stand, rows that
-    are there before included.
+    are there before included; the topics of those in ``history`` keep every change, for views that ask how a row was.
     """
     settings = Settings.for_broker(info.bootstrap_servers)
-    service_url, views_url = (_database(info, database) for database in (name, f"{name}_views"))
+    service_url, views_url = (database_url(info, database) for database in (name, f"{name}_views"))
     engine = sa.create_engine(service_url)
     store = SqlEventStore(engine, source=f"/{name}")
     store.create_tables()
@@ -70,12 +74,20 @@ def lay_road(
     tables.create_all(engine)
     prepare_topics(settings, [(category.topic, category.partitions) for category in store.categories()])
     captured = [f"public.{table.name}" for table in tables.sorted_tables]
-    slots = _connect(info, name, settings, engine, captured, partitions)
+    kept = [f"public.{table}" for table in history]
+    slots = _connect(info, name, settings, engine, captured=captured, history=kept, partitions=partitions)
     return Road(settings, store, engine, views_url, slots)
 
 
 def _connect(
-    info: StackInfo, name: str, settings: Settings, engine: sa.Engine, tables: list[str], partitions: int
+    info: StackInfo,
+    name: str,
+    settings: Settings,
+    engine: sa.Engine,
+    *,
+    captured: Sequence[str],
+    history: Sequence[str],
+    partitions: int,
 ) -> tuple[str, ...]:
     """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
     password = _kept_password(info, name) or secrets.token_urlsafe(18)
@@ -90,8 +102,10 @@ def _connect(
     }
     # Each connector has a prefix of its own: two with one prefix fight over the worker's metrics for a minute.
     outbox = OutboxSource(name=f"{name}_outbox", topic_prefix=f"{name}_outbox", **source)
-    rows = PostgresSource(name=f"{name}_tables", topic_prefix=name, tables=tuple(tables), **source)
-    ensure_topics(settings, [changelog_topic(topic, partitions=partitions) for topic in rows.topics])
+    rows = PostgresSource(
+        name=f"{name}_tables", topic_prefix=name, tables=tuple(captured), history=tuple(history), **source
+    )
+    ensure_topics(settings, rows.topic_specs)
     with ConnectClient(info.connect_url) as client:
         for connector in (outbox, rows):
             prepare_source(engine, connector, password=password)
@@ -105,8 +119,8 @@ def _kept_password(info: StackInfo, name: str) -> str | None:
     return kept.read_text().strip().removeprefix("password=") if kept.exists() else None
 
 
-def _database(info: StackInfo, name: str) -> str:
-    """The URL of a database, which is created where it is missing."""
+def database_url(info: StackInfo, name: str) -> str:
+    """The SQLAlchemy URL of a database, which is created where it is missing."""
     admin = sa.create_engine(info.postgres.url(), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         known = connection.scalar(sa.text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name})

@@ -1,4 +1,4 @@
-"""The shop's day: customers, articles, and orders that are placed, shipped, cancelled or refused, from one seed."""
+"""The shop's day: customers, articles, and orders that are placed, paid, cancelled or refused, from one seed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from decimal import Decimal
 
 from sqlalchemy.orm import Session
 
-from eventstore import Dispatcher, Refusal, WrongExpectedVersion
+from eventstore import Accepted, Dispatcher, Refusal, WrongExpectedVersion
 from sample_app.customers import Customer
 from sample_app.inventory import InventoryItem
-from sample_app.orders import Order
+from sample_app.payments import SUSPICIOUS_ABOVE
 from sample_app.road import Road
-from sample_app.shop import place_order
+from sample_app.shop import cancel_order, pay_order, place_order
 from sample_app.story import Story
 
 DELIVERY = 100  # of each article: less than the first orders want, so that some are refused
+Told = Callable[[str], None]
+
+
+def _nobody(order_id: str) -> None:
+    """Nobody wants to know."""
 
 
 class ShopTraffic:
-    """Customers, articles and orders, from one seed; counts what was accepted and refused."""
+    """Customers, articles, orders and payments, from one seed; counts what was accepted and refused."""
 
     def __init__(self, road: Road, *, customers: int, articles: int, seed: int = 2013) -> None:
         self._road = road
@@ -30,6 +35,8 @@ class ShopTraffic:
         self._dispatcher = Dispatcher(road.store)
         self._orders = 0
         self.accepted = 0
+        self.payments = 0
+        self.suspicious = 0
         self.refused: Counter[str] = Counter()
 
     def open(self) -> None:
@@ -48,35 +55,36 @@ class ShopTraffic:
             title = f"Article {number}"
             self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=title, quantity=DELIVERY)
 
-    def order(self, accepted: Callable[[str], None] = lambda order_id: None) -> None:
-        """Try one order, and now and then ship or cancel one; ``accepted`` is called with its id if it was placed."""
+    def order(self, *, placed: Told = _nobody, suspected: Told = _nobody) -> None:
+        """Try one order and pay it, now and then cancel one instead; both are told its id once it was accepted."""
         self._orders += 1
-        order_id = f"o{self._orders}"
-        quantity = self._random.randint(0, 6)  # 0 is refused by the order, too many by the article
+        order_id, customer_id = f"o{self._orders}", self._random.randint(1, self._customers)
+        quantity = self._random.randint(0, 6)  # 0 is refused, and so is what the shelf does not hold
+        amount = Decimal(max(quantity, 1) * self._random.randint(100, 9_999)) / 100
+        sku = f"sku-{self._random.randrange(self._articles)}"
         result = place_order(
-            self._dispatcher, order_id, customer_id=self._random.randint(1, self._customers),
-            sku=f"sku-{self._random.randrange(self._articles)}", quantity=quantity,
-            amount=Decimal(quantity * self._random.randint(100, 9_999)) / 100,
-        )  # fmt: skip
+            self._dispatcher, order_id, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount
+        )
+        if not self._count(result):
+            return
+        placed(order_id)
+        if self._random.random() < 0.1:
+            self._count(cancel_order(self._dispatcher, order_id, reason="changed my mind"))
+        elif self._count(pay_order(self._dispatcher, order_id, customer_id=customer_id, amount=amount)):
+            self._paid(order_id, amount, suspected)
+
+    def _paid(self, order_id: str, amount: Decimal, suspected: Told) -> None:
+        self.payments += 1
+        if amount > SUSPICIOUS_ABOVE:
+            self.suspicious += 1
+            suspected(order_id)
+
+    def _count(self, result: Accepted | Refusal) -> bool:
         if isinstance(result, Refusal):
             self.refused["out of stock" if "left" in result.reason else result.reason] += 1
-            return
-        accepted(order_id)
+            return False
         self.accepted += 1
-        self._follow_up()
-
-    def _follow_up(self) -> None:
-        chosen = f"o{self._random.randint(1, self._orders)}"
-        if self._random.random() < 0.3:
-            result = self._dispatcher.send(chosen, Order.ship, carrier="Post")
-        elif self._random.random() < 0.1:
-            result = self._dispatcher.send(chosen, Order.cancel, reason="changed my mind")
-        else:
-            return
-        if isinstance(result, Refusal):
-            self.refused["not in a state to be shipped or cancelled"] += 1
-        else:
-            self.accepted += 1
+        return True
 
     def tell(self, story: Story) -> None:
         """Say what was accepted and refused, and show that a stale writer is turned away."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
     from factfold.stack import LocalStack
     from projections import Environment
+    from projections.tablestore.sql import SqlTableStore
+
+
+def pytest_configure() -> None:
+    """Before the first JVM: theirs is half the time of a run."""
+    from factfold.stack import start_lightly
+
+    start_lightly()
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +33,26 @@ def stack() -> Iterator[LocalStack]:
 
     with LocalStack(f"tests-{os.getpid()}", ephemeral=True) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """Give SIGINT and SIGTERM back what they did before: a command that is run in this process takes them."""
+    taken = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in taken.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def connectors_go(stack: LocalStack) -> Iterator[None]:
+    """Delete every connector after the test: one that idles takes a tenth of a core from the tests that follow."""
+    from cdc import ConnectClient
+
+    yield
+    with ConnectClient(stack.info.connect_url) as client:
+        for name in client.connectors():
+            client.delete(name)
 
 
 @pytest.fixture
@@ -56,21 +85,22 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def environment(
     stack: LocalStack, spark: SparkSession, database: Callable[[], str]
-) -> Iterator[Callable[[], Environment]]:
-    """A function that gives a projection environment with an empty database of views."""
+) -> Iterator[Callable[..., Environment]]:
+    """A function that gives a projection environment with an empty database of views, or with the store it is given."""
     from eventstore import Settings
     from projections import Environment
+    from projections.spark.kafka_source import KafkaLog
     from projections.spark.session import small_batch_session
     from projections.tablestore.postgres import PostgresTableStore
 
-    opened: list[PostgresTableStore] = []
+    opened: list[SqlTableStore] = []
 
-    def create() -> Environment:
-        store = PostgresTableStore(database())
+    def create(store: SqlTableStore | None = None) -> Environment:
+        store = store or PostgresTableStore(database())
         opened.append(store)
         store.prepare()
-        settings = Settings.for_broker(stack.info.bootstrap_servers)
-        return Environment(spark, small_batch_session(spark), store, settings)
+        log = KafkaLog(Settings.for_broker(stack.info.bootstrap_servers))
+        return Environment(spark, small_batch_session(spark), store, log)
 
     yield create
     for store in opened:

@@ -19,6 +19,7 @@ from cdc.identifiers import (
     check_topic_prefix,
 )
 from cdc.rules import MARK_PREFIX
+from eventstore.topics import TopicSpec, changelog_topic, history_topic
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -189,10 +190,17 @@ class PostgresSource(PostgresConnector):
     Key: the primary key's columns. Value: the change event, a tombstone after a delete. Dates and times are
     ISO text, decimals are text; another encoding is refused, because a reader could not know it
     (UnsupportedEncoding), unless `extra` also chooses a value converter that carries a schema.
+
+    `history` names captured tables whose topics are not compacted and keep every change, for readers that ask
+    what a row was at some time.
     """
+
+    history: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for table in self.history:
+            self.topic(table)
         config = self.config()
         if not _carries_schema(config):
             for key, wanted in SELF_DESCRIBING.items():
@@ -212,6 +220,14 @@ class PostgresSource(PostgresConnector):
         """The changelog topics of all captured tables, in their order."""
         return tuple(self.topic(table) for table in self.tables)
 
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the changelog topics have to be, for `ensure_topics`."""
+        kept = {self.topic(table) for table in self.history}
+        return tuple(
+            (history_topic if t in kept else changelog_topic)(t, partitions=self.partitions) for t in self.topics
+        )
+
     def _output(self) -> dict[str, str]:
         return {
             **SELF_DESCRIBING,
@@ -220,8 +236,16 @@ class PostgresSource(PostgresConnector):
             "key.converter.schemas.enable": "false",
             "value.converter": JSON_CONVERTER,
             "value.converter.schemas.enable": "false",
-            **dict(topic_creation(self._changelog(), {"heartbeat": self._heartbeat_group()})),
+            **dict(topic_creation(self._changelog(), self._topic_groups())),
         }
+
+    def _topic_groups(self) -> dict[str, tuple[str, dict[str, str]]]:
+        groups = {"heartbeat": self._heartbeat_group()}
+        if self.history:
+            kept = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
+            shape = {"partitions": str(self.partitions), "replication.factor": "-1", **kept[0].config}
+            groups["history"] = ("|".join(re.escape(spec.name) for spec in kept), shape)
+        return groups
 
     def _changelog(self) -> dict[str, str]:
         return {

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Final, Self
+from datetime import datetime
+from typing import Any, Final
 
+import stamina
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
@@ -18,11 +19,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
+from eventstore.closing import Closing
 from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError, TopicMismatch, TopicMissing
 from eventstore.settings import KafkaSettings, Settings
 from eventstore.topics import TopicSpec
 
 _MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+_LEADERLESS: Final = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"})
 
 Offsets = dict[str, dict[int, int]]
 
@@ -43,14 +46,14 @@ _UNREACHABLE: Final = frozenset(
 )
 
 
-class OffsetReader:
+class OffsetReader(Closing):
     """Asks a broker for offsets again and again over one connection; close it, or use it in `with`.
 
     Ends are those of committed records (the last stable offset), as a read-committed consumer sees them.
     """
 
     def __init__(self, settings: Settings, *, deadline: float = DEADLINE_SECONDS) -> None:
-        self._admin = AdminClient(_quiet(settings.kafka))
+        self._admin = AdminClient(quiet(settings.kafka))
         self._servers = settings.kafka.bootstrap_servers
         self._deadline = deadline
         self._partitions: dict[str, int] = {}
@@ -73,17 +76,16 @@ class OffsetReader:
         """Return, by topic and partition, the first offset still kept."""
         return self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
+    def offsets_at(self, moment: datetime, topics: Iterable[str]) -> Offsets:
+        """Return, by topic and partition, the offset of the first record not older than that, or the end."""
+        ends = self.end_offsets(topics)
+        spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+        found = self._offsets(topics, spec)
+        return {t: {p: o if o >= 0 else ends[t][p] for p, o in found[t].items()} for t in ends}
+
     def close(self) -> None:
         """Let the connection go."""
         del self._admin
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask_partitions(self, topics: list[str]) -> dict[str, int]:
         with typed_errors(self._servers):
@@ -96,14 +98,35 @@ class OffsetReader:
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> Offsets:
         counts = self.partitions(topics)
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
+        found: Offsets = {}
+        for attempt in stamina.retry_context(
+            on=_has_no_leader_yet,
+            attempts=None,
+            timeout=self._deadline,
+            wait_initial=0.05,
+            wait_max=0.5,
+            wait_jitter=0.1,
+        ):
+            with attempt:
+                found = self._ask_offsets(asked)
+        return {topic: found.get(topic, {}) for topic in counts}
+
+    def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> Offsets:
         answers = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._deadline
         )
-        found: Offsets = {topic: {} for topic in counts}
+        found: Offsets = {}
         for asked_for, answer in answers.items():
             with typed_errors(self._servers, topic=asked_for.topic):
-                found[asked_for.topic][asked_for.partition] = answer.result(self._deadline + 1).offset
+                offset = answer.result(self._deadline + 1).offset
+            found.setdefault(asked_for.topic, {})[asked_for.partition] = offset
         return found
+
+
+def _has_no_leader_yet(error: Exception) -> bool:
+    """A topic that was just made, or whose broker has just gone: the next one asked knows its leader."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].name() in _LEADERLESS
 
 
 def end_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
@@ -118,13 +141,20 @@ def beginning_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
         return reader.beginning_offsets(topics)
 
 
+def cleanup_policies(
+    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
+) -> dict[str, str]:
+    """Return the cleanup.policy of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
+    return _policies(AdminClient(quiet(settings.kafka)), topics, settings.kafka.bootstrap_servers, deadline)
+
+
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
     """Create the topics that are missing and check the others; return the names created.
 
     TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;
     BrokerRefused.
     """
-    admin, servers = AdminClient(_quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     wanted = list(specs)
     with typed_errors(servers):
         known = admin.list_topics(timeout=deadline).topics
@@ -170,13 +200,19 @@ def _check_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> None
 
 def _check_policies(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float) -> None:
     checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
-    if not checked:
-        return
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in checked]
-    for resource, future in admin.describe_configs(resources, request_timeout=deadline).items():
+    for topic, found in _policies(admin, checked, servers, deadline).items():
+        _check_policy(topic, found, checked[topic])
+
+
+def _policies(admin: AdminClient, topics: Iterable[str], servers: str, deadline: float) -> dict[str, str]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    found: dict[str, str] = {}
+    # The client refuses to describe nothing.
+    answers = admin.describe_configs(resources, request_timeout=deadline) if resources else {}
+    for resource, future in answers.items():
         with typed_errors(servers, topic=resource.name):
-            found = future.result(deadline + 1)[_CHECKED_CONFIG].value
-        _check_policy(resource.name, found, checked[resource.name])
+            found[resource.name] = future.result(deadline + 1)[_CHECKED_CONFIG].value
+    return found
 
 
 def _check_policy(topic: str, found: str, wanted: str) -> None:
@@ -188,7 +224,7 @@ def _check_policy(topic: str, found: str, wanted: str) -> None:
         )
 
 
-def _quiet(kafka: KafkaSettings) -> dict[str, Any]:
+def quiet(kafka: KafkaSettings) -> dict[str, Any]:
     """Keep librdkafka from printing to stderr: what it has to say arrives as a typed error."""
     return {**kafka.librdkafka(), "log_level": 0}
 

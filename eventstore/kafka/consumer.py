@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from eventstore.errors import BrokerUnreachable
+from eventstore.closing import Closing
+from eventstore.errors import BrokerUnreachable, OffsetsGone
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -17,24 +17,42 @@ from eventstore.topics import TopicRecord
 # Kafka gives the first fetch of a quiet topic back after this long; 500 is librdkafka's default and is felt.
 _FETCH_WAIT_MS: Final = 10
 _BATCH: Final = 1000
+OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+# The next poll brings us back into the group, or the client into touch with its brokers.
+PASSING: Final = frozenset({"_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
 
 
-class RangeReader:
+class RangeReader(Closing):
     """Reads partitions assigned by hand, without a group; offsets are the caller's affair.
 
-    `reached` gives the next offset of each partition, the markers of transactions included.
+    `reached` gives the next offset by topic and partition, the markers of transactions included.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._servers = settings.kafka.bootstrap_servers
         self._consumer = Consumer(_consumer_settings(settings))
-        self.reached: dict[int, int] = {}
+        self.reached: dict[str, dict[int, int]] = {}
 
-    def seek(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Read these partitions of one topic from these offsets on."""
-        self.reached = dict(offsets)
-        with typed_errors(self._servers, topic=topic):
-            self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in offsets.items()])
+    def seek(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Read these partitions, and no others, from these offsets on."""
+        self.reached = {topic: dict(parts) for topic, parts in offsets.items()}
+        with typed_errors(self._servers, topic=", ".join(offsets)):
+            self._consumer.assign([TopicPartition(t, p, o) for t, parts in offsets.items() for p, o in parts.items()])
+
+    def read_up_to(
+        self, ends: Mapping[str, Mapping[int, int]], *, deadline: float = DEADLINE_SECONDS
+    ) -> Iterator[TopicRecord]:
+        """Yield the committed records before the given ends.
+
+        BrokerUnreachable where nothing arrives for `deadline` seconds before they are reached.
+        """
+        before, quiet_since = 0, time.monotonic()
+        while any(self.reached[t][p] < end for t, parts in ends.items() for p, end in parts.items()):
+            yield from (r for r in self.poll(0.2) if r.offset < ends[r.topic][r.partition])
+            if (now := sum(o for parts in self.reached.values() for o in parts.values())) != before:
+                before, quiet_since = now, time.monotonic()
+            if time.monotonic() - quiet_since > deadline:
+                raise _stalled(self.reached, deadline)
 
     def poll(self, timeout: float) -> list[TopicRecord]:
         """Return what has arrived, at most 1,000 records, once there is one; nothing after `timeout` s."""
@@ -42,34 +60,29 @@ class RangeReader:
             # `consume` alone would wait the whole time for a full batch.
             first = self._consumer.poll(timeout)
             messages = [] if first is None else [first, *self._consumer.consume(_BATCH - 1, 0)]
-        return [self._record(message) for message in messages if not self._at_end(message)]
+        return [self._record(message) for message in messages if self._is_record(message)]
 
     def close(self) -> None:
         """Leave the broker."""
         self._consumer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _at_end(self, message: Message) -> bool:
+    def _is_record(self, message: Message) -> bool:
         problem = message.error()
         if problem is None:
-            return False
-        if problem.name() != "_PARTITION_EOF":
+            return True
+        if problem.name() == "_PARTITION_EOF":
+            # Behind the last committed record only markers of transactions are left: they carry no message.
+            self.reached[message.topic() or ""][message.partition() or 0] = message.offset() or 0
+        elif problem.name() in OUT_OF_RANGE:
+            raise _gone(message)
+        elif problem.name() not in PASSING:
             with typed_errors(self._servers, topic=message.topic()):
                 raise KafkaException(problem)
-        # Behind the last committed record only markers of transactions are left: they carry no message.
-        self.reached[message.partition() or 0] = message.offset() or 0
-        return True
+        return False
 
     def _record(self, message: Message) -> TopicRecord:
         record = _record(message)
-        self.reached[record.partition] = record.offset + 1
+        self.reached[record.topic][record.partition] = record.offset + 1
         return record
 
 
@@ -89,28 +102,23 @@ def read_range(
         first = start or offsets.beginning_offsets([topic])[topic]
         ends = end or offsets.end_offsets([topic])[topic]
     with RangeReader(settings) as reader:
-        yield from _until(reader, topic, first, ends, deadline)
+        reader.seek({topic: first})
+        yield from reader.read_up_to({topic: ends}, deadline=deadline)
 
 
-def _until(
-    reader: RangeReader, topic: str, first: Mapping[int, int], ends: Mapping[int, int], deadline: float
-) -> Iterator[TopicRecord]:
-    reader.seek(topic, first)
-    before, quiet_since = dict(first), time.monotonic()
-    while any(reader.reached[partition] < offset for partition, offset in ends.items()):
-        records = reader.poll(0.2)
-        yield from (record for record in records if record.offset < ends[record.partition])
-        if reader.reached != before:
-            before, quiet_since = dict(reader.reached), time.monotonic()
-        if time.monotonic() - quiet_since > deadline:
-            raise _stalled(topic, reader.reached, deadline)
+def _gone(message: Message) -> OffsetsGone:
+    return OffsetsGone(
+        f"topic {message.topic()!r} no longer holds the records that were to be read",
+        remedy="restore them if they matter, or read from where the topic begins now",
+        place=f"{message.topic()}[{message.partition()}]",
+    )
 
 
-def _stalled(topic: str, reached: Mapping[int, int], deadline: float) -> BrokerUnreachable:
+def _stalled(reached: Mapping[str, Mapping[int, int]], deadline: float) -> BrokerUnreachable:
     return BrokerUnreachable(
-        f"topic {topic!r} gave nothing for {deadline:g} s before its end",
+        f"topic {', '.join(map(repr, reached))} gave nothing for {deadline:g} s before its end",
         remedy="check the broker's log and the network, then read again",
-        place=f"{topic} {dict(reached)}",
+        place=str({topic: dict(parts) for topic, parts in reached.items()}),
     )
 
 

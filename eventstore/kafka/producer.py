@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.settings import Settings
+from eventstore.topics import MAX_DEAD_LETTER_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,8 @@ class RecordProducer:
                 failures.append((error, message.topic()))
 
         for record in records:
-            self._produce(record, delivered)
+            with typed_errors(self._servers, topic=record.topic):
+                self._produce(record, delivered)
         if self._producer.flush(self._deadline + 1):
             raise broker_unreachable(self._servers, "records were not acknowledged in time")
         if failures:
@@ -68,6 +70,8 @@ class RecordProducer:
 
 def _producer_settings(settings: Settings, deadline: float) -> dict[str, Any]:
     return {
+        # librdkafka's own limit is 1,000,000 bytes: what a topic may hold, a dead letter of it may be.
+        "message.max.bytes": MAX_DEAD_LETTER_BYTES,
         **settings.kafka.librdkafka_producer(),
         "log_level": 0,
         "enable.idempotence": True,

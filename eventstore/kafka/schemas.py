@@ -1,9 +1,10 @@
-"""The schemas topic read whole: what every reader needs to decode every service's events."""
+"""The schemas topic: what every reader needs to decode every service's events."""
 
 from __future__ import annotations
 
+from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.consumer import read_range
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.settings import Settings
 from eventstore.topics import SCHEMAS_TOPIC
 
@@ -13,3 +14,50 @@ def read_schemas(settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> dict[int,
     values = (record.value for record in read_range(settings, topic))
     schemas = (RegisteredSchema.from_json(value) for value in values if value is not None)
     return {schema.id: schema for schema in schemas}
+
+
+class TopicSchemas:
+    """The schemas topic as a registry to read: what is not known yet is looked for once more, at the topic's end.
+
+    Looking costs one round trip where nothing is new, so even a topic full of unknown ids is read on.
+    """
+
+    def __init__(self, settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._offsets = OffsetReader(settings)
+        self._read_to = 0
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._types: set[str] = set()
+        self.refresh()
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return one schema; UnknownSchema where the topic does not hold it either."""
+        if schema_id not in self._schemas:
+            self.refresh()
+        if schema_id not in self._schemas:
+            raise unknown_schema(schema_id, f"topic {self._topic}")
+        return self._schemas[schema_id]
+
+    def knows_type(self, name: str) -> bool:
+        """Say whether any schema belongs to an event type of this name."""
+        if name not in self._types:
+            self.refresh()
+        return name in self._types
+
+    def refresh(self) -> None:
+        """Read what was added; TopicMissing, BrokerUnreachable."""
+        end = self._offsets.end_offsets([self._topic])[self._topic][0]
+        if end <= self._read_to:
+            return
+        start = {0: self._read_to} if self._read_to else None
+        for record in read_range(self._settings, self._topic, start=start, end={0: end}):
+            if record.value is not None:
+                schema = RegisteredSchema.from_json(record.value)
+                self._schemas[schema.id] = schema
+                self._types.add(schema.name)
+        self._read_to = end
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._offsets.close()

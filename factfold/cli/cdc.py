@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.logs import log_to_stderr
+
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
@@ -32,13 +34,7 @@ Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
 @app.callback()
 def cdc() -> None:
     """Connectors that capture row changes and publish events."""
-    import sys
-
-    import structlog
-
-    # What a library logs, such as a retry, is no part of what a command prints. The stream is looked up at each
-    # message: a test's runner puts another in its place and closes it.
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    log_to_stderr()
 
 
 @app.command()

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import cdc, doctor, projections, stack
+from factfold.cli import branches, cdc, doctor, projections, stack, subscriptions
 from factfold.cli.failures import show
 
 
@@ -23,6 +23,8 @@ def application() -> typer.Typer:
     app.add_typer(stack.app, name="stack")
     app.add_typer(cdc.app, name="cdc")
     app.add_typer(projections.app, name="projections")
+    app.add_typer(branches.app, name="branches")
+    app.add_typer(subscriptions.app, name="subscriptions")
     app.command("doctor")(doctor.doctor)
     return app
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from factfold.cli.definitions import load_definition
+from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup
@@ -23,7 +24,11 @@ app = typer.Typer(help="Views: build them from the log, keep them up to date, pr
 Group = Annotated[str, typer.Argument(help="The projection group, as module:name.", metavar="MODULE:GROUP")]
 Views = Annotated[
     str,
-    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
+    typer.Option(
+        "--views-url",
+        envvar="FACTFOLD_VIEWS_URL",
+        help="SQLAlchemy URL of the views' database; sqlite:///shop.db holds everything and needs no Kafka.",
+    ),
 ]
 Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -58,7 +63,7 @@ def run(
     from projections import rebuild as build
 
     definition = load_group(group)
-    stop = _stop_on_signal()
+    stop = stop_on_signal()
     with _environment(views_url, memory) as environment:
         try:
             with open_runner(environment, definition) as runner:
@@ -112,9 +117,9 @@ def verify(group: Group, views_url: Views, memory: Memory = "2g", as_json: Json 
 @app.command()
 def status(views_url: Views, as_json: Json = False) -> None:
     """Show every group's generations and how far they have come."""
-    from projections.tablestore.postgres import PostgresTableStore
+    from projections.tablestore.opening import open_table_store
 
-    store = PostgresTableStore(views_url)
+    store = open_table_store(views_url)
     found = store.generations()
     store.close()
     if as_json:
@@ -125,23 +130,10 @@ def status(views_url: Views, as_json: Json = False) -> None:
 
 
 def load_group(spec: str) -> ProjectionGroup:
-    """The group that `module:name` names; ProjectionError says which half is wrong."""
+    """The group that `module:name` names; DeclarationError says which half is wrong."""
     from projections import ProjectionGroup
-    from projections.errors import InvalidDefinition
 
-    module, _, name = spec.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidDefinition(
-            f"there is no projection group {spec!r}: {error}",
-            remedy="give it as module:name, for example sample_app.views:shop_views",
-        ) from error
-    if not isinstance(found, ProjectionGroup):
-        raise InvalidDefinition(f"{spec!r} is a {type(found).__name__}", remedy="name a ProjectionGroup")
-    return found
+    return load_definition(spec, ProjectionGroup, what="projection group", example="sample_app.views:shop_views")
 
 
 @contextmanager
@@ -149,8 +141,13 @@ def _environment(views_url: str, memory: str) -> Iterator[Environment]:
     from eventstore import Settings
     from factfold.stack import spark_jars
     from projections import Environment
+    from projections.tablestore.opening import sqlite_path
 
-    environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory)
+    embedded = sqlite_path(views_url)
+    if embedded:
+        environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory)
+    else:
+        environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory)
     try:
         yield environment
     finally:
@@ -164,13 +161,6 @@ def _steps(group: ProjectionGroup) -> Iterator[Any]:
 
     with Console(stderr=True).status(f"{group.name}: starting") as shown:
         yield lambda step: shown.update(f"{group.name}: {step}")
-
-
-def _stop_on_signal() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 def _print(value: Any) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         StackError,
         StackNotUp,
     )
+    from factfold.stack.java import start_lightly
     from factfold.stack.local import LocalStack
     from factfold.stack.state import PostgresInfo, StackInfo
 
@@ -32,9 +33,11 @@ __all__ = [
     "StackInfo",
     "StackNotUp",
     "spark_jars",
+    "start_lightly",
 ]
 
-_HOMES = {"LocalStack": "local", "PostgresInfo": "state", "StackInfo": "state", "spark_jars": "artifacts"}
+_HOMES = {"LocalStack": "local", "PostgresInfo": "state", "StackInfo": "state", "spark_jars": "artifacts",
+          "start_lightly": "java"}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -11,6 +12,24 @@ from pathlib import Path
 
 from factfold.stack.errors import JavaTooOld, NoJava, StackError
 from factfold.stack.versions import versions
+
+# Kafka's own scripts and Spark's launcher read these; so do the servers of the local stack.
+OPTIONS = {"servers": "KAFKA_JVM_PERFORMANCE_OPTS", "spark": "SPARK_SUBMIT_OPTS"}
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def start_lightly() -> None:
+    """Let every JVM that this process starts compile quickly rather than well, unless the environment says otherwise.
+
+    For tests and demonstrations: five JVMs that live for minutes on few cores are busy compiling for most of them.
+    """
+    for name in OPTIONS.values():
+        os.environ.setdefault(name, _LIGHT)
+
+
+def server_options() -> list[str]:
+    """What the environment wants the servers' JVMs to be started with."""
+    return shlex.split(os.environ.get(OPTIONS["servers"], ""))
 
 
 @dataclass(frozen=True)

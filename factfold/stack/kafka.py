@@ -13,7 +13,7 @@ from pathlib import Path
 
 from factfold.stack.artifacts import kafka_jars
 from factfold.stack.errors import ServerFailed
-from factfold.stack.java import require_java
+from factfold.stack.java import require_java, server_options
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
@@ -72,6 +72,7 @@ def java_command(info: StackInfo, *, server: str, heap: str, main: str) -> list[
     logging.write_bytes((files("factfold.stack") / "log4j2.xml").read_bytes())
     return [
         *(str(require_java().executable), f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError"),
+        *server_options(),
         *("-Djava.awt.headless=true", "-Dfile.encoding=UTF-8", f"-Dfactfold.server={info.name}-{server}"),
         *(f"-Dlog4j2.configurationFile={logging}", "-cp", ":".join(map(str, kafka_jars())), main),
     ]

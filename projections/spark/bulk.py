@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.spark.exchange import write
+from projections.log import OffsetRange, record_schema
+from projections.spark.exchange import are_few, few_rows, write
 from projections.spark.failures import refuse
+from projections.spark.frames import call
 from projections.spark.inputs import Reduction
-from projections.spark.kafka_source import BULK, OffsetRange, read_range
-from projections.tables import EventTable, Table, set_at
+from projections.spark.versions import lacks_first_values
+from projections.streams import EventStream
+from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.layout import POSITION, TableLayout
 from projections.views import View
 
@@ -31,11 +36,10 @@ def reduced_topics(
     registry: Mapping[int, RegisteredSchema],
 ) -> Iterator[dict[str, DataFrame]]:
     """Every table of the group as it stands at the end of the range, deleted rows marked, kept for the block's uses."""
-    reduction = Reduction(registry)
-    frames = {}
+    reduction, frames = Reduction(registry), {}
+    raw = _read(environment, offsets, timed=group.timed_topics)
     for name, table in group.tables.items():
-        raw = _read(environment, offsets.only(table.topic))
-        frames[name] = _complete(reduction.reduce(raw, table), table).persist()
+        frames[name] = _complete(reduction.reduce(raw[table.topic], table), table).persist()
     try:
         yield frames
     finally:
@@ -43,20 +47,32 @@ def reduced_topics(
             frame.unpersist()
 
 
-def _read(environment: Environment, offsets: OffsetRange) -> DataFrame:
+def _read(environment: Environment, offsets: OffsetRange, *, timed: Collection[str]) -> dict[str, DataFrame]:
+    """The records of every topic: of a short log by the driver and in one task, as a small live batch has them."""
+    if not are_few(offsets.records):
+        return {t: _scan(environment, offsets.only(t), timed=t in timed) for t in offsets.end}
+    with environment.log.open() as log:
+        found = log.fetch(offsets, timed=bool(timed))
+    return {t: few_rows(environment.small, found.filter(pc.equal(found["topic"], t))) for t in offsets.end}
+
+
+def _scan(environment: Environment, offsets: OffsetRange, *, timed: bool) -> DataFrame:
     if offsets.records:
-        return read_range(environment.spark, environment.settings.kafka.jvm(), offsets, options=BULK)
-    schema = "topic string, partition int, offset bigint, key binary, value binary"
-    return environment.spark.createDataFrame([], schema)
+        return environment.log.scan(environment.spark, offsets, timed=timed)
+    return environment.spark.createDataFrame([], record_schema(timed=timed))
 
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:
     """Refuse what only an earlier record could complete, and drop tombstones of keys that have no record left."""
     from pyspark.sql import functions as F
 
-    columns = [*table.columns, *POSITION]
+    columns = [*table.stored, *POSITION]
     deleted = F.col("_deleted")
-    if isinstance(table, EventTable):
+    if isinstance(table, EventStream):
+        return staged.select(*columns, deleted)
+    if isinstance(table, VersionTable):
+        gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
+    elif isinstance(table, EventTable):
         gap = (F.col("_first") > 0) | (F.col("_count") < F.col("_pos") + 1)
         failure = _refuse_row("events_missing", table)
     else:
@@ -74,17 +90,17 @@ def _refuse_row(kind: str, table: Table) -> Column:
     return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
 
 
-def live_rows(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows a view function sees: not deleted, without positions."""
+def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows that a slice of the whole table would hold: no deleted ones, unless they end a version."""
     from pyspark.sql import functions as F
 
-    return frame.where(~F.col("_deleted")).select(*table.columns)
+    rows = frame if "_deleted" in table.sliced else frame.where(~F.col("_deleted"))
+    return rows.select(*table.sliced)
 
 
 def apply_view(view: View, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The view function over whole tables."""
-    result: DataFrame = view(*(live_rows(frames[name], table) for name, table in view.tables.items()))
-    return result
+    return call(view, {name: sliced_rows(frames[name], table) for name, table in view.tables.items()})
 
 
 def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:

@@ -7,13 +7,13 @@ would quietly give null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cdc.rules import OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, UNAVAILABLE, UNAVAILABLE_BASE64
 from projections.columns import ColumnType
 from projections.spark.failures import refuse
-from projections.tables import ChangelogTable, set_at
+from projections.tables import ChangelogTable, Table, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,7 +29,7 @@ def prepare_newest_per_key(table: ChangelogTable) -> Callable[[DataFrame], DataF
     A column whose value is unavailable (TOAST) takes the last one known in the range, with the position of that record.
     """
     known = list(table.sometimes_unset)
-    parsed, typed, aggregates = _parsed_columns(table), _typed_columns(table, known), _aggregates(table, known)
+    parsed, typed, aggregates = parsed_columns(table), typed_columns(table, known), _aggregates(table, known)
     result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
     return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.key).agg(*aggregates).select(*result)
 
@@ -39,7 +39,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 
     order = F.struct("_pos", "_offset")
     applied = ~F.col("_tombstone")
-    latest = F.struct("_op", "_pos", "_offset", *table.payload, *(_missing(c) for c in known))
+    latest = F.struct("_op", "_pos", "_offset", *table.payload, *(missing(c) for c in known))
     return [
         F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
@@ -47,11 +47,13 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
     ]
 
 
-def _parsed_columns(table: ChangelogTable) -> list[Column]:
+def parsed_columns(table: Table, *, times: Sequence[str] = ()) -> list[Column]:
+    """Key and value of raw records as structs of texts; ``times`` are further numbers of the change event's source."""
     from pyspark.sql import functions as F
 
     after = ", ".join(f"`{c}`: string" for c in table.columns)
-    value = f"op string, after struct<{after}>, source struct<lsn: bigint, snapshot: string>"
+    source = ", ".join(["lsn: bigint", "snapshot: string", *(f"{name}: bigint" for name in times)])
+    value = f"op string, after struct<{after}>, source struct<{source}>"
     key = ", ".join(f"`{c}` string" for c in table.key)
     return [
         F.col("topic"), F.col("partition"), F.col("offset"),
@@ -61,14 +63,15 @@ def _parsed_columns(table: ChangelogTable) -> list[Column]:
     ]  # fmt: skip
 
 
-def _typed_columns(table: ChangelogTable, known: list[str]) -> list[Column]:
+def typed_columns(table: Table, known: Sequence[str]) -> list[Column]:
+    """The table's columns in their types, whether those ``known`` to vary are unavailable, operation and position."""
     from pyspark.sql import functions as F
 
     after, types = F.col("v.after"), table.columns
     return [
         *(_cast(F.col("k")[c], types[c], c, required=True).alias(c) for c in table.key),
         *(_cast(after[c], types[c], c).alias(c) for c in table.payload),
-        *(F.coalesce(_is_unavailable(after[c]), F.lit(False)).alias(_missing(c)) for c in known),
+        *(F.coalesce(_is_unavailable(after[c]), F.lit(False)).alias(missing(c)) for c in known),
         F.col("_tombstone"),
         _operation().alias("_op"),
         _position().alias("_pos"),
@@ -116,14 +119,15 @@ def _is_unavailable(text: Column) -> Column:
     return text.isin(UNAVAILABLE, UNAVAILABLE_BASE64)
 
 
-def _missing(column: str) -> str:
+def missing(column: str) -> str:
+    """The column that tells whether a value was unavailable."""
     return f"_missing_{column}"
 
 
 def _last_known(column: str, order: Column) -> Column:
     from pyspark.sql import functions as F
 
-    here = (F.col("_op") != "d") & ~F.col(_missing(column))
+    here = (F.col("_op") != "d") & ~F.col(missing(column))
     return F.max_by(
         F.when(here, F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"))), F.when(here, order)
     )
@@ -135,8 +139,8 @@ def _column(name: str, known: list[str]) -> Column:
     last = F.col("last")[name]
     if name not in known:
         return last.alias(name)
-    missing = F.col("last")[_missing(name)]
-    return F.when(missing, F.col(f"known_{name}")["value"]).otherwise(last).alias(name)
+    unavailable = F.col("last")[missing(name)]
+    return F.when(unavailable, F.col(f"known_{name}")["value"]).otherwise(last).alias(name)
 
 
 def _staging(known: list[str]) -> list[Column]:
@@ -149,5 +153,5 @@ def _staging(known: list[str]) -> list[Column]:
         last["_pos"].alias("_pos"),
         F.greatest(last["_offset"], F.col("tombstone")).alias("_offset"),
         ((F.coalesce(last["_op"], F.lit("d")) == "d") | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
-        *(F.when(last[_missing(c)], F.col(f"known_{c}")["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
+        *(F.when(last[missing(c)], F.col(f"known_{c}")["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]

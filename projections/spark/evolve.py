@@ -44,10 +44,16 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
         decoded = decode(raw)
         if stored is not None:
             decoded = _with_stored(decoded, table, stored)
-        one_pass = decoded.repartition("_stream").sortWithinPartitions("_stream", "_version")
+        one_pass = _by_stream(decoded).sortWithinPartitions("_stream", "_version")
         return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *table.payload, *STAGING)
 
     return fold
+
+
+def _by_stream(decoded: DataFrame) -> DataFrame:
+    """A stream's events in one task; a small batch is one task as it is."""
+    small = decoded.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
+    return decoded if small else decoded.repartition("_stream")
 
 
 def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:

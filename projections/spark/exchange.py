@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from projections.columns import ColumnType
-from projections.tablestore import arrow
-from projections.tablestore.arrow import Target
+from projections.tablestore.arrow import Target, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DRIVER_ROWS = 20_000
+
+
+def are_few(rows: int) -> bool:
+    """Whether so many rows are quicker through the driver."""
+    return rows <= DRIVER_ROWS
 
 
 def write(frame: DataFrame, target: Target, *, rows: int, marked: bool = True) -> int:
@@ -27,12 +31,12 @@ def write(frame: DataFrame, target: Target, *, rows: int, marked: bool = True) -
     With ``marked`` the table has a ``_task`` column: a task that is run again first deletes what an earlier attempt
     committed. A table without it is loaded only into a generation nobody reads yet, and indexed uniquely afterwards.
     """
-    if rows > DRIVER_ROWS:
+    if not are_few(rows):
         counts = frame.mapInArrow(_copy_partition(target, marked=marked), "rows bigint").toArrow()
         return sum(counts["rows"].to_pylist())
     data = frame.toArrow()
     if data.num_rows:
-        arrow.append(target, data)
+        target.append(data)
     return int(data.num_rows)
 
 
@@ -54,7 +58,7 @@ def _copy_partition(target: Target, *, marked: bool) -> Callable[[Iterator[pa.Re
                 yield batch if task is None else _mark(batch, task)
 
         schema = first.schema if task is None else _mark(first, task).schema
-        arrow.append(target, pa.RecordBatchReader.from_batches(schema, counted()), task=task)
+        target.append(pa.RecordBatchReader.from_batches(schema, counted()), task=task)
         yield pa.RecordBatch.from_pydict({"rows": [rows]})
 
     return copy
@@ -69,33 +73,37 @@ def _mark(batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
     return batch.append_column("_task", pa.repeat(pa.scalar(task, pa.int32()), batch.num_rows))
 
 
-def read(spark: SparkSession, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> DataFrame:
-    """A table of the store as a DataFrame of the given columns; ``rows`` is how many to expect."""
-    query = arrow.select(target, columns)
-    if rows <= DRIVER_ROWS:
-        batches = arrow.fetch(target.uri, query, columns)
-        found = pa.Table.from_batches(batches, arrow.arrow_schema(columns))
-        return in_table_order(spark.createDataFrame(found).coalesce(1), columns)
+def few_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows as a DataFrame of one partition."""
+    return spark.createDataFrame(rows).coalesce(1)
+
+
+def fetched(target: Target, columns: Mapping[str, ColumnType]) -> pa.Table:
+    """The given columns of a small table of the store, in its Arrow form."""
+    return pa.Table.from_batches(target.fetch(columns), arrow_schema(columns))
+
+
+def read(spark: SparkSession, target: Target, columns: Mapping[str, ColumnType]) -> DataFrame:
+    """A large table of the store as a DataFrame of the given columns, read by the executors."""
     tasks = 2 * spark.sparkContext.defaultParallelism
-    step = arrow.pages(target) // tasks + 1
+    step = target.extent() // tasks + 1
     bounds = [(task * step, (task + 1) * step) for task in range(tasks)]
     ranges = spark.createDataFrame(bounds, "low bigint, high bigint").repartition(tasks)
     ddl = ", ".join(f"`{c}` {'string' if t.kind == 'decimal' else t.ddl}" for c, t in columns.items())
-    return in_table_order(ranges.mapInArrow(_read_pages(target, query, columns), ddl), columns)
+    return in_table_order(ranges.mapInArrow(_read_parts(target, columns), ddl), columns)
 
 
-def _read_pages(
-    target: Target, query: str, columns: Mapping[str, ColumnType]
+def _read_parts(
+    target: Target, columns: Mapping[str, ColumnType]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Each task reads the pages that its row gives: ranges of ctid are scanned without an index."""
+    """Each task reads the part of the table that its row gives."""
 
-    def read_pages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for low, high in zip(batch["low"].to_pylist(), batch["high"].to_pylist(), strict=True):
-                part = f"{query} WHERE ctid >= '({low:d},0)'::tid AND ctid < '({high:d},0)'::tid"
-                yield from arrow.fetch(target.uri, part, columns)
+                yield from target.fetch_between(columns, low, high)
 
-    return read_pages
+    return read_parts
 
 
 def in_table_order(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:

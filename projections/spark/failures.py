@@ -6,27 +6,45 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import (
-    OffsetsLost,
     ProjectionError,
+    RealTimeRefused,
     SparkFailed,
+    SparkGone,
     UndecodableRecord,
     UnknownColumn,
     UnknownSchemaId,
+    offsets_lost,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+# What is wrong with a record, by kind of fault; also the message of its dead letter.
+MESSAGES: Final[Mapping[str, str]] = {
+    "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
+    "bad_avro": "the record's body does not fit its schema {detail}",
+    "bad_key": "the record's key {detail!r} is not stream@version",
+    "bad_json": "the record is not a change event in JSON",
+    "bad_value": "column {detail} has a value that does not fit its declared type",
+    "deleted": "the record deletes an event of a deleted stream, which this version does not follow",
+    "events_missing": "events of {topic}-{detail} are missing from the topic",
+    "no_time": "the event has no time: {detail} is missing",
+    "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
+    "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
+    "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
+}
 _MARK = "factfold:{"
 _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
 )
 _PYTHON_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.M)
-_OFFSETS_LOST = re.compile(r"(Some data may have been lost|OffsetOutOfRange|some data may have been aged out)", re.I)
+_OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
+# A query, source or sink that Spark keeps out of its real-time mode; other errors of the mode are of its settings.
+_NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_STREAM|SINK)_NOT\w*")
 
 
 def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = None) -> Column:
@@ -49,13 +67,19 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
 @contextlib.contextmanager
 def told_plainly(place: str) -> Iterator[None]:
     """Turn what Spark raises inside the block into a typed error; ``place`` is used where Spark knows none."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         raise translate(str(error), place) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkGone(
+            "Spark's JVM no longer answers",
+            remedy="look for its end in the log (memory?), then start again",
+            place=place,
+        ) from error
 
 
 def translate(message: str, place: str) -> ProjectionError:
@@ -64,15 +88,17 @@ def translate(message: str, place: str) -> ProjectionError:
         # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
         told, _ = json.JSONDecoder().raw_decode(message, message.index(_MARK) + len(_MARK) - 1)
         return _record_error(told)
+    if refused := _NOT_REAL_TIME.search(message):
+        return RealTimeRefused(
+            f"Spark does not run this query in real-time mode: {_cause(message)[:200]}",
+            remedy="use micro-batches for it",
+            place=f"{place} ({refused.group()})",
+        )
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
         return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
     if _OFFSETS_LOST.search(message):
-        return OffsetsLost(
-            "the topic no longer holds records that this run still needs",
-            remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
-            place=place,
-        )
+        return offsets_lost(place)
     return SparkFailed(
         _cause(message)[:300], remedy="see the cause above; the run can be started again as it is", place=place
     )
@@ -89,23 +115,19 @@ def _record_error(found: dict[str, Any]) -> UndecodableRecord:
     place = f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
     detail = found.get("detail", "")
     if found["kind"] == "unknown_schema":
-        return UnknownSchemaId(
-            f"no registered schema of the table's events has the id of this record ({detail})",
-            remedy="let its service publish its schemas (its outbox connector carries them), or declare the event",
-            place=place,
-        )
-    messages = {
-        "not_avro": f"the record is not Avro in Confluent framing (it starts with {detail})",
-        "bad_avro": f"the record's body does not fit its schema {detail}",
-        "bad_key": f"the record's key {detail!r} is not stream@version",
-        "bad_json": "the record is not a change event in JSON",
-        "bad_value": f"column {detail} has a value that does not fit its declared type",
-        "deleted": "the record deletes an event of a deleted stream, which this version does not follow",
-        "events_missing": f"events of {found['topic']}-{detail} are missing from the topic",
-        "unavailable": f"a value of key {detail} is unavailable, and no record still in the topic holds it",
-    }
+        return _unknown_schema(detail, place)
     return UndecodableRecord(
-        messages[found["kind"]],
+        MESSAGES[found["kind"]].format(detail=detail, topic=found["topic"]),
         remedy="nothing was applied: correct the producer or the declared type, then start again",
         place=place,
     )
+
+
+def _unknown_schema(detail: str, place: str) -> UnknownSchemaId:
+    error = UnknownSchemaId(
+        f"no registered schema of the table's events has the id of this record ({detail})",
+        remedy="let its service publish its schemas (its outbox connector carries them), or declare the event",
+        place=place,
+    )
+    error.schema_id = int(detail)
+    return error

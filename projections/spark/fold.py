@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from eventstore.aggregate import Aggregate
+from projections.setters import Setter
 from projections.spark.decode import Decoder
-from projections.tables import EventTable, Setter, set_at
+from projections.tables import EventTable, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +22,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     decode, set_columns = decoder.prepare(), table.setters or {}
     facts: list[Column | str] = [
         "_stream", "_version", "_at_offset",
-        *(_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
+        *(set_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
     ]  # fmt: skip
     aggregates, key = _aggregates(list(set_columns)), key_column(table)
@@ -53,10 +55,15 @@ def _aggregates(columns: Sequence[str]) -> list[Column]:
 
 
 def key_column(table: EventTable) -> Column:
-    """The key column out of the stream's name: the part after the category."""
+    """The key column out of the stream's name."""
+    return identity(table.aggregate).alias(table.key[0])
+
+
+def identity(aggregate: type[Aggregate]) -> Column:
+    """The aggregate's id: the part of the stream's name after the category."""
     from pyspark.sql import functions as F
 
-    return F.substring(F.col("_stream"), len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])
+    return F.substring(F.col("_stream"), len(aggregate.category) + 2, 1 << 20)
 
 
 def _sets(setters: tuple[Setter, ...]) -> Column:
@@ -65,7 +72,7 @@ def _sets(setters: tuple[Setter, ...]) -> Column:
     return F.col("_type").isin([setter.event.name for setter in setters])
 
 
-def _value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
+def set_value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
     """What the event at hand sets the column to; a field missing in an older schema of the event is null."""
     from pyspark.sql import functions as F
 

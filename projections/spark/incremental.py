@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,23 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
+from projections.log import OffsetRange, OpenLog
 from projections.planner import plan
-from projections.spark.exchange import DRIVER_ROWS, in_table_order, read, write
+from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
+from projections.spark.frames import call
 from projections.spark.inputs import Reduction, keys_of, needs_stored_state
-from projections.spark.kafka_source import OffsetRange
-from projections.spark.records import read_records
+from projections.spark.prepared import Build, PreparedQueries
+from projections.spark.records import Rows, read_records
 from projections.tables import EventTable
 from projections.tablestore import staging
+from projections.tablestore.arrow import Target
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.layout import GenerationLayout, TableLayout
 from projections.tablestore.runs import Run
 from projections.views import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass
@@ -49,13 +57,20 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class LiveBatches:
-    """The batches of one run; ``reduction`` is made anew when the registry has learnt a schema."""
+    """The batches of one run; ``log`` and ``queries`` are the runner's to close."""
 
     environment: Environment
+    log: OpenLog
     group: ProjectionGroup
     run: Run
     layout: GenerationLayout
     reduction: Reduction
+    queries: PreparedQueries
+
+    def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> LiveBatches:
+        """The batches of the same run, with everything that depends on the known schemas planned anew."""
+        self.queries.forget()
+        return dataclasses.replace(self, reduction=Reduction(registry))
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
@@ -73,7 +88,7 @@ class LiveBatches:
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
-            records = read_records(self.environment, offsets)
+            records = read_records(self.environment, self.log, offsets, timed=self.group.timed_topics)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
@@ -81,27 +96,31 @@ class LiveBatches:
                 report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
         return report.staged > 0
 
-    def _stage_table(self, tables: TableLayout, raw: DataFrame, offsets: OffsetRange) -> int:
-        store, rows = self.environment.store, offsets.only(tables.table.topic).records
-        stored = self._stored_rows(raw, tables, rows) if needs_stored_state(tables.table) else None
-        staged = self.reduction.reduce(raw, tables.table, stored)
-        written = write(staged, store.target(tables.staged), rows=rows)
+    def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange) -> int:
+        store, table, rows = self.environment.store, tables.table, offsets.only(tables.table.topic).records
+        inputs = {"raw": raw}
+        if needs_stored_state(table):
+            inputs["stored"] = self._stored_rows(raw, tables, rows)
+
+        def staged(frames: Mapping[str, DataFrame]) -> DataFrame:
+            stored = in_table_order(frames["stored"], staging.stored_columns(table)) if "stored" in frames else None
+            return self.reduction.reduce(frames["raw"], table, stored)
+
+        written = self._write(tables.staged.name, staged, inputs, store.target(tables.staged), rows=rows)
         with store.staging(self.run) as connection:
             staging.complete(connection, tables)
         return written
 
-    def _stored_rows(self, raw: DataFrame, tables: TableLayout, rows: int) -> DataFrame:
+    def _stored_rows(self, raw: Rows, tables: TableLayout, rows: int) -> Rows:
         """The state rows of the streams in the range, through the table's own (still empty) working tables."""
         store, table = self.environment.store, tables.table
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
-        write(keys_of(raw, table), store.target(tables.affected), rows=rows, marked=False)
+        keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.affected)
+        self._write(tables.affected.name, keys, {"raw": raw}, target, rows=rows, marked=False)
         with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
-        return read(self._session(rows), store.target(tables.stored), staging.stored_columns(table), rows=known)
-
-    def _session(self, rows: int) -> SparkSession:
-        return self.environment.small if rows <= DRIVER_ROWS else self.environment.spark
+        return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
 
     def _stage_view(self, view: View, report: BatchReport) -> None:
         walk, layout, store = plan(view), self.layout, self.environment.store
@@ -121,10 +140,33 @@ class LiveBatches:
             report.retractions += gone
 
     def _write_result(self, view: View, sizes: Mapping[str, int], affected: int) -> None:
-        spark, store = self._session(max(sizes.values())), self.environment.store
-        frames = [
-            read(spark, store.target(self.layout.tables[name].slice), table.columns, rows=sizes[name])
+        store, target = self.environment.store, self.layout.views[view.name]
+        slices = {
+            name: self._read(store.target(self.layout.tables[name].slice), table.sliced, rows=sizes[name])
             for name, table in view.tables.items()
-        ]
-        target = self.layout.views[view.name]
-        write(in_table_order(view(*frames), target.columns), store.target(target.result), rows=affected)
+        }
+
+        def result(frames: Mapping[str, DataFrame]) -> DataFrame:
+            typed = {name: in_table_order(frames[name], table.sliced) for name, table in view.tables.items()}
+            return in_table_order(call(view, typed), target.columns)
+
+        self._write(view.name, result, slices, store.target(target.result), rows=affected)
+
+    def _read(self, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> Rows:
+        if are_few(rows):
+            return fetched(target, columns)
+        return read(self.environment.spark, target, columns)
+
+    def _write(
+        self, name: str, build: Build, inputs: Mapping[str, Rows], target: Target, *, rows: int, marked: bool = True
+    ) -> int:
+        """Append a query's rows to a table: few through the driver and a plan made once, many by the executors."""
+        few = {n: given for n, given in inputs.items() if isinstance(given, pa.Table)}
+        if len(few) < len(inputs):
+            spark = self.environment.spark
+            frames = {n: few_rows(spark, g) if isinstance(g, pa.Table) else g for n, g in inputs.items()}
+            return write(build(frames), target, rows=rows, marked=marked)
+        found = self.queries.run(name, build, few)
+        if found.num_rows:
+            target.append(found)
+        return int(found.num_rows)

@@ -9,8 +9,11 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.spark.changelog import prepare_newest_per_key
 from projections.spark.decode import Decoder
 from projections.spark.evolve import prepare_evolved_fold
+from projections.spark.facts import prepare_facts
 from projections.spark.fold import prepare_declared_fold
-from projections.tables import ChangelogTable, EventTable, Table
+from projections.spark.versions import prepare_versions
+from projections.streams import EventStream
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,8 +33,9 @@ class Reduction:
         self._folds: dict[int, Fold] = {}
 
     def reduce(self, raw: DataFrame, table: Table, stored: DataFrame | None = None) -> DataFrame:
-        """One row a key out of the raw records of the table's topic, with staging columns.
+        """One row a key (of a stream, a fact; of versions, a change) out of the raw records of the table's topic.
 
+        The rows have the table's staging columns.
         ``stored`` is needed by tables whose aggregate evolves in Python, once there is state.
         """
         if id(table) not in self._folds:
@@ -39,16 +43,24 @@ class Reduction:
         return self._folds[id(table)](raw, stored)
 
     def _prepare(self, table: Table) -> Fold:
+        if isinstance(table, EventTable) and table.setters is None:
+            return prepare_evolved_fold(table, self._decoder(table))
+        rows = self._prepare_rows(table)
+        return lambda raw, stored: rows(raw)
+
+    def _prepare_rows(self, table: Table) -> Callable[[DataFrame], DataFrame]:
         if isinstance(table, ChangelogTable):
-            newest = prepare_newest_per_key(table)
-            return lambda raw, stored: newest(raw)
-        if not isinstance(table, EventTable):
-            raise TypeError(f"no reduction for {type(table).__name__}")
-        decoder = Decoder.of([event_type.name for event_type in table.event_types()], self._registry)
-        if table.setters is None:
-            return prepare_evolved_fold(table, decoder)
-        declared = prepare_declared_fold(table, decoder)
-        return lambda raw, stored: declared(raw)
+            return prepare_newest_per_key(table)
+        if isinstance(table, VersionTable):
+            return prepare_versions(table)
+        if isinstance(table, EventStream):
+            return prepare_facts(table, self._decoder(table))
+        if isinstance(table, EventTable):
+            return prepare_declared_fold(table, self._decoder(table))
+        raise TypeError(f"no reduction for {type(table).__name__}")
+
+    def _decoder(self, table: EventTable | EventStream) -> Decoder:
+        return Decoder.of([event_type.name for event_type in table.event_types()], self._registry)
 
 
 def needs_stored_state(table: Table) -> bool:

@@ -1,59 +1,105 @@
-"""Bounded reads of Kafka topics: committed records between two sets of offsets."""
+"""Kafka as the log of projections: bounded reads of topics, committed records between two sets of offsets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eventstore.errors import OffsetsGone
+from eventstore.kafka.admin import OffsetReader, cleanup_policies
+from eventstore.kafka.consumer import RangeReader
+from eventstore.kafka.schemas import read_schemas
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+from projections.errors import offsets_lost
+from projections.log import OffsetRange, Offsets, arrow_record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Offsets = Mapping[str, Mapping[int, int]]
-
-# On a quiet or transactional topic the default wait of 500 ms is paid at the end of every partition.
-LIVE = {"kafka.fetch.max.wait.ms": "10"}
-# A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do.
-BULK = {
-    **LIVE,
+# A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
+# topic the default wait of 500 ms would be paid at the end of every partition.
+_BULK = {
+    "kafka.fetch.max.wait.ms": "10",
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
 }
 
+# The time of an event, as text; a record without the header has none, and `get` beyond an array's end is null.
+_TIME = "CAST(get(filter(headers, h -> h.key = 'ce_time'), 0).value AS string) AS ce_time"
+
 
 @dataclass(frozen=True)
-class OffsetRange:
-    """The records to read: from ``start`` inclusive to ``end`` exclusive, by topic and partition."""
+class KafkaLog:
+    """The topics of one cluster; its records are decoded by the schemas topic."""
 
-    start: Offsets
-    end: Offsets
+    settings: Settings
 
-    @property
-    def records(self) -> int:
-        """How many offsets it spans; transaction markers count too, so there are at most this many records."""
-        return sum(o - self.start[t][p] for t, ends in self.end.items() for p, o in ends.items())
+    def open(self) -> OpenKafkaLog:
+        """Connect; the first question reaches the brokers."""
+        return OpenKafkaLog(self.settings)
 
-    def changed_topics(self) -> list[str]:
-        """The topics with anything to read."""
-        return [t for t, ends in self.end.items() if any(o > self.start[t][p] for p, o in ends.items())]
+    def schemas(self) -> Mapping[int, RegisteredSchema]:
+        """Every committed schema by its id; TopicMissing before the first ``apply``, BrokerUnreachable."""
+        return read_schemas(self.settings)
 
-    def only(self, topic: str) -> OffsetRange:
-        """The range of one topic."""
-        return OffsetRange({topic: self.start[topic]}, {topic: self.end[topic]})
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
+        return cleanup_policies(self.settings, topics)
 
-    def not_empty(self) -> OffsetRange:
-        """The range without the partitions that have nothing to read."""
-        moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}
-        moved = {t: ends for t, ends in moved.items() if ends}
-        return OffsetRange({t: {p: self.start[t][p] for p in ends} for t, ends in moved.items()}, moved)
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The committed records of a range, partitions side by side."""
+        return read_range(spark, self.settings.kafka.jvm(), offsets, timed=timed)
+
+
+class OpenKafkaLog(OffsetReader):
+    """Offsets, and small ranges by a consumer that stays connected: planning a Spark job takes many times as long."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._reader = RangeReader(settings)
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The committed records of a range; OffsetsLost, BrokerUnreachable."""
+        wanted = offsets.not_empty()
+        try:
+            self._reader.seek(wanted.start)
+            records = list(self._reader.read_up_to(wanted.end))
+        except OffsetsGone as error:
+            raise offsets_lost(error.place) from error
+        columns: dict[str, list[Any]] = {
+            name: [getattr(record, name) for record in records]
+            for name in ("topic", "partition", "offset", "key", "value")
+        }
+        if timed:
+            columns["ce_time"] = [_time(record) for record in records]
+        return pa.table(columns, schema=arrow_record_schema(timed=timed))
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._reader.close()
+        super().close()
+
+
+def _time(record: TopicRecord) -> str | None:
+    found = dict(record.headers).get("ce_time")
+    return None if found is None else found.decode(errors="replace")
 
 
 def read_range(
-    spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange, *, options: Mapping[str, str]
+    spark: SparkSession,
+    client: Mapping[str, str],
+    offsets: OffsetRange,
+    *,
+    timed: bool = False,
 ) -> DataFrame:
-    """The committed records of a range, with topic, partition, offset, key and value.
+    """The committed records of a range, with topic, partition, offset, key and value; ``timed``, with ce_time too.
 
     ``client`` is the JVM spelling of the Kafka settings. An offset that is gone fails the read: nothing is skipped.
     """
@@ -61,10 +107,13 @@ def read_range(
     reader = spark.read.format("kafka").option("assign", json.dumps({t: sorted(p) for t, p in wanted.end.items()}))
     for name, value in client.items():
         reader = reader.option(f"kafka.{name}", value)
-    for name, value in {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true", **options}.items():
+    for name, value in {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true", **_BULK}.items():
         reader = reader.option(name, value)
     reader = reader.option("startingOffsets", _json(wanted.start)).option("endingOffsets", _json(wanted.end))
-    return reader.load().select("topic", "partition", "offset", "key", "value")
+    raw = ["topic", "partition", "offset", "key", "value"]
+    if not timed:
+        return reader.load().select(*raw)
+    return reader.option("includeHeaders", "true").load().selectExpr(*raw, _TIME)
 
 
 def _json(offsets: Offsets) -> str:

@@ -1,43 +1,34 @@
-"""The raw records of a live batch, by topic: one read through the driver when small, a scan a topic when large."""
+"""The raw records of a live batch, by topic: read by the driver when few, by the executors when many."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.environment import Environment
-from projections.spark.exchange import DRIVER_ROWS
-from projections.spark.kafka_source import BULK, LIVE, OffsetRange, read_range
+from projections.log import OffsetRange, OpenLog
+from projections.spark.exchange import are_few
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
-def read_records(environment: Environment, offsets: OffsetRange) -> Mapping[str, DataFrame]:
-    """The committed records of the range, for each topic that has any offsets in it."""
-    if offsets.records > DRIVER_ROWS:
-        client = environment.settings.kafka.jvm()
-        topics = offsets.changed_topics()
-        return {t: read_range(environment.spark, client, offsets.only(t), options=BULK) for t in topics}
-    return _read_small(environment, offsets)
+Rows: TypeAlias = "pa.Table | DataFrame"
 
 
-def _read_small(environment: Environment, offsets: OffsetRange) -> Mapping[str, DataFrame]:
-    """All topics in one Spark job; its few rows are then used several times without a second look at the broker."""
-    client = environment.settings.kafka.jvm()
-    options = {**LIVE, "kafka.group.id": _reader(client)}
-    found = read_range(environment.small, client, offsets, options=options).coalesce(1).toArrow()
-    topics = pc.unique(found["topic"]).to_pylist()
-    return {t: environment.small.createDataFrame(found.filter(pc.equal(found["topic"], t))).coalesce(1) for t in topics}
+def read_records(
+    environment: Environment, log: OpenLog, offsets: OffsetRange, *, timed: Collection[str] = ()
+) -> Mapping[str, Rows]:
+    """The committed records of the range, for each topic that has any offsets in it.
 
-
-def _reader(client: Mapping[str, str]) -> str:
-    """The group of the executors' consumers; nothing is ever committed to it.
-
-    A fixed group lets them keep their consumers from batch to batch, which halves the time of a small read. One is kept
-    for a group and a partition, wherever it is connected to: so the brokers are part of the group's name.
+    Those of the topics in ``timed`` come with the time of their event (``ce_time``).
     """
-    return f"factfold-{hashlib.sha256(client['bootstrap.servers'].encode()).hexdigest()[:12]}"
+    if not are_few(offsets.records):
+        return {
+            t: environment.log.scan(environment.spark, offsets.only(t), timed=t in timed)
+            for t in offsets.changed_topics()
+        }
+    found = log.fetch(offsets, timed=bool(timed))
+    return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}

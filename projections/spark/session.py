@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from projections.errors import SessionInUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,29 @@ def open_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def own_session(
+    jars: Sequence[Path] = (), *, master: str, memory: str, config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for one purpose, stopped at the end; SessionInUse where the process has one: Spark would join the two.
+
+    Joined, this one's master, memory and settings would count for nothing, and both would share the other's slots.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - of any thread; sessions are told by thread
+        raise SessionInUse(
+            "this process has a Spark session already, whose settings and slots would be shared",
+            remedy="run this in a process of its own, such as factfold branches run, or stop the other session first",
+            place=f"master {master}",
+        )
+    session = open_session(jars, master=master, memory=memory, config=config)
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")

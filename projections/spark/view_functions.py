@@ -10,6 +10,8 @@ from projections.columns import ColumnType, Kind
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.spark.failures import told_plainly
+from projections.spark.frames import handed
+from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators
 from projections.tables import checked_identifier
 from projections.views import View
 
@@ -20,12 +22,12 @@ _KINDS: Mapping[str, Kind] = {
     "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
     "double": "double", "boolean": "boolean", "timestamp": "timestamp", "date": "date", "binary": "binary",
 }  # fmt: skip
-# Operators that look beyond the rows a key references, or answer differently every time.
+# Operators that look beyond the rows a key references.
 _REFUSED = {
-    "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Sample": "a sample",
-    "Aggregate": "an aggregate", "rand(": "a random value", "uuid(": "a random value", "shuffle(": "a random order",
-    "current_timestamp(": "the time of day", "now(": "the time of day", "monotonically_increasing_id(": "a row number",
+    "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
+    "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate",
 }  # fmt: skip
+_SAME = "must return the same for the same rows: let an event or a column carry such a value"
 
 
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
@@ -38,8 +40,9 @@ def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with told_plainly(f"view {view.name}"):
-        frames = [spark.createDataFrame([], _ddl(table.columns)) for table in view.tables.values()]
-        result = view(*frames)
+        empty = {name: spark.createDataFrame([], _ddl(table.sliced)) for name, table in view.tables.items()}
+        # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
+        result = view(*(spark.createDataFrame([], frame.schema) for frame in handed(view, empty)))
         _refuse_unbounded(view, result)
         schema = result.schema
     columns = {
@@ -72,16 +75,24 @@ def _column_type(simple: str, place: str) -> ColumnType:
 
 
 def _refuse_unbounded(view: View, result: DataFrame) -> None:
-    """Look for refused operators in the analysed plan.
+    """Look for what a view must not do in its analysed plan.
 
-    A changed row must reach the view through references alone, and the same rows must give the same result.
+    A changed row must reach the view through references alone. The same rows must give the same result in a rebuild and
+    in every batch, whose plan may have been made for an earlier one (docs/decisions/0016).
     """
-    analysed = result._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - the plan has no Python face
-    for mark, meaning in _REFUSED.items():
-        found = re.search(rf"\b{re.escape(mark)}", analysed)
-        if found:
-            raise InvalidDefinition(
-                f"view {view.name!r} uses {meaning}",
-                remedy="a view joined by foreign keys may use only the rows that its references reach",
-                place=f"view {view.name}",
-            )
+    plan = analysed_plan(result)
+    for operator in operators(plan):
+        if operator in _REFUSED:
+            raise _refused(view, _REFUSED[operator], "may use only the rows that its references reach")
+    if name := environmental(result, plan):
+        raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
+    if name := nondeterministic(plan):
+        raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
+
+
+def _refused(view: View, what: str, rule: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f"view {view.name!r} uses {what}",
+        remedy=f"a view joined by foreign keys {rule}",
+        place=f"view {view.name}",
+    )

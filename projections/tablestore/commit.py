@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
+from eventstore.backends.sql.upserts import upsert
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Progress, Run, advance
 from projections.tablestore.staging import require_mark
+
+# Without a condition SQLite's parser would take ON CONFLICT for that of a join.
+_CLEAR = sa.true()
 
 
 def commit_batch(
@@ -27,18 +30,20 @@ def commit_batch(
 
 
 def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
-    columns = [*layout.table.columns, *POSITION, "_deleted"]
-    statement = insert(layout.state).from_select(columns, sa.select(*(layout.staged.c[c] for c in columns)))
+    columns = [*layout.table.stored, *POSITION, "_deleted"]
+    staged = sa.select(*(layout.staged.c[c] for c in columns))
+    statement = upsert(connection, layout.state).from_select(columns, staged.where(_CLEAR))
     newer = sa.tuple_(*(statement.excluded[p] for p in POSITION)) > sa.tuple_(*(layout.state.c[p] for p in POSITION))
-    replaced = {c: statement.excluded[c] for c in columns if c not in layout.key}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(layout.key), set_=replaced, where=newer))
+    replaced = {c: statement.excluded[c] for c in columns if c not in layout.row_key}
+    connection.execute(statement.on_conflict_do_update(index_elements=list(layout.row_key), set_=replaced, where=newer))
 
 
 def _merge_view(connection: sa.Connection, layout: ViewLayout) -> None:
     view, key = layout.view, layout.key
-    connection.execute(sa.delete(view).where(view.c[key] == layout.retracted.c[key]))
+    connection.execute(sa.delete(view).where(view.c[key].in_(sa.select(layout.retracted.c[key]))))
     columns = list(layout.columns)
-    statement = insert(view).from_select(columns, sa.select(*(layout.result.c[c] for c in columns)))
+    result = sa.select(*(layout.result.c[c] for c in columns))
+    statement = upsert(connection, view).from_select(columns, result.where(_CLEAR))
     replaced = {c: statement.excluded[c] for c in columns if c != key}
     if replaced:
         connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=replaced))

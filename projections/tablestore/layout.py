@@ -1,11 +1,12 @@
 """The tables of one generation, as SQLAlchemy objects.
 
-A generation has a database schema of its own, ``factfold_{group}_{generation}``; dropping it drops everything. In it,
-for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
-``affected_*`` (keys the batch reaches), ``slice_*`` (rows handed to the view function), ``stored_*`` (rows a Python
-fold goes on from); for each view: ``view_*``, ``result_*`` (what the function returned) and ``retracted_*``.
-Everything but state and view is UNLOGGED: a crash of the server empties it, the ``batch`` table with the batch's mark
-included, and without its mark no batch is committed.
+A generation is named ``factfold_{group}_{generation}``: a database schema of its own on PostgreSQL, a prefix of its
+tables' names on SQLite; dropping it drops everything. In it, for each table of the group: ``state_*`` (current rows,
+deleted ones marked), ``staged_*`` (what the batch brings), ``affected_*`` (keys the batch reaches), ``slice_*`` (rows
+handed to the view function), ``stored_*`` (rows a Python fold goes on from); for each view: ``view_*``, ``result_*``
+(what the function returned) and ``retracted_*``. Everything but state and view is UNLOGGED where there is such a thing:
+a crash of the server empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is
+committed.
 """
 
 from __future__ import annotations
@@ -18,24 +19,15 @@ import sqlalchemy as sa
 
 from projections.columns import ColumnType
 from projections.group import ProjectionGroup
-from projections.tables import EventTable, Table, set_at
+from projections.tables import EventTable, Table, VersionTable, set_at
+from projections.tablestore.dialects import Dialect, NameSpace
 
 POSITION = ("_epoch", "_pos", "_offset")
+SINCE = "_since"  # in ``affected_*`` of versions: from which event time on the batch changes what is valid
 
 
-def sql_type(column: ColumnType) -> sa.types.TypeEngine[Any]:
-    """The SQL type that holds a column; its binary form is what Arrow's COPY writes."""
-    if column.kind == "decimal":
-        return sa.Numeric(column.precision, column.scale)
-    kinds: Mapping[str, sa.types.TypeEngine[Any]] = {
-        "string": sa.Text(), "int": sa.Integer(), "long": sa.BigInteger(), "double": sa.Double(),
-        "boolean": sa.Boolean(), "timestamp": sa.DateTime(timezone=True), "date": sa.Date(), "binary": sa.LargeBinary(),
-    }  # fmt: skip
-    return kinds[column.kind]
-
-
-def generation_schema(group: str, generation: int) -> str:
-    """The database schema of one generation."""
+def generation_name(group: str, generation: int) -> str:
+    """The schema, or the prefix, of one generation."""
     return f"factfold_{group}_{generation}"
 
 
@@ -52,26 +44,34 @@ class TableLayout:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
+        """The key columns, which references hold."""
         return self.table.key
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that tell two rows of the state apart."""
+        return self.table.row_key
 
 
 @dataclass(frozen=True)
 class ViewLayout:
-    """The three SQL tables behind one view."""
+    """The SQL tables behind one view; the two copies exist while it is verified."""
 
+    name: str
     key: str
     columns: Mapping[str, ColumnType]
     view: sa.Table
     result: sa.Table
     retracted: sa.Table
+    live_copy: sa.Table
+    recomputed_copy: sa.Table
 
 
 @dataclass(frozen=True)
 class GenerationLayout:
     """Every SQL table of one generation."""
 
-    schema: str
+    name: str
     metadata: sa.MetaData
     tables: Mapping[str, TableLayout]
     views: Mapping[str, ViewLayout]
@@ -88,40 +88,45 @@ class GenerationLayout:
 
 
 def lay_out(
-    group: ProjectionGroup, generation: int, view_columns: Mapping[str, Mapping[str, ColumnType]]
+    group: ProjectionGroup,
+    generation: int,
+    view_columns: Mapping[str, Mapping[str, ColumnType]],
+    *,
+    dialect: Dialect,
 ) -> GenerationLayout:
     """Name and type every table of a generation; ``view_columns`` is what the view functions return."""
-    schema = generation_schema(group.name, generation)
-    metadata = sa.MetaData(schema=schema)
-    tables = {name: _table_layout(metadata, name, table) for name, table in group.tables.items()}
-    views = {view.name: _view_layout(metadata, view.name, view.key, view_columns[view.name]) for view in group.views}
-    return GenerationLayout(schema, metadata, tables, views, _unlogged("batch", metadata, sa.Column("id", sa.Text)))
+    space = dialect.name_space(generation_name(group.name, generation))
+    tables = {name: _table_layout(space, name, table) for name, table in group.tables.items()}
+    views = {view.name: _view_layout(space, view.name, view.key, view_columns[view.name]) for view in group.views}
+    marker = space.unlogged("batch", sa.Column("id", sa.Text))
+    return GenerationLayout(space.generation, space.metadata, tables, views, marker)
 
 
-def _table_layout(metadata: sa.MetaData, name: str, table: Table) -> TableLayout:
-    key = {column: table.columns[column] for column in table.key}
+def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:
+    affected = {column: table.columns[column] for column in table.key}
+    if isinstance(table, VersionTable):
+        affected[SINCE] = ColumnType("long")
     return TableLayout(
         table,
-        sa.Table(f"state_{name}", metadata, *_columns(table.columns), *_position_columns()),
-        _unlogged(f"staged_{name}", metadata, *_columns(table.columns), *_staging_columns(table)),
-        _unlogged(f"affected_{name}", metadata, *_columns(key)),
-        _unlogged(f"slice_{name}", metadata, *_columns(table.columns)),
-        _unlogged(f"stored_{name}", metadata, *_columns(table.columns), sa.Column("_pos", sa.BigInteger)),
+        space.logged(f"state_{name}", *space.columns(table.stored), *_position_columns()),
+        space.unlogged(f"staged_{name}", *space.columns(table.stored), *_staging_columns(table)),
+        space.unlogged(f"affected_{name}", *space.columns(affected)),
+        space.unlogged(f"slice_{name}", *space.columns(table.sliced)),
+        space.unlogged(f"stored_{name}", *space.columns(table.columns), sa.Column("_pos", sa.BigInteger)),
     )
 
 
-def _view_layout(metadata: sa.MetaData, name: str, key: str, columns: Mapping[str, ColumnType]) -> ViewLayout:
+def _view_layout(space: NameSpace, name: str, key: str, columns: Mapping[str, ColumnType]) -> ViewLayout:
     return ViewLayout(
+        name,
         key,
         columns,
-        sa.Table(f"view_{name}", metadata, *_columns(columns)),
-        _unlogged(f"result_{name}", metadata, *_columns(columns), sa.Column("_task", sa.Integer)),
-        _unlogged(f"retracted_{name}", metadata, *_columns({key: columns[key]})),
+        space.logged(f"view_{name}", *space.columns(columns)),
+        space.unlogged(f"result_{name}", *space.columns(columns), sa.Column("_task", sa.Integer)),
+        space.unlogged(f"retracted_{name}", *space.columns({key: columns[key]})),
+        space.apart(f"verify_live_{name}", *space.columns(columns)),
+        space.apart(f"verify_again_{name}", *space.columns(columns)),
     )
-
-
-def _columns(columns: Mapping[str, ColumnType]) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sql_type(column)) for name, column in columns.items()]
 
 
 def _position_columns() -> list[sa.Column[Any]]:
@@ -134,7 +139,3 @@ def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     if isinstance(table, EventTable):
         extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]
-
-
-def _unlogged(name: str, metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
-    return sa.Table(name, metadata, *columns, prefixes=["UNLOGGED"])

@@ -1,4 +1,4 @@
-"""The work of a batch inside PostgreSQL, before its transaction: complete what was staged, find what it affects.
+"""The work of a batch inside the database, before its transaction: complete what was staged, find what it affects.
 
 Every function is a handful of set-based statements over the staging tables of one generation. None of them touches what
 readers see, and a batch that is repeated starts by emptying them.
@@ -15,18 +15,17 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.errors import KeyNotUnique, StagingLost, UndecodableRecord
 from projections.planner import ViewPlan
-from projections.tables import EventTable, set_at
-from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
+from projections.tables import EVENT_TIME, EventTable, Table, VersionTable, set_at
+from projections.tablestore import dialects, facts
+from projections.tablestore.layout import POSITION, SINCE, GenerationLayout, TableLayout, ViewLayout
 
 # SQLAlchemy forgets how many rows an INSERT wrote unless it is asked to keep the number.
 _COUNTED: Any = {"execution_options": {"preserve_rowcount": True}}
 
 
 def empty(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
-    """Empty working tables in one statement."""
-    preparer = connection.dialect.identifier_preparer
-    names = ", ".join(preparer.format_table(table) for table in tables)
-    connection.execute(sa.text(f"TRUNCATE {names}"))
+    """Empty working tables."""
+    dialects.empty(connection, list(tables))
 
 
 def begin(connection: sa.Connection, layout: GenerationLayout) -> str:
@@ -40,19 +39,22 @@ def begin(connection: sa.Connection, layout: GenerationLayout) -> str:
 def require_mark(connection: sa.Connection, layout: GenerationLayout, mark: str) -> None:
     """Raise StagingLost unless the working tables still hold the batch of this mark.
 
-    They are UNLOGGED: after a crash of the server they are empty, and what is left would pass for a batch that changes
-    nothing. Another runner that emptied them leaves its own mark.
+    They are UNLOGGED on PostgreSQL: after a crash of the server they are empty, and what is left would pass for a batch
+    that changes nothing. Another runner that emptied them leaves its own mark.
     """
     if list(connection.scalars(sa.select(layout.marker.c.id))) != [mark]:
         raise StagingLost(
             "what the batch had staged is gone: the database restarted, or another runner emptied it",
             remedy="start the run again: it goes on where it stood",
-            place=layout.schema,
+            place=layout.name,
         )
 
 
 def complete(connection: sa.Connection, layout: TableLayout) -> None:
     """Make every staged row whole and drop those that are not newer than the stored row."""
+    if layout.table.append_only:
+        facts.complete(connection, layout)
+        return
     if isinstance(layout.table, EventTable):
         _require_no_gap(connection, layout)
     else:
@@ -61,7 +63,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
     _keep_unset_columns(connection, layout)
 
 
-def stored_columns(table: EventTable) -> dict[str, ColumnType]:
+def stored_columns(table: Table) -> dict[str, ColumnType]:
     """What a fold in Python needs of a stored row: the state and the version it stands at."""
     return {**table.columns, "_pos": ColumnType("long")}
 
@@ -111,7 +113,8 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
     staged, state = layout.staged, layout.state
     ours = sa.tuple_(*(staged.c[p] for p in POSITION))
     theirs = sa.tuple_(*(state.c[p] for p in POSITION))
-    connection.execute(sa.delete(staged).where(_same_key(staged, state, layout.key), ours <= theirs))
+    known = sa.exists().where(_same_key(staged, state, layout.key), ours <= theirs)
+    connection.execute(sa.delete(staged).where(known))
 
 
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
@@ -133,24 +136,15 @@ def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
     """A new row has every value; one that lacks one was an update whose earlier record is gone."""
     staged, state = layout.staged, layout.state
     unset = {c: staged.c[set_at(c)].is_(None) for c in layout.table.sometimes_unset}
-    lacking = sa.func.concat_ws(", ", *(sa.case((missing, c)) for c, missing in unset.items()))
     orphans = (
-        sa.select(*(staged.c[k] for k in layout.key), lacking.label("lacking"))
+        sa.select(*(staged.c[k] for k in layout.key), *(missing.label(c) for c, missing in unset.items()))
         .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
         .where(sa.or_(*unset.values()), state.c._pos.is_(None), sa.not_(staged.c._deleted))
         .limit(1)
     )
     if row := connection.execute(orphans).one_or_none():
-        raise unavailable_value(layout.table.topic, key=row[0], columns=row.lacking)
-
-
-def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRecord:
-    """A TOAST value that no record still in the topic carries."""
-    return UndecodableRecord(
-        f"the value of {columns} is unavailable, and no earlier record of the key holds it",
-        remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, then update the row once",
-        place=f"topic {topic}, key {key}",
-    )
+        lacking = [c for c, missing in zip(unset, row[len(layout.key) :], strict=True) if missing]
+        raise facts.unavailable_value(layout.table.topic, key=row[0], columns=", ".join(lacking))
 
 
 def find_affected(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> int:
@@ -158,21 +152,32 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, plan: Vie
 
     A root row that was moved from one parent to another is affected itself; one that referenced a changed row before
     the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
-    sides.
+    sides. A version reaches only rows whose event time is not before it.
     """
     for name in plan.upwards:
-        tables = layout.tables[name]
-        reached = [sa.select(*(tables.staged.c[k] for k in tables.key))]
-        for reference in plan.references_from(name):
-            target = layout.tables[reference.target]
-            pointed = sa.select(target.affected.c[target.key[0]])
-            reached.append(
-                sa.select(*(tables.state.c[k] for k in tables.key)).where(tables.state.c[reference.column].in_(pointed))
-            )
-        # One part alone is no UNION, and would not be made distinct; staged keys are distinct by themselves.
-        connection.execute(sa.insert(tables.affected).from_select(list(tables.key), sa.union(*reached)))
+        connection.execute(_fill_affected(layout, plan, name))
     root = layout.tables[plan.view.root]
     return int(connection.scalar(sa.select(sa.func.count()).select_from(root.affected)) or 0)
+
+
+def _fill_affected(layout: GenerationLayout, plan: ViewPlan, name: str) -> sa.Insert:
+    tables = layout.tables[name]
+    if isinstance(tables.table, VersionTable):
+        return sa.insert(tables.affected).from_select([*tables.key, SINCE], facts.changed_since(tables))
+    reached = [sa.select(*(tables.staged.c[k] for k in tables.key))]
+    reached += [_referencing(tables, r.column, layout.tables[r.target]) for r in plan.references_from(name)]
+    # One part alone is no UNION, and would not be made distinct; staged keys are distinct by themselves.
+    return sa.insert(tables.affected).from_select(list(tables.key), sa.union(*reached))
+
+
+def _referencing(tables: TableLayout, column: str, target: TableLayout) -> sa.Select[tuple[object, ...]]:
+    """The keys of the state's rows that point to an affected row."""
+    rows = sa.select(*(tables.state.c[k] for k in tables.key))
+    pointer, pointed = tables.state.c[column], target.affected.c[target.key[0]]
+    if isinstance(target.table, VersionTable):
+        not_before = tables.state.c[EVENT_TIME] >= target.affected.c[SINCE]
+        return rows.join(target.affected, sa.and_(pointer == pointed, not_before))
+    return rows.where(pointer.in_(sa.select(pointed)))
 
 
 def cut_slices(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> dict[str, int]:
@@ -186,7 +191,7 @@ def cut_slices(connection: sa.Connection, layout: GenerationLayout, plan: ViewPl
 def _cut_slice(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan, name: str) -> int:
     tables = layout.tables[name]
     wanted = _wanted_keys(layout, plan, name)
-    columns = list(tables.table.columns)
+    columns = list(tables.table.sliced)
     overlay = sa.union_all(_staged_rows(tables, columns, wanted), _stored_rows(tables, columns, wanted))
     result = connection.execute(sa.insert(tables.slice).from_select(columns, overlay), **_COUNTED)
     return result.rowcount
@@ -211,18 +216,20 @@ def _wanted_keys(layout: GenerationLayout, plan: ViewPlan, name: str) -> sa.CTE:
 def _staged_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) -> sa.Select[tuple[object, ...]]:
     staged = tables.staged
     joined = sa.and_(*(staged.c[k] == wanted.c[f"k{i}"] for i, k in enumerate(tables.key)))
-    return sa.select(*(staged.c[c] for c in columns)).join(wanted, joined).where(sa.not_(staged.c._deleted))
+    return sa.select(*(staged.c[c] for c in columns)).join(wanted, joined).where(*_seen(tables, staged))
 
 
 def _stored_rows(tables: TableLayout, columns: Sequence[str], wanted: sa.CTE) -> sa.Select[tuple[object, ...]]:
     state = tables.state
     joined = sa.and_(*(state.c[k] == wanted.c[f"k{i}"] for i, k in enumerate(tables.key)))
-    staged_too = sa.exists().where(_same_key(tables.staged, state, tables.key))
-    return (
-        sa.select(*(state.c[c] for c in columns))
-        .join(wanted, joined)
-        .where(sa.not_(state.c._deleted), sa.not_(staged_too))
-    )
+    staged_too = sa.exists().where(_same_key(tables.staged, state, tables.row_key))
+    rows = sa.select(*(state.c[c] for c in columns)).join(wanted, joined)
+    return rows.where(*_seen(tables, state), sa.not_(staged_too))
+
+
+def _seen(tables: TableLayout, rows: sa.Table) -> list[sa.ColumnElement[bool]]:
+    """Which rows a slice takes: not the deleted ones, except where a deletion is a version that ends another."""
+    return [] if "_deleted" in tables.table.sliced else [sa.not_(rows.c._deleted)]
 
 
 def stage_difference(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> tuple[int, int]:
@@ -236,7 +243,8 @@ def stage_difference(connection: sa.Connection, affected: TableLayout, view: Vie
     retracted = connection.execute(sa.insert(view.retracted).from_select([key], absent), **_COUNTED)
     payload = [c for c in view.columns if c != key]
     unchanged = [view.result.c[c].is_not_distinct_from(view.view.c[c]) for c in payload]
-    connection.execute(sa.delete(view.result).where(view.result.c[key] == view.view.c[key], *unchanged))
+    same = sa.exists().where(view.result.c[key] == view.view.c[key], *unchanged)
+    connection.execute(sa.delete(view.result).where(same))
     upserts = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
     return int(upserts or 0), retracted.rowcount
 
@@ -245,7 +253,7 @@ def _require_unique(connection: sa.Connection, view: ViewLayout) -> None:
     key = view.result.c[view.key]
     repeated = sa.select(key).group_by(key).having(sa.or_(sa.func.count() > 1, key.is_(None))).limit(1)
     if row := connection.execute(repeated).one_or_none():
-        raise key_not_unique(view.view.name, row[0])
+        raise key_not_unique(view.name, row[0])
 
 
 def _require_affected(connection: sa.Connection, affected: TableLayout, view: ViewLayout) -> None:
@@ -255,16 +263,16 @@ def _require_affected(connection: sa.Connection, affected: TableLayout, view: Vi
     foreign = sa.except_(sa.select(view.result.c[view.key]), given).limit(1)
     if row := connection.execute(foreign).one_or_none():
         raise KeyNotUnique(
-            f"{view.view.name.removeprefix('view_')} returned key {row[0]!r}, which is no key of the rows it was given",
+            f"{view.name} returned key {row[0]!r}, which is no key of the rows it was given",
             remedy=f"select the root table's own {view.key}",
-            place=view.view.name,
+            place=view.name,
         )
 
 
 def key_not_unique(view: str, key: object) -> KeyNotUnique:
     """The error of a view function that returned a key twice, or null."""
     return KeyNotUnique(
-        f"{view.removeprefix('view_')} returned key {key!r} {'twice' if key is not None else 'as null'}",
+        f"{view} returned key {key!r} {'twice' if key is not None else 'as null'}",
         remedy="join along references only: each must point to at most one row; keep the root's key column",
         place=view,
     )

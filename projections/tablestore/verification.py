@@ -9,54 +9,41 @@ import sqlalchemy as sa
 from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.layout import GenerationLayout, ViewLayout
-from projections.tablestore.postgres import PostgresTableStore
+from projections.tablestore.sql import SqlTableStore
 
 _SAMPLE = 5
 
 
-def live_copy(store: PostgresTableStore, layout: GenerationLayout, view: ViewLayout) -> Target:
-    """The table that holds a view's rows as of the snapshot."""
-    return Target(store.uri, layout.schema, f"verify_live_{_name(view)}")
-
-
-def recomputed_copy(store: PostgresTableStore, layout: GenerationLayout, view: ViewLayout) -> Target:
-    """The empty table of the same columns that takes the recomputed rows."""
-    return Target(store.uri, layout.schema, f"verify_again_{_name(view)}")
-
-
-def _name(view: ViewLayout) -> str:
-    return view.view.name.removeprefix("view_")
-
-
-def take_snapshot(store: PostgresTableStore, layout: GenerationLayout, run: runs.Run) -> runs.Progress:
+def take_snapshot(store: SqlTableStore, layout: GenerationLayout, run: runs.Run) -> runs.Progress:
     """Copy the views and read the progress as of one moment; ``drop_snapshot`` removes the copies."""
     drop_snapshot(store, layout)
-    with store.transaction() as connection:
-        connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    with store.snapshot() as connection:
         for view in layout.views.values():
-            source = Target(store.uri, layout.schema, view.view.name)
-            _copy(connection, source, live_copy(store, layout, view), rows="ALL")
-            _copy(connection, source, recomputed_copy(store, layout, view), rows="0")
+            _copy(connection, view)
         return runs.read_progress(connection, run)
 
 
-def _copy(connection: sa.Connection, source: Target, copy: Target, *, rows: str) -> None:
-    statement = f"CREATE UNLOGGED TABLE {copy.relation} AS SELECT * FROM {source.relation} LIMIT {rows}"  # noqa: S608
-    connection.execute(sa.text(statement))
+def _copy(connection: sa.Connection, view: ViewLayout) -> None:
+    for copy in (view.live_copy, view.recomputed_copy):
+        copy.create(connection)
+    columns = list(view.columns)
+    rows = sa.select(*(view.view.c[c] for c in columns))
+    connection.execute(sa.insert(view.live_copy).from_select(columns, rows))
 
 
-def drop_snapshot(store: PostgresTableStore, layout: GenerationLayout) -> None:
+def drop_snapshot(store: SqlTableStore, layout: GenerationLayout) -> None:
     """Remove what ``take_snapshot`` made, or what a killed verify left."""
     with store.transaction() as connection:
         for view in layout.views.values():
-            for copy in (live_copy(store, layout, view), recomputed_copy(store, layout, view)):
-                connection.execute(sa.text(f"DROP TABLE IF EXISTS {copy.relation}"))
+            for copy in (view.live_copy, view.recomputed_copy):
+                connection.execute(sa.schema.DropTable(copy, if_exists=True))
 
 
-def differing_keys(store: PostgresTableStore, one: Target, other: Target, *, key: str) -> tuple[Any, ...]:
+def differing_keys(store: SqlTableStore, one: Target, other: Target, *, key: str) -> tuple[Any, ...]:
     """Keys of some rows that only one of two tables has, or that differ: at most five from each side."""
     only = " UNION ALL ".join(
-        f'(SELECT "{key}" FROM (TABLE {a.relation} EXCEPT ALL TABLE {b.relation}) AS d LIMIT {_SAMPLE})'  # noqa: S608
+        f'SELECT "{key}" FROM (SELECT "{key}" FROM'  # noqa: S608
+        f" (SELECT * FROM {a.relation} {store.minus} SELECT * FROM {b.relation}) AS d LIMIT {_SAMPLE}) AS s"
         for a, b in ((one, other), (other, one))
     )
     with store.transaction() as connection:

@@ -35,6 +35,8 @@ class InventoryItem(Aggregate, category="inventory"):
 
     @command
     def reserve(self, *, order_id: str, quantity: int) -> None:
+        if quantity < 1:
+            self.refuse("a reservation needs a quantity of at least 1")
         free = self.on_hand - self.reserved
         if quantity > free:
             self.refuse(f"only {free} of {self.title or self.id} left, {quantity} wanted")

@@ -1,4 +1,4 @@
-"""An order: placed, then shipped or cancelled."""
+"""An order: placed, held while its payment is looked at, then shipped or cancelled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ class Order(Aggregate):
     """One customer's order of one article."""
 
     status: str = "new"
+    sku: str = ""
+    quantity: int = 0
 
     @event
     class Placed:
@@ -18,6 +20,14 @@ class Order(Aggregate):
         sku: str
         quantity: int
         amount: Decimal
+
+    @event
+    class Held:
+        reason: str
+
+    @event
+    class Released:
+        reason: str
 
     @event
     class Shipped:
@@ -36,19 +46,41 @@ class Order(Aggregate):
         self.emit(self.Placed(customer_id=customer_id, sku=sku, quantity=quantity, amount=amount))
 
     @command
+    def hold(self, *, reason: str) -> None:
+        if self.status == "held":
+            return
+        self._require("placed", to="held")
+        self.emit(self.Held(reason=reason))
+
+    @command
+    def release(self, *, reason: str) -> None:
+        self._require("held", to="released")
+        self.emit(self.Released(reason=reason))
+
+    @command
     def ship(self, *, carrier: str) -> None:
-        if self.status != "placed":
-            self.refuse(f"order {self.id} is {self.status}: only a placed order can be shipped")
+        if self.status == "shipped":
+            return
+        self._require("placed", to="shipped")
         self.emit(self.Shipped(carrier=carrier))
 
     @command
     def cancel(self, *, reason: str) -> None:
-        if self.status == "shipped":
-            self.refuse(f"order {self.id} has left the house")
-        if self.status == "placed":
-            self.emit(self.Cancelled(reason=reason))
+        self._require("placed", "held", to="cancelled")
+        self.emit(self.Cancelled(reason=reason))
+
+    def _require(self, *allowed: str, to: str) -> None:
+        if self.status not in allowed:
+            self.refuse(f"order {self.id} is {self.status}: only a {' or '.join(allowed)} order can be {to}")
 
     def on_placed(self, e: Placed) -> None:
+        self.status = "placed"
+        self.sku, self.quantity = e.sku, e.quantity
+
+    def on_held(self, e: Held) -> None:
+        self.status = "held"
+
+    def on_released(self, e: Released) -> None:
         self.status = "placed"
 
     def on_shipped(self, e: Shipped) -> None:

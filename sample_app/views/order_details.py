@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from projections import ProjectionGroup, Table, on, view
+from projections import Table, on, view
 from sample_app.customers import Customer
 from sample_app.inventory import InventoryItem
 from sample_app.orders import Order
@@ -23,6 +23,8 @@ orders = Table.from_events(
         "amount": on(Order.Placed).take("amount"),
         "status": [
             on(Order.Placed).set("placed"),
+            on(Order.Held).set("held"),
+            on(Order.Released).set("placed"),
             on(Order.Shipped).set("shipped"),
             on(Order.Cancelled).set("cancelled"),
         ],
@@ -41,6 +43,3 @@ def order_details(orders: DataFrame, customers: DataFrame, inventory: DataFrame)
     joined = orders.join(buyers, "customer_id").join(articles, "sku", "left")
     return joined.select("order_id", "status", "customer_id", "customer", "credit_score", "sku", "title", "free",
                          "quantity", "amount")  # fmt: skip
-
-
-shop_views = ProjectionGroup("shop", [order_details])

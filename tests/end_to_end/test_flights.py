@@ -9,7 +9,7 @@ from sample_app.story import Story
 FLIGHTS = 2_500
 
 
-def test_the_view_equals_pandas_while_corrections_keep_coming(stack, spark):
+def test_the_view_equals_pandas_while_corrections_keep_coming(stack, spark, connectors_go):
     story = Story("flights")
     tell(story, stack.info, read_flights(FLIGHTS), rounds=2)
     facts = story.facts

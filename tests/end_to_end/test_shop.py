@@ -1,4 +1,4 @@
-"""The shop's road, from a command to a joined view, as make demo plays it: smaller, on the session's servers."""
+"""The shop's road, from a command to views and reactions, as make demo plays it: smaller, on the session's servers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from sample_app.demo import Sizes, tell
 from sample_app.story import Story
 
 
-def test_commands_become_a_joined_view_that_equals_its_recomputation(stack, spark):
+def test_commands_become_views_that_equal_their_recomputation_and_payments_are_reacted_to_once(
+    stack, spark, connectors_go
+):
     story = Story("shop")
     tell(story, stack.info, Sizes(customers=20, articles=3, first_orders=150, live_orders=30))
-    view = story.facts["views"]["order_details"]
-    assert view["rows"] == story.facts["events"]["order.placed"] > 50
-    assert view["digest"] == view["recomputed_digest"]
+    views, events, branches = (story.facts[name] for name in ("views", "events", "branches"))
+    assert views["order_details"]["rows"] == events["order.placed"] > 50
+    assert views["payment_risk"]["rows"] == events["payment.received"] > 50
+    for view in views.values():
+        assert view["digest"] == view["recomputed_digest"]
     assert story.facts["commands"]["refused"]["out of stock"]
-    latency = story.facts["latency_ms"]
-    assert 0 < latency["topic"]["p50"] <= latency["view"]["p50"] <= latency["view"]["p99"]
+    assert branches["suspicious"] + branches["validated"] == events["payment.received"]
+    assert branches["dead-letter"] == 0
+    groups = story.facts["subscriber"]["groups"]
+    assert groups["fraud-remediation"]["handled"] == branches["suspicious"] == events["order.held"] > 10
+    assert groups["shipping"]["handled"] == branches["validated"]
+    assert groups["shipping-released"]["handled"] == events["order.released"]
+    assert sum(story.facts["cases"].values()) == branches["suspicious"]
+    for waited in story.facts["latency_ms"].values():
+        assert 0 < waited["p50"] <= waited["p99"]

@@ -10,26 +10,27 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-
-from sample_app.road import Road
 
 ROOT = Path(__file__).parents[2]
 
 
 class ProjectionProcess:
-    """One runner process; ``reports`` counts the batches it has told of."""
+    """One runner process; ``settings`` are the FACTFOLD_ variables that tell it where things are."""
 
-    def __init__(self, road: Road, group: str, log: Path) -> None:
+    def __init__(self, settings: Mapping[str, str], group: str, log: Path) -> None:
         arguments = [sys.executable, "-m", "factfold", "projections", "run", group, "--json"]
-        environment = os.environ | {
-            "FACTFOLD_VIEWS_URL": road.views_url,
-            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": road.settings.kafka.bootstrap_servers,
-        }
         self._log = log
+        chosen = os.environ | settings
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                arguments, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                arguments,
+                env=chosen,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
             )
         self._lines: queue.Queue[dict[str, object]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -23,6 +23,7 @@ from cdc import (
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
+from tests.integration.payments_topic import METADATA, PaymentsTopic
 
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
@@ -101,6 +102,21 @@ def connect(stack: LocalStack) -> Iterator[ConnectClient]:
 def settings(stack: LocalStack) -> Settings:
     """Settings of the session's broker."""
     return Settings.for_broker(stack.info.bootstrap_servers)
+
+
+@pytest.fixture
+def payments(settings: Settings) -> PaymentsTopic:
+    """A topic of payments with a name of its own."""
+    return PaymentsTopic(settings)
+
+
+@pytest.fixture
+def engine(database: Callable[[], str]) -> Iterator[Engine]:
+    """The database of a service that keeps a ledger."""
+    engine = create_engine(database())
+    METADATA.create_all(engine)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="module")

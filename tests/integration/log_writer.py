@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,15 +16,20 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroEncoder
-from eventstore.topics import SCHEMAS_TOPIC, changelog_topic, event_topic, partition_of, schemas_topic
+from eventstore.topics import SCHEMAS_TOPIC, changelog_topic, event_topic, history_topic, partition_of, schemas_topic
 
 PARTITIONS = 3
 
 
 class LogWriter:
-    """One event topic and a changelog topic a table, with names of their own; ``send`` waits until they are stored."""
+    """One event topic and a changelog topic a table, with names of their own; ``send`` waits until they are stored.
 
-    def __init__(self, settings: Settings, aggregate: type[Aggregate], *tables: sa.Table) -> None:
+    The topics of the tables in ``history`` are not compacted.
+    """
+
+    def __init__(
+        self, settings: Settings, aggregate: type[Aggregate], *tables: sa.Table, history: Collection[str] = ()
+    ) -> None:
         unique = uuid.uuid4().hex[:8]
         self.settings = settings
         self.aggregate = aggregate
@@ -32,7 +38,10 @@ class LogWriter:
         self._versions: dict[str, int] = {}
         self._lsn = 1_000
         self._producer = RecordProducer(settings)
-        changelogs = [changelog_topic(name, partitions=PARTITIONS) for name in self.changes_topics.values()]
+        changelogs = [
+            (history_topic if name in history else changelog_topic)(topic, partitions=PARTITIONS)
+            for name, topic in self.changes_topics.items()
+        ]
         ensure_topics(settings, [event_topic(self.events_topic, partitions=PARTITIONS), schemas_topic(), *changelogs])
         self.publish_schemas(aggregate)
 
@@ -48,9 +57,12 @@ class LogWriter:
         """Hand records to Kafka and wait until they are stored."""
         self._producer.send(records)
 
-    def event(self, identity: str, event: object, *, version: int | None = None) -> OutgoingRecord:
-        """The record of the next event of a stream, or of the given version."""
-        return self._event(identity, event_type_of(event).encode(event), version)
+    def event(
+        self, identity: str, event: object, *, version: int | None = None, ce_time: str | None = None
+    ) -> OutgoingRecord:
+        """The record of the next event of a stream, or of the given version; ``ce_time`` is a header of it."""
+        record = self._event(identity, event_type_of(event).encode(event), version)
+        return record if ce_time is None else dataclasses.replace(record, headers=(("ce_time", ce_time.encode()),))
 
     def raw_event(self, identity: str, schema: RegisteredSchema, values: Mapping[str, Any]) -> OutgoingRecord:
         """The record of a stream's next event, written by a schema of its own."""
@@ -66,13 +78,25 @@ class LogWriter:
         return OutgoingRecord(topic=self.events_topic, key=key, value=value, partition=partition)
 
     def change(
-        self, table: str, op: str, row: Mapping[str, Any], *, lsn: int | None = None, snapshot: bool = False
+        self,
+        table: str,
+        op: str,
+        row: Mapping[str, Any],
+        *,
+        lsn: int | None = None,
+        snapshot: bool = False,
+        ts_us: int | None = None,
     ) -> OutgoingRecord:
-        """The change event of a row keyed by ``id``: op c, u, d or r; a deleted row needs its key only."""
+        """The change event of a row keyed by ``id``: op c, u, d or r; a deleted row needs its key only.
+
+        ``ts_us`` is when its transaction was committed, in microseconds since 1970.
+        """
         if lsn is None:
             self._lsn += 10
             lsn = self._lsn
-        source = {"lsn": lsn, "snapshot": "true" if snapshot else "false"}
+        source: dict[str, Any] = {"lsn": lsn, "snapshot": "true" if snapshot else "false"}
+        if ts_us is not None:
+            source["ts_us"] = ts_us
         value = {"op": op, "before": None, "after": None if op == "d" else dict(row), "source": source}
         return self._changelog(table, row["id"], json.dumps(value).encode())
 

@@ -132,7 +132,7 @@ def test_a_range_is_read_from_its_start_to_its_end(settings: Settings, topic: st
 
 def test_a_reader_kept_open_follows_what_arrives(settings: Settings, topic: str, producer: RecordProducer) -> None:
     with RangeReader(settings) as reader:
-        reader.seek(topic, dict.fromkeys(range(4), 0))
+        reader.seek({topic: dict.fromkeys(range(4), 0)})
         for number in range(3):
             producer.send(_records(topic, [f"order-{number}"]))
             seen: list[bytes | None] = []

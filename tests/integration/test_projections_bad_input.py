@@ -24,6 +24,7 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
+from projections.spark.kafka_source import KafkaLog
 from projections.tablestore.postgres import PostgresTableStore
 from tests.integration.late_events import Late
 from tests.integration.log_writer import LogWriter
@@ -33,7 +34,7 @@ from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket, tick
 @pytest.fixture
 def road(environment):
     env = environment()
-    return env, LogWriter(env.settings, Ticket, CUSTOMERS, REGIONS)
+    return env, LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
 
 
 def one_table_group(writer, function=None, **options):
@@ -119,7 +120,7 @@ def test_a_record_keyed_otherwise_than_by_stream_and_version_stops_the_run(road)
 
 def test_a_schema_that_is_registered_while_the_run_goes_on_is_looked_up(road):
     env, _ = road
-    late = LogWriter(env.settings, Late)
+    late = LogWriter(env.log.settings, Late)
     evolved = Table.from_events(Late, key="late_id", topic=late.events_topic)
 
     @view(key="late_id", tables={"evolved": evolved})
@@ -166,7 +167,10 @@ def test_a_view_that_names_an_unknown_column_is_refused_with_those_there_are(roa
         (lambda evolved: evolved.sample(0.5), "a sample"),
         (lambda evolved: evolved.groupBy("ticket_id").count(), "an aggregate"),
         (lambda evolved: evolved.selectExpr("ticket_id", "rand() AS luck"), "a random value"),
+        (lambda evolved: evolved.selectExpr("ticket_id", "randn() AS luck"), "a random value"),
         (lambda evolved: evolved.selectExpr("ticket_id", "now() AS at"), "the time of day"),
+        (lambda evolved: evolved.selectExpr("ticket_id", "current_date() AS day"), "the time of day"),
+        (lambda evolved: evolved.selectExpr("ticket_id", "localtimestamp() AS at"), "the time of day"),
     ],
 )
 def test_a_view_function_that_looks_beyond_its_references_is_refused(road, function, words):
@@ -199,7 +203,7 @@ def test_a_topic_that_is_not_there_is_named(road):
 
 def test_an_unreachable_broker_is_told_within_seconds(road):
     env, writer = road
-    elsewhere = Environment(env.spark, env.small, env.store, Settings.for_broker("127.0.0.1:1"))
+    elsewhere = Environment(env.spark, env.small, env.store, KafkaLog(Settings.for_broker("127.0.0.1:1")))
     with pytest.raises(BrokerUnreachable) as caught:
         rebuild(elsewhere, one_table_group(writer))
     assert_helpful(caught, "127.0.0.1:1")

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
+from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
-from projections.spark import exchange, incremental, records
+from projections.spark import exchange, incremental
 from projections.tablestore import commit, staging
+from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
 
 @pytest.fixture
-def road(environment):
-    env = environment()
-    writer = LogWriter(env.settings, Ticket, CUSTOMERS, REGIONS)
+def views(request, tmp_path):
+    """The table store, None for an empty PostgreSQL database."""
+    return SqliteTableStore(tmp_path / "views.db") if getattr(request, "param", None) == "SQLite" else None
+
+
+@pytest.fixture
+def road(environment, views):
+    env = environment(views)
+    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
     return env, writer, ticket_group(writer)
 
 
 def view_rows(env, name):
     with env.store.transaction() as connection:
-        found = connection.execute(sa.text(f"SELECT * FROM {name}"))
-        return {row[0]: tuple(row[1:]) for row in found}
+        found = connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()
+        rows = [[_typed(column, value) for column, value in row.items()] for row in found]
+        return {row[0]: tuple(row[1:]) for row in rows}
+
+
+FROM_TEXT = {
+    "since": dt.date.fromisoformat, "opened": dt.datetime.fromisoformat, "rate": Decimal, "hours": Decimal,
+}  # fmt: skip
+
+
+def _typed(column, value):
+    """SQLite has these as text."""
+    return FROM_TEXT[column](value) if isinstance(value, str) and column in FROM_TEXT else value
 
 
 def assert_views_as_expected(env, history):
@@ -34,15 +54,19 @@ def assert_views_as_expected(env, history):
     assert view_rows(env, "ticket_left") == history.expected_left()
 
 
-@pytest.fixture(params=["by the driver", "by executors"])
+@pytest.fixture
 def rows_travel(request, monkeypatch):
     """Small sets go through the driver; with a bound of 3 rows everything takes the way of large sets."""
     if request.param == "by executors":
-        for module in (exchange, records, incremental):
-            monkeypatch.setattr(module, "DRIVER_ROWS", 3)
+        monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)
     return request.param
 
 
+@pytest.mark.parametrize(
+    ("rows_travel", "views"),
+    [("by the driver", "PostgreSQL"), ("by executors", "PostgreSQL"), ("by executors", "SQLite")],
+    indirect=True,
+)
 def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(road, rows_travel):
     env, writer, group = road
     seed = len(rows_travel)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eventstore.event_types import event_type_of
 from projections import Table
 from projections.reference import fold_table, newest_per_key
+from projections.spark import decode
 from projections.spark.inputs import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 
@@ -52,10 +53,22 @@ def rows_of(frame, table):
     return {row[0]: {c: row[c] for c in table.payload} for row in found}
 
 
-@pytest.mark.parametrize("columns", [DECLARED, None], ids=["declared columns", "Python evolve"])
+@pytest.fixture
+def decoded(request, monkeypatch):
+    """Where events are decoded: in the JVM, or without Spark's Avro jar in Python."""
+    if request.param == "in Python":
+        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "decoded"),
+    [(DECLARED, "in the JVM"), (None, "in the JVM"), (DECLARED, "in Python")],
+    ids=["declared columns", "Python evolve", "decoded in Python"],
+    indirect=["decoded"],
+)
 @FEW
 @given(records=event_records())
-def test_a_fold_in_spark_equals_the_fold_in_plain_python(spark, columns, records):
+def test_a_fold_in_spark_equals_the_fold_in_plain_python(spark, columns, decoded, records):
     table = Table.from_events(Ticket, key="ticket_id", columns=columns)
     folded = rows_of(Reduction(REGISTRY).reduce(raw_frame(spark, records), table), table)
     assert folded == fold_table(table, records)

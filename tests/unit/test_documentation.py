@@ -1,7 +1,8 @@
 """The Python of README and docs runs.
 
 A page's blocks are one program, run from top to bottom in an empty folder. Blocks that begin with ```python server need
-the local stack: those are compiled, and every name they import must exist.
+the local stack: those are compiled, and every name they import must exist. Those of ```python embedded start a Spark of
+their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from eventstore import SqlEventStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HERE, ON_SERVERS = "python", "python server"
+HERE, ON_SERVERS, EMBEDDED = "python", "python server", "python embedded"
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,4 @@ def test_every_link_to_a_file_leads_somewhere(page):
 
 def test_no_block_of_code_is_of_an_unknown_kind():
     kinds = {block.kind for page in PAGES for block in blocks(page)}
-    assert kinds <= {HERE, ON_SERVERS, "sh", "sql", "text", "toml", "json", "yaml"}
+    assert kinds <= {HERE, ON_SERVERS, EMBEDDED, "sh", "sql", "text", "toml", "json", "yaml"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from factfold.stack.errors import JavaTooOld, NoJava, StackError
-from factfold.stack.java import feature_version, require_java
+from factfold.stack.java import feature_version, require_java, server_options, start_lightly
 
 
 def put_java(folder: Path, prints: str, *, exit_code: int = 0) -> Path:
@@ -76,3 +77,12 @@ def test_the_feature_version_is_read_from_every_spelling(printed: str, version: 
 def test_a_version_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(StackError, match="printed 'Picked up options', no version"):
         feature_version("Picked up options", place="java")
+
+
+def test_jvms_start_lightly_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseZGC '-Dwith a=blank'")
+    start_lightly()
+    assert "TieredStopAtLevel=1" in os.environ["SPARK_SUBMIT_OPTS"]
+    assert server_options() == ["-XX:+UseZGC", "-Dwith a=blank"]
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from sqlalchemy import Connection, Table, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from eventstore.backends.sql.batch import rfc3339
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import PartitionsFixed
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
@@ -132,6 +132,5 @@ class SqlCatalogue:
 
 
 def _insert_new(connection: Connection, table: Table, rows: list[dict[str, object]]) -> None:
-    """Insert rows whose key is new; both databases spell this alike, SQLAlchemy keeps it in two places."""
-    module = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(module.insert(table).on_conflict_do_nothing(), rows)
+    """Insert rows whose key is new."""
+    connection.execute(upsert(connection, table).on_conflict_do_nothing(), rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, select, tuple_
+from sqlalchemy import Row, Select, func, select, tuple_
 
 from eventstore.backends.sql.database import Database
 from eventstore.identifiers import NO_VERSION, Position
@@ -75,6 +75,33 @@ class Reader:
         with self._connect() as connection:
             found = connection.execute(query.order_by(columns.version.desc()).limit(1)).scalar()
         return NO_VERSION if found is None else found
+
+    def last(self, category: str, *, before: datetime | None = None) -> Position | None:
+        """Return the place of a category's last event behind the fence, or of the last one older than a moment.
+
+        Events of one moment are ordered by position; clocks of several writers may differ by what they differ.
+        """
+        columns = self._events.c
+        query = select(columns.order_xid, columns.position).where(
+            columns.category == category, self._dialect.fence(columns.order_xid)
+        )
+        if before is not None:
+            query = query.where(columns.time < before)
+        with self._connect() as connection:
+            query = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
+            row = connection.execute(query).first()
+        return None if row is None else Position(*row)
+
+    def waiting(self, after: Position | None, category: str) -> tuple[int, datetime | None]:
+        """Return how many events of a category come after a place, and the time of the first of them."""
+        columns = self._events.c
+        of_category = (columns.category == category, self._dialect.fence(columns.order_xid))
+        count = self._after(select(func.count()).where(*of_category), after)
+        first = self._after(select(columns.ce_time).where(*of_category), after)
+        with self._connect() as connection:
+            number = connection.execute(count).scalar_one()
+            oldest = connection.execute(first.order_by(columns.order_xid, columns.position).limit(1)).scalar()
+        return number, None if oldest is None else datetime.fromisoformat(oldest)
 
     def _after(self, query: Select[Any], after: Position | None) -> Select[Any]:
         if after is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -15,6 +14,7 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Reader
+from eventstore.closing import Closing
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -29,7 +29,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqlEventStore:
+class SqlEventStore(Closing):
     """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
@@ -132,15 +132,15 @@ class SqlEventStore:
         head = self._reader.head(str(stream_name(stream)))
         return None if head == NO_VERSION else head
 
+    def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
+        """Return the place of a category's last event behind the fence, or of the last one older than a moment."""
+        return self._reader.last(category, before=before)
+
+    def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+        """Return how many events of a category come after a place, and the time of the first of them."""
+        return self._reader.waiting(after, category)
+
     def close(self) -> None:
         """Close connections the store opened itself."""
         if self._owns_engine:
             self.engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -76,6 +76,27 @@ def test_a_table_knows_its_topic() -> None:
     assert source().topics == ("shop.public.customers", "shop.public.items")
 
 
+def test_a_table_with_history_has_a_topic_that_keeps_every_change() -> None:
+    declared = source(history=("public.items",))
+    config = declared.config()
+
+    assert config["topic.creation.groups"] == "heartbeat,history"
+    assert config["topic.creation.history.include"] == r"shop\.public\.items"
+    assert config["topic.creation.history.cleanup.policy"] == "delete"
+    assert config["topic.creation.history.retention.ms"] == "-1"
+    assert [spec.config["cleanup.policy"] for spec in declared.topic_specs] == ["compact", "delete"]
+
+
+def test_without_history_no_topic_is_kept_whole() -> None:
+    assert source().config()["topic.creation.groups"] == "heartbeat"
+    assert {spec.config["cleanup.policy"] for spec in source().topic_specs} == {"compact"}
+
+
+def test_the_history_of_a_table_that_is_not_captured_is_refused() -> None:
+    with pytest.raises(InvalidConnector, match=r"does not capture table 'public\.orders'"):
+        source(history=("public.orders",))
+
+
 def test_the_topic_of_a_table_that_is_not_captured_is_refused() -> None:
     with pytest.raises(InvalidConnector, match="does not capture table"):
         source().topic("public.orders")

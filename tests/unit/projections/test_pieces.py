@@ -12,14 +12,16 @@ from projections.errors import (
     InvalidDefinition,
     OffsetsLost,
     SparkFailed,
+    TableStoreUnavailable,
     UndecodableRecord,
     UnknownColumn,
     UnknownSchemaId,
 )
+from projections.log import OffsetRange
 from projections.rebuilding import from_the_beginning
 from projections.runner import bounded, reached
 from projections.spark.failures import translate
-from projections.spark.kafka_source import OffsetRange
+from projections.tablestore.opening import open_table_store, sqlite_path
 from projections.tablestore.runs import decode_progress
 
 
@@ -107,3 +109,20 @@ def test_a_partition_that_the_topic_has_grown_begins_at_its_beginning():
 def test_a_log_whose_beginning_is_gone_is_no_whole_log():
     with pytest.raises(OffsetsLost, match="7 offsets have been removed"):
         from_the_beginning({"a": {0: 0, 1: 7}}, {"a": {0: 9, 1: 9}})
+
+
+def test_a_url_says_which_table_store_is_meant(tmp_path):
+    store = open_table_store(f"sqlite:///{tmp_path / 'views.db'}")
+    assert store.generations() == []
+    store.close()
+    assert sqlite_path("sqlite:///shop.db") == "shop.db"
+    assert sqlite_path("postgresql+psycopg://u:p@h/d") is None
+    assert "p@h" not in repr(open_table_store("postgresql+psycopg://u:p@h/d"))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [("sqlite://", "in memory"), ("sqlite:///:memory:", "in memory"), ("shop.db", "cannot be read")]
+)
+def test_a_url_that_names_no_database_we_could_share_is_refused(url, words):
+    with pytest.raises(TableStoreUnavailable, match=words):
+        open_table_store(url)

@@ -1,0 +1,214 @@
+"""Row changes of a SQLite table, captured by triggers: the changelog of those who have no Debezium.
+
+A trigger writes each change in the transaction that makes it, in the form of Debezium's change event with our
+connectors' encodings, so that whoever reads changelogs reads these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc.errors import InvalidConnector, SourceNotReady
+from cdc.identifiers import check_identifier, quoted
+from cdc.rules import OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
+from cdc.sqlite_values import json_of
+from eventstore.identifiers import check_topic
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+_CHANGES: Final = "factfold_changes"
+# The position that the next change gets: nobody else can write before its transaction ends. SQLite counts on at the end
+# of a statement, so within one the changes themselves tell; after they were removed, the count does. Rows of a snapshot
+# share one, and each is of another key.
+_NEXT: Final = (
+    f"(SELECT max(coalesce(max(position), 0), coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{_CHANGES}'), 0))"  # noqa: S608
+    f" + 1 FROM {_CHANGES})"
+)
+# Rounded: a Julian day as a double lies up to some hundredths of a millisecond beside the whole one that is meant.
+_NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+def capture(engine: Engine, model: Any, *, topic: str) -> bool:
+    """Publish every change of an ordinary table of a SQLite file from now on; rows it has come first, as a snapshot.
+
+    `model` is a SQLAlchemy table or mapped class; its columns are captured, its primary key is the record's key.
+    Calling again changes nothing and returns False, unless columns or triggers differ: then the table is captured anew.
+    Not seen are rows that an INSERT OR REPLACE removes because of a unique column other than the key, and a dropped
+    table.
+    Errors: InvalidConnector (no primary key, no SQLite, topic or table captured otherwise), UnsupportedEncoding,
+    SourceNotReady (the table or a column is missing), InvalidIdentifier.
+    """
+    captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
+    _require_sqlite(engine)
+    with _write_lock(engine) as connection:
+        captured.require_columns(connection)
+        captured.require_own_topic(connection)
+        if captured.stands(connection):
+            return False
+        for statement in captured.statements(first=captured.is_new(connection)):
+            connection.exec_driver_sql(statement)
+        return True
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A table and its topic, as SQL."""
+
+    table: str
+    topic: str
+    columns: dict[str, Callable[[str], str]]
+    key: Sequence[str]
+
+    @classmethod
+    def of(cls, table: Table, topic: str) -> _Captured:
+        check_identifier(table.name, "table")
+        if table.schema is not None or not table.primary_key.columns:
+            raise InvalidConnector(
+                f"table {table} cannot be captured: it {'is in a schema' if table.schema else 'has no primary key'}",
+                remedy="capture a table of the file itself, with a primary key",
+                place=str(table),
+            )
+        columns = {check_identifier(column.name, "column"): json_of(column) for column in table.columns}
+        return cls(table.name, topic, columns, [column.name for column in table.primary_key])
+
+    def is_new(self, connection: Connection) -> bool:
+        """Whether the topic has no change yet."""
+        query = f"SELECT NOT EXISTS (SELECT 1 FROM {_CHANGES} WHERE topic = ?)"  # noqa: S608
+        return bool(connection.exec_driver_sql(query, (self.topic,)).scalar_one())
+
+    def statements(self, *, first: bool) -> Iterator[str]:
+        """Triggers anew, then the rows as they are; keys whose rows went while nobody looked are deleted.
+
+        The rows of a topic's first snapshot are marked as such: since when they were so is not known. Those of a later
+        one are marked as streamed: with one writer at a time, the position alone says that they are newer.
+        """
+        for name in self.triggers():
+            yield f"DROP TRIGGER IF EXISTS {quoted(name)}"
+        yield from self.triggers().values()
+        yield (
+            "INSERT INTO factfold_captures (topic, table_name)"  # noqa: S608
+            f" VALUES ('{self.topic}', '{self.table}') ON CONFLICT DO NOTHING"
+        )
+        yield from self._gone()
+        rows = self._values(OP_SNAPSHOT, new="", snapshot="first" if first else STREAMED)
+        yield self._insert(rows, f"FROM {quoted(self.table)}")
+
+    def triggers(self) -> dict[str, str]:
+        """The triggers by their names.
+
+        A trigger of the user's may have fired before ours and written the row again: what is told is the row as it is.
+        """
+        old, new = self._is_here("OLD."), self._is_here("NEW.")
+        same_key = " AND ".join(f"OLD.{quoted(c)} IS NEW.{quoted(c)}" for c in self.key)
+        row, here = f"{quoted(self.table)}.", f"FROM {quoted(self.table)} WHERE {new}"
+        away = f"WHERE NOT EXISTS (SELECT 1 FROM {quoted(self.table)} WHERE {old})"  # noqa: S608
+        gone = [self._insert(values, away) for values in (self._values(OP_DELETE, old="OLD."), self._tombstone("OLD."))]
+        made = self._insert(self._values(OP_INSERT, new=row), here)
+        changed = self._insert(self._values(OP_UPDATE, old="OLD.", new=row), here)
+        return dict(
+            [
+                self._trigger("insert", "INSERT", "1", made),
+                self._trigger("update", "UPDATE", same_key, changed),
+                self._trigger("rekey", "UPDATE", f"NOT ({same_key})", *gone, made),
+                self._trigger("delete", "DELETE", "1", *gone),
+            ]
+        )
+
+    def _is_here(self, prefix: str) -> str:
+        """The condition that a row of the table has the key of a row before or after the change."""
+        return " AND ".join(f"{quoted(self.table)}.{quoted(c)} IS {prefix}{quoted(c)}" for c in self.key)
+
+    def _trigger(self, name: str, event: str, when: str, *statements: str) -> tuple[str, str]:
+        full = f"factfold_{self.table}_{name}"
+        head = f'CREATE TRIGGER "{full}" AFTER {event} ON {quoted(self.table)} WHEN {when}'
+        return full, f"{head} BEGIN {'; '.join(statements)}; END"
+
+    def _insert(self, values: str, rows: str) -> str:
+        return f"INSERT INTO {_CHANGES} (topic, message_key, payload) SELECT {values} {rows}"
+
+    def _values(self, op: str, *, old: str | None = None, new: str | None = None, snapshot: str = STREAMED) -> str:
+        """Topic, key and change event; `old` and `new` are what stands before the columns of a row."""
+        before = "'null'" if old is None else self._row(old, self.columns)
+        after = "'null'" if new is None else self._row(new, self.columns)
+        event = f"'{{\"before\":' || {before} || ',\"after\":' || {after} || ',\"source\":' || {self._source(snapshot)}"
+        key = self._row(str(old if new is None else new), self.key)
+        return f"'{self.topic}', {key}, {event} || ',\"op\":\"{op}\"}}'"
+
+    def _source(self, snapshot: str = STREAMED) -> str:
+        """Where and when the change was made: its position, and milliseconds since 1970."""
+        told = f'"snapshot":"{snapshot}","table":"{self.table}"'
+        return f"'{{\"lsn\":' || {_NEXT} || ',{told},\"ts_ms\":' || {_NOW_MS} || '}}'"
+
+    def _tombstone(self, old: str) -> str:
+        return f"'{self.topic}', {self._row(old, self.key)}, NULL"
+
+    def _row(self, prefix: str, names: Sequence[str] | dict[str, Any]) -> str:
+        """A JSON object; put together by hand, since json_object takes no more than fifty columns."""
+        parts = [f"'\"{name}\":' || {self.columns[name](prefix + quoted(name))}" for name in names]
+        return "'{' || " + " || ',' || ".join(parts) + " || '}'"
+
+    def _gone(self) -> Iterator[str]:
+        """Delete the keys that live in the topic and not in the table: it was dropped, or its triggers were."""
+        last = (
+            f"SELECT message_key, payload, max(position) FROM {_CHANGES}"  # noqa: S608
+            f" WHERE topic = '{self.topic}' GROUP BY message_key"
+        )
+        here = f"SELECT {self._row('', self.key)} FROM {quoted(self.table)}"  # noqa: S608
+        live = f"FROM ({last}) WHERE payload IS NOT NULL AND message_key NOT IN ({here})"
+        event = f'\'{{"before":null,"after":null,"op":"{OP_DELETE}","source":\' || {self._source()} || \'}}\''
+        yield self._insert(f"'{self.topic}', message_key, {event}", live)
+
+    def stands(self, connection: Connection) -> bool:
+        """Whether exactly these triggers are there already."""
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
+        found = {name: sql for name, sql in connection.exec_driver_sql(query, (self.table,))}
+        wanted = self.triggers()
+        return {name: found.get(name) for name in wanted} == wanted
+
+    def require_columns(self, connection: Connection) -> None:
+        """Raise SourceNotReady unless the table is there with its columns."""
+        found = {row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (self.table,))}
+        missing = [name for name in self.columns if name not in found]
+        if missing:
+            raise SourceNotReady(
+                f"table {self.table!r} {'lacks ' + ', '.join(missing) if found else 'does not exist'}",
+                remedy="create the table, or bring it up to its model, before capturing it",
+                place=self.table,
+            )
+
+    def require_own_topic(self, connection: Connection) -> None:
+        """Raise InvalidConnector where the topic is another table's, or the table's is another topic."""
+        query = "SELECT table_name, topic FROM factfold_captures WHERE topic = ? OR table_name = ?"
+        for table, topic in connection.exec_driver_sql(query, (self.topic, self.table)):
+            if (table, topic) != (self.table, self.topic):
+                raise InvalidConnector(
+                    f"table {table!r} is captured under topic {topic!r} already",
+                    remedy="one table has one topic, and one topic one table: use another name",
+                    place=self.topic,
+                )
+
+
+def _require_sqlite(engine: Engine) -> None:
+    if engine.dialect.name != "sqlite":
+        raise InvalidConnector(
+            f"triggers capture tables of SQLite, not of {engine.dialect.name}",
+            remedy="declare a PostgresSource for Debezium",
+            place=engine.url.render_as_string(hide_password=True),
+        )
+
+
+@contextmanager
+def _write_lock(engine: Engine) -> Iterator[Connection]:
+    """A transaction that no writer can come between, with the tables of changes made."""
+    from eventstore.backends.sql.changes import create_change_tables
+
+    with engine.begin() as connection:
+        # Python's driver begins a transaction before a change of rows, and not before one of tables.
+        if not getattr(connection.connection.dbapi_connection, "in_transaction", False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        create_change_tables(connection)
+        yield connection

@@ -1,0 +1,249 @@
+"""The store read directly by a subscription, without Kafka: the embedded road.
+
+Its place is a checkpoint row (group, topic → order_xid, position) in the handler's database, advanced in the
+transaction of the handler's effects. It advances from where this reader began its batch: a second subscriber of the
+group, who would deliver the same events, finds it moved and ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UpdateBase,
+    Uuid,
+    select,
+    update,
+)
+
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.transactions import blaming_no_record, create_missing, transaction
+from eventstore.backends.sql.upserts import upsert
+from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
+from eventstore.errors import CheckpointMoved, DeclarationError, FactfoldError
+from eventstore.identifiers import Position, check_category
+from eventstore.messages import RecordedEvent
+from eventstore.subscriptions import Subscription
+from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
+
+# Before every event: stores count positions from 1.
+_BEFORE_ALL: Final = Position(0, 0)
+# How soon an event is seen once it is behind the fence; one indexed query each time.
+_GLANCE_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StoreArrival:
+    """One event of the category; `before` is the place before it. Without a type it is not of the branch."""
+
+    event: RecordedEvent
+    before: Position | None
+    type: str | None
+    problem: FactfoldError | None = None
+
+    @property
+    def id(self) -> str:
+        """The event's id."""
+        return self.event.id.hex
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The event's fields as Avro gives them."""
+        return self.event.data
+
+    @property
+    def place(self) -> str:
+        """Stream and version."""
+        return f"{self.event.stream}@{self.event.version}"
+
+    def recorded(self) -> RecordedEvent:
+        """Return the event."""
+        return self.event
+
+
+class StoreSource:
+    """A category of a store as the source of a subscription, or one branch of it: the events `branch` says yes to.
+
+    `engine` is that of the handler's database, the store's own by default. One subscriber a group at a time.
+    """
+
+    def __init__(
+        self,
+        store: SqlEventStore,
+        subscription: Subscription[..., Any],
+        *,
+        category: str,
+        branch: Callable[[RecordedEvent], bool] | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self._store = store
+        self._subscription = subscription
+        self._category = check_category(category)
+        self._branch = branch or (lambda event: True)
+        self._engine = engine or store.engine
+        self._metadata = MetaData()
+        self._checkpoints = _checkpoints(self._metadata)
+        self._dead_letters = _dead_letters(self._metadata)
+        self._reached: Position | None = None
+
+    def open(self, on_revoked: Callable[[], None]) -> None:
+        """Find the group's checkpoint, or store the place to start at; makes the tables that are missing.
+
+        Stored at once, even in an empty category: the next subscriber must not begin at a later end.
+        """
+        with transaction(self._engine) as tx:
+            create_missing(tx, self._metadata)
+            self._reached = self._stored(tx)
+        if self._reached is None and (start := self._start()) is not None:
+            with transaction(self._engine) as tx:
+                self._advance(tx, None, start)
+            self._reached = start
+
+    def poll(self, timeout: float) -> Sequence[StoreArrival]:
+        """Return the next events behind the fence, at most a batch; nothing after `timeout` seconds."""
+        until = time.monotonic() + timeout
+        while not (arrivals := self._next()) and time.monotonic() < until:
+            time.sleep(min(_GLANCE_SECONDS, timeout))
+        return arrivals
+
+    def prepare(self) -> None:
+        """Nothing: a page of the store is read quickly."""
+
+    def keep_alive(self) -> None:
+        """Nothing: there is no group to be thrown out of."""
+
+    def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
+        """Move the checkpoint behind these events; CheckpointMoved where another subscriber did."""
+        self._advance(tx, arrivals[0].before, arrivals[-1].event.position)
+
+    def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
+        """Move the checkpoint, unless it moved in the handler's own transaction."""
+        if not self._subscription.signature.tx:
+            with transaction(self._engine) as tx:
+                self.checkpoint(tx, arrivals)
+
+    def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
+        """Read on from before these events."""
+        self._reached = arrivals[0].before
+
+    def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
+        """Keep why an event was given up, in `factfold_dead_letters`; the event itself stays in the store."""
+        event = letter.arrival.event
+        row = {
+            "subscriber": letter.group,
+            "event_id": event.id,
+            "topic": self._subscription.topic,
+            "stream": event.stream,
+            "version": event.version,
+            "error": type(letter.error).__name__,
+            "message": str(letter.error)[:DEAD_LETTER_MESSAGE_LENGTH],
+            "attempts": letter.attempts,
+            "time": letter.time,
+        }
+        key = ["subscriber", "event_id"]
+        told = {name: value for name, value in row.items() if name not in key}
+        with transaction(self._engine) as tx:
+            statement = upsert(tx, self._dead_letters).values(row)
+            tx.execute(statement.on_conflict_do_update(index_elements=key, set_=told))
+
+    def lag(self) -> Lag:
+        """Return how many events of the category wait, those of other branches included."""
+        with transaction(self._engine) as tx:
+            count, oldest = self._store.waiting(self._stored(tx), category=self._category)
+        age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+        return Lag((PartitionLag(0, count, age),))
+
+    def close(self) -> None:
+        """Nothing: the store and the engine are the caller's."""
+
+    def _next(self) -> list[StoreArrival]:
+        found = self._store.read_all(after=self._reached, category=self._category, limit=self._subscription.batch)
+        return [self._arrival(event) for event in found]
+
+    def _arrival(self, event: RecordedEvent) -> StoreArrival:
+        before, self._reached = self._reached, event.position
+        try:
+            wanted = self._branch(event)
+        except FactfoldError as problem:  # it cannot be told which branch it is of: somebody has to look at it
+            return StoreArrival(event, before, event.type, problem)
+        return StoreArrival(event, before, event.type if wanted else None)
+
+    def _start(self) -> Position | None:
+        start = self._subscription.start
+        if isinstance(start, Mapping):
+            raise DeclarationError(
+                f"{self._subscription.name} starts at offsets, which a store does not have",
+                remedy="start at beginning, end or a time, or read a topic",
+                place=self._subscription.name,
+            )
+        if start == "beginning":
+            return None
+        before = start if isinstance(start, datetime) else None
+        return self._store.last_position(self._category, before=before) or _BEFORE_ALL
+
+    def _stored(self, tx: Connection) -> Position | None:
+        columns = self._checkpoints.c
+        row = tx.execute(select(columns.order_xid, columns.position).where(*self._own())).first()
+        return None if row is None else Position(*row)
+
+    def _own(self) -> tuple[Any, Any]:
+        columns = self._checkpoints.c
+        return columns.subscriber == self._subscription.group, columns.topic == self._subscription.topic
+
+    def _advance(self, tx: Connection, before: Position | None, after: Position) -> None:
+        columns, values = self._checkpoints.c, {"order_xid": after.order_xid, "position": after.position}
+        statement: UpdateBase
+        if before is None:
+            key = {"subscriber": self._subscription.group, "topic": self._subscription.topic}
+            statement = upsert(tx, self._checkpoints).values(**key, **values).on_conflict_do_nothing()
+        else:
+            stands = (columns.order_xid == before.order_xid, columns.position == before.position)
+            statement = update(self._checkpoints).where(*self._own(), *stands).values(values)
+        with blaming_no_record(tx.engine):
+            moved = tx.execute(statement).rowcount
+        if moved != 1:
+            raise CheckpointMoved(
+                f"another subscriber of group {self._subscription.group!r} advanced its checkpoint",
+                remedy="run one subscriber a group on a store; on Kafka members share the partitions",
+                place=f"{self._subscription.topic} {self._subscription.group}",
+            )
+
+
+def _checkpoints(metadata: MetaData) -> Table:
+    return Table(
+        "factfold_checkpoints",
+        metadata,
+        Column("subscriber", Text, primary_key=True),
+        Column("topic", Text, primary_key=True),
+        Column("order_xid", BigInteger, nullable=False),
+        Column("position", BigInteger, nullable=False),
+    )
+
+
+def _dead_letters(metadata: MetaData) -> Table:
+    return Table(
+        "factfold_dead_letters",
+        metadata,
+        Column("subscriber", Text, primary_key=True),
+        Column("event_id", Uuid, primary_key=True),
+        Column("topic", Text, nullable=False),
+        Column("stream", Text, nullable=False),
+        Column("version", Integer, nullable=False),
+        Column("error", Text, nullable=False),
+        Column("message", Text, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("time", DateTime(timezone=True), nullable=False),
+    )

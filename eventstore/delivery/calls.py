@@ -1,0 +1,101 @@
+"""What the handler's thread is at, as another thread sees it: since when, and the right to give it up."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eventstore.delivery.source import Arrival
+
+
+class GivenUp(BaseException):
+    """Raised in the handler's own thread where what it was at came back too late: nothing of it is committed."""
+
+
+class Step(NamedTuple):
+    """A step on the way of a record, and whether it is the handler's or a database's."""
+
+    what: str
+    handlers: bool = False
+
+
+BEGIN: Final = Step("begin a transaction and claim its events")
+CALL: Final = Step("call the handler", handlers=True)
+COMMIT: Final = Step("commit what its handler did")
+BURY: Final = Step("keep a record that was given up")
+FORGET: Final = Step("forget old events")
+
+
+class Calls:
+    """At most one running step; whoever takes it off first decides what becomes of it."""
+
+    def __init__(self, *, timeout: float, patience: float) -> None:
+        self._lock = Lock()
+        self._running: tuple[Step, Arrival, float] | None = None
+        self._timeout = timeout
+        # What a handler may wait for, its transaction may wait for too: often it is the same lock.
+        self._longest = max(timeout, patience)
+
+    def begin(self, step: Step, arrival: Arrival) -> None:
+        """Note the first of several steps for this record."""
+        self._running = (step, arrival, time.monotonic())
+
+    def go_on(self, step: Step, arrival: Arrival) -> None:
+        """Note the next step; GivenUp where the one before took too long."""
+        with self._lock:
+            if self._running is None:
+                raise GivenUp
+            self._running = (step, arrival, time.monotonic())
+
+    def end(self) -> None:
+        """Note that the last step is done; GivenUp where that was too late."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is None:
+            raise GivenUp
+
+    def give_up(self) -> tuple[Step, Arrival] | None:
+        """Give up a step that has been running for too long, and return it with its record."""
+        with self._lock:
+            running = self._running
+            if running is None:
+                return None
+            step, arrival, since = running
+            if time.monotonic() - since < (self._timeout if step.handlers else self._longest):
+                return None
+            self._running = None
+            return step, arrival
+
+
+class HandlerThread:
+    """One thread that runs jobs one by one. A daemon: a handler that hangs must not keep the process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
+        Thread(target=self._work, name=name, daemon=True).start()
+
+    def start(self, job: Callable[[], None]) -> Future[None]:
+        """Run a job, and return where its end will be known."""
+        future: Future[None] = Future()
+        self._jobs.put((job, future))
+        return future
+
+    def close(self) -> None:
+        """Let the thread end after the job at hand."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, future = entry
+            try:
+                job()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)

@@ -1,0 +1,170 @@
+"""Bringing a batch to its end, whatever its records do: handled, or kept as dead letters with their cause.
+
+    the whole run in one transaction
+      └ a record fails → everything before it, again in one transaction → the record alone, after a pause, so often as
+        the subscription allows → dead letter → the rest in one transaction
+
+Nothing overtakes a record that is tried again, so order is kept within every key. One bad record costs its batch one
+transaction more, not one a record. Where it is not known which record failed (a batch handler, a commit), the run is
+halved until it is one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from threading import Event
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from eventstore.delivery.attempt import Attempt, AttemptFailed, DeliveryReport
+from eventstore.delivery.source import Arrival, DeadLetter, Source
+from eventstore.errors import StoreUnavailable
+from eventstore.subscriptions import Subscription
+
+log = structlog.get_logger()
+
+Run = Sequence[Arrival]
+
+# A database that restarts is back sooner; one that does not is somebody's alarm.
+PATIENCE_SECONDS: Final = 30.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+class _Interrupted(Exception):
+    """The batch is to end where it stands: after the handler call at hand, or in a pause before the next attempt."""
+
+
+class _Failure(NamedTuple):
+    attempts: int
+    cause: Exception
+    hopeless: bool
+
+
+class Settling:
+    """Settles batches in order; `settled` counts the records of the present one that are done, from its front."""
+
+    def __init__(
+        self,
+        subscription: Subscription[..., Any],
+        source: Source[Any],
+        *,
+        attempt: Attempt,
+        halt: Event,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._subscription = subscription
+        self._source = source
+        self._attempt = attempt
+        self._halt = halt
+        self._patience = patience
+        self._failures: dict[str, _Failure] = {}
+        self.settled = 0
+        self.report = DeliveryReport()
+
+    def settle(self, arrivals: Run) -> None:
+        """Settle a batch, or as much of it as is done when it is halted.
+
+        StoreUnavailable after half a minute without a database; the record's own error where unreadable ones stop the
+        subscription; the source's errors.
+        """
+        self._failures, self.settled, self.report = {}, 0, DeliveryReport()
+        try:
+            for part in _parts(arrivals):
+                self._settle(part)
+        except _Interrupted:
+            return
+
+    def _settle(self, part: Run) -> None:
+        waiting = [part]
+        while waiting:
+            run = waiting.pop()
+            if run and self._halt.is_set():
+                raise _Interrupted
+            if run:
+                waiting.extend(reversed(self._outlasting(run)))
+
+    def _outlasting(self, run: Run) -> list[Run]:
+        """Take a step, again and again while the database is away."""
+        until, pause = monotonic() + self._patience, self._subscription.backoff
+        while True:
+            try:
+                return self._step(run)
+            except StoreUnavailable:
+                if monotonic() > until:
+                    raise
+            self._wait(pause)
+            pause = min(max(pause, 0.1) * 2, self._patience / 4)
+
+    def _step(self, run: Run) -> list[Run]:
+        """Settle a run, or return the runs that take its place."""
+        problem, failure = run[0].problem, self._failures.get(run[0].place)
+        if problem is not None:
+            self._bury(run[0], _Failure(0, problem, hopeless=True))
+            return []
+        if failure is not None and len(run) == 1:
+            if failure.hopeless or failure.attempts >= self._subscription.attempts:
+                self._bury(run[0], failure)
+                return []
+            self._wait(min(self._subscription.backoff * 2 ** (failure.attempts - 1), _LONGEST_PAUSE_SECONDS))
+            self.report.retried += 1
+        try:
+            report = self._attempt.deliver(run)
+        except AttemptFailed as failed:
+            return self._parted(run, failed)
+        self._done(run[: report.records], report)
+        return [run[report.records :]]
+
+    def _parted(self, run: Run, failed: AttemptFailed) -> list[Run]:
+        if failed.index is None and len(run) > 1:
+            half = len(run) // 2
+            return [run[:half], run[half:]]
+        at = failed.index or 0
+        self._note(run[at], failed)
+        if failed.done is None:
+            return [run[:at], run[at : at + 1], run[at + 1 :]]
+        self._done(run[:at], failed.done)
+        return [run[at : at + 1], run[at + 1 :]]
+
+    def _note(self, culprit: Arrival, failed: AttemptFailed) -> None:
+        before = self._failures.get(culprit.place)
+        attempts = (before.attempts if before else 0) + (0 if failed.hopeless else 1)
+        self._failures[culprit.place] = _Failure(attempts, failed.cause, failed.hopeless)
+
+    def _done(self, run: Run, report: DeliveryReport) -> None:
+        self.settled += len(run)
+        self.report.add(report)
+
+    def _bury(self, arrival: Arrival, failure: _Failure) -> None:
+        if arrival.problem is not None and self._subscription.unreadable == "stop":
+            raise arrival.problem
+        letter = DeadLetter(
+            arrival=arrival,
+            group=self._subscription.group,
+            error=failure.cause,
+            attempts=failure.attempts,
+            time=datetime.now(UTC),
+        )
+        self._attempt.bury(arrival, lambda: self._source.dead_letter(letter))
+        log.warning(
+            "dead letter", place=arrival.place, group=self._subscription.group, error=type(failure.cause).__name__
+        )
+        self._done([arrival], DeliveryReport(dead=1))
+
+    def _wait(self, seconds: float) -> None:
+        # Not stamina: its pause cannot be ended by a stop, and a signal must not wait for a minute's backoff.
+        if self._halt.wait(seconds):
+            raise _Interrupted
+
+
+def _parts(arrivals: Run) -> Iterator[Run]:
+    """Part a batch at the records that cannot be read: each of them stands alone."""
+    begin = 0
+    for at, arrival in enumerate(arrivals):
+        if arrival.problem is not None:
+            yield arrivals[begin:at]
+            yield arrivals[at : at + 1]
+            begin = at + 1
+    yield arrivals[begin:]

@@ -1,0 +1,113 @@
+"""A handler's parameters read once: which of them is the event, the recorded event, the transaction."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+from eventstore.errors import DeclarationError
+from eventstore.event_types import EventType, event_type_of, is_event_class
+from eventstore.messages import RecordedEvent
+
+# The name is the rule: `Connection` is often imported for type checkers only, and then has no value here.
+_TRANSACTION: Final = "tx"
+_CALLABLE_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSignature:
+    """Names of the parameters; `types` None takes every event as it was recorded, `many` takes lists."""
+
+    event: str
+    recorded: str | None
+    tx: bool
+    many: bool
+    types: Mapping[str, EventType] | None
+
+    @property
+    def needs_recorded(self) -> bool:
+        """Whether the handler asks for events as they were recorded."""
+        return self.recorded is not None or self.types is None
+
+    def arguments(self, event: Any, recorded: Any, tx: Any) -> dict[str, Any]:
+        """Return what to call the handler with."""
+        given = {self.event: event}
+        if self.recorded is not None:
+            given[self.recorded] = recorded
+        if self.tx:
+            given[_TRANSACTION] = tx
+        return given
+
+
+def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> HandlerSignature:
+    """Read a handler's annotations, `names` being those visible where it is defined; DeclarationError."""
+    place = getattr(handler, "__qualname__", repr(handler))
+    if inspect.iscoroutinefunction(handler):
+        raise _mistake(place, "is a coroutine function", "write it as a plain function: each has a thread of its own")
+    hints = _hints(handler, names, place)
+    many = {name: get_origin(hint) is list for name, hint in hints.items()}
+    classes = {name: _classes(hint) for name, hint in hints.items()}
+    recorded = [name for name, found in classes.items() if found == (RecordedEvent,)]
+    typed = [name for name, found in classes.items() if found and all(map(is_event_class, found))]
+    _check(place, hints, typed, recorded, many)
+    event = (typed or recorded)[0]
+    return HandlerSignature(
+        event=event,
+        recorded=recorded[0] if typed and recorded else None,
+        tx=_TRANSACTION in inspect.signature(handler).parameters,
+        many=many[event],
+        types=_types(classes[event], place) if typed else None,
+    )
+
+
+def _hints(handler: Callable[..., object], names: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the type of each parameter but `tx`."""
+    parameters = inspect.signature(handler).parameters
+    for parameter in parameters.values():
+        if parameter.kind not in _CALLABLE_BY_NAME:
+            raise _mistake(place, f"takes {parameter}", "name each parameter: handlers are called by keyword")
+    wanted = [name for name in parameters if name != _TRANSACTION]
+    missing = [name for name in wanted if parameters[name].annotation is inspect.Parameter.empty]
+    if missing:
+        raise _mistake(place, f"has parameter {missing[0]!r} without annotation", "annotate it with its event class")
+    written = types.SimpleNamespace(__annotations__={name: parameters[name].annotation for name in wanted})
+    try:
+        return get_type_hints(written, getattr(handler, "__globals__", {}), dict(names))
+    except NameError as error:
+        raise _mistake(place, f"has an annotation that cannot be found: {error}", "import it in the module") from None
+
+
+def _classes(hint: Any) -> tuple[Any, ...]:
+    if get_origin(hint) is list:
+        (hint,) = get_args(hint)
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _check(
+    place: str, hints: Mapping[str, Any], typed: list[str], recorded: list[str], many: Mapping[str, bool]
+) -> None:
+    foreign = [name for name in hints if name not in (*typed, *recorded)]
+    if foreign:
+        raise _mistake(
+            place,
+            f"has parameter {foreign[0]!r} of type {hints[foreign[0]]!r}, which is no event",
+            "use a class made by @event, several joined by |, RecordedEvent, a list of one of these, or `tx`",
+        )
+    if len(typed) > 1 or len(recorded) > 1 or not hints:
+        raise _mistake(place, "does not take one event", "take one event, and beside it RecordedEvent and tx")
+    if len(set(many.values())) > 1:
+        raise _mistake(place, "takes a list beside a single event", "take lists of both, or one of each")
+
+
+def _types(classes: tuple[Any, ...], place: str) -> dict[str, EventType]:
+    found = {kind.name: kind for kind in map(event_type_of, classes)}
+    if len(found) < len(classes):
+        raise _mistake(place, "takes two classes of one event type", "leave one of them out")
+    return found
+
+
+def _mistake(place: str, what: str, remedy: str) -> DeclarationError:
+    return DeclarationError(f"handler {place} {what}", remedy=remedy, place=place)

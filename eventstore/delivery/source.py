@@ -1,0 +1,132 @@
+"""The port between where events come from and the handler they are delivered to.
+
+A source knows its place in its log and nothing of handlers; the subscriber knows nothing of logs:
+
+    poll → [attempt → checkpoint → commit] → acknowledge        one batch; the brackets are a transaction
+           (prepare, keep_alive meanwhile)
+                    ├ dead_letter → checkpoint → commit         a record given up
+                    └ halted: what is done is acknowledged, give_back the rest
+
+`checkpoint` and `dead_letter` are called by the thread that runs handlers, everything else by the subscriber's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from eventstore.errors import FactfoldError
+from eventstore.messages import RecordedEvent
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+class Arrival(Protocol):
+    """One record that arrived; a source's own class, which also keeps what `acknowledge` needs.
+
+    Without type and problem there is nothing in it for this handler, and it counts as skipped. The whole event is built
+    only where a handler asks for it: to most the class it named is enough.
+    """
+
+    @property
+    def type(self) -> str | None:
+        """The event's type name."""
+
+    @property
+    def id(self) -> str:
+        """The event's id as 32 hexadecimal digits, where there is a type."""
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The event's fields as Avro gives them, where there is a type."""
+
+    @property
+    def problem(self) -> FactfoldError | None:
+        """Why the record could not be read: NotFramedAvro, UnknownSchema."""
+
+    @property
+    def place(self) -> str:
+        """The record's address for messages, such as `payments[2]@17`."""
+
+    def recorded(self) -> RecordedEvent:
+        """Return the event as it was recorded, where there is a type; NotFramedAvro."""
+
+
+A = TypeVar("A", bound=Arrival)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(Generic[A]):
+    """A record given up, and why; `attempts` is 0 where no handler was called."""
+
+    arrival: A
+    group: str
+    error: Exception
+    attempts: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Records of one partition that wait, and the age in seconds of the oldest of them (0 where none waits).
+
+    Records are counted in offsets, which the markers of transactions use up too.
+    """
+
+    partition: int
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group is behind, by partition."""
+
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def records(self) -> int:
+        """Records that wait in all partitions."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def seconds(self) -> float:
+        """Age of the oldest record that waits, in seconds."""
+        return max((partition.seconds for partition in self.partitions), default=0.0)
+
+
+class Source(Protocol[A]):
+    """A log read by a group, in order within each key."""
+
+    def open(self, on_revoked: Callable[[], None]) -> None:
+        """Begin to read; `on_revoked` is called before places are given up, and ends the batch at hand."""
+
+    def poll(self, timeout: float) -> Sequence[A]:
+        """Return the next batch once there is one, nothing after `timeout` seconds."""
+
+    def prepare(self) -> None:
+        """Fetch and decode what comes next while a handler works on the batch at hand; returns at once."""
+
+    def keep_alive(self) -> None:
+        """Stay a member of the group while a handler works; returns at once and fetches nothing."""
+
+    def checkpoint(self, tx: Connection, arrivals: Sequence[A]) -> None:
+        """Store the place after these arrivals in the handler's transaction, where that is its home."""
+
+    def acknowledge(self, arrivals: Sequence[A]) -> None:
+        """Take arrivals as done: they do not arrive again after a restart."""
+
+    def give_back(self, arrivals: Sequence[A]) -> None:
+        """Take back the end of a batch that was halted: the next poll begins with it, as far as it is ours."""
+
+    def dead_letter(self, letter: DeadLetter[A]) -> None:
+        """Keep a record given up, untouched, with its cause; returns once it is stored."""
+
+    def lag(self) -> Lag:
+        """Return how far the group is behind."""
+
+    def close(self) -> None:
+        """Leave the group at once; what was acknowledged stays so."""

@@ -1,0 +1,217 @@
+"""The loop of a subscriber: one thread keeps the place in the group, another runs the handler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from eventstore.closing import Closing
+from eventstore.delivery.attempt import Attempt, DeliveryReport
+from eventstore.delivery.calls import FORGET, Calls, HandlerThread, Step
+from eventstore.delivery.settling import PATIENCE_SECONDS, Settling
+from eventstore.delivery.source import Arrival, Lag, Source
+from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
+from eventstore.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from eventstore.inbox import Inbox
+
+# Only a handler slower than this makes the group's partitions pause, since pausing throws away what was fetched ahead.
+_GLANCE_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.5
+_FORGETTING_SECONDS: Final = 3600.0
+
+
+class Subscriber(Closing):
+    """Delivers what a source gives to a subscription's handler; close it, or use it in `with`.
+
+    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `report` counts since
+    the beginning.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription[..., Any],
+        source: Source[Any],
+        *,
+        engine: Engine | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._subscription = subscription
+        self._source = source
+        self._inbox = _inbox(subscription, engine)
+        self._calls = Calls(timeout=subscription.timeout, patience=patience)
+        self._halt = Event()
+        attempt = Attempt(subscription, source, self._inbox, calls=self._calls, halt=self._halt)
+        self._settling = Settling(subscription, source, attempt=attempt, halt=self._halt, patience=patience)
+        self._at_hand: tuple[Sequence[Arrival], Future[None]] | None = None
+        self._stop = Event()
+        self._unsettled = 0
+        self._forgets_at = 0.0
+        self._last = DeliveryReport()
+        self._total = DeliveryReport()
+        source.open(self._on_revoked)
+        self._thread = HandlerThread(f"handler of {subscription.group}")
+
+    @property
+    def report(self) -> DeliveryReport:
+        """What became of all records so far."""
+        return replace(self._total)
+
+    def run(self, *, stop: Event, on_batch: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
+        """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
+
+        HandlerHung; StoreUnavailable; CheckpointMoved; KafkaError; the record's own error where unreadable ones stop
+        the subscription. Whatever ended it: what was not acknowledged arrives again.
+        """
+        self._stop = stop
+        try:
+            while not stop.is_set():
+                report = self.run_once()
+                if on_batch is not None and report.records:
+                    on_batch(report)
+        finally:
+            self._stop = Event()
+        return self.report
+
+    def run_once(self, *, timeout: float = _POLL_SECONDS) -> DeliveryReport:
+        """Deliver the next batch, if one arrives within `timeout` seconds; the errors of `run`."""
+        if self._unsettled:
+            raise self._left_behind()
+        self._last = DeliveryReport()
+        arrivals = self._source.poll(timeout)
+        if arrivals:
+            self._halt.clear()
+            job = self._thread.start(lambda: self._work(arrivals))
+            self._at_hand = (arrivals, job)
+            try:
+                self._source.prepare()
+            finally:
+                self._finish(self._source.keep_alive)
+        return self._last
+
+    def lag(self) -> Lag:
+        """Return how far the group is behind."""
+        return self._source.lag()
+
+    def close(self) -> None:
+        """End a batch that is still at hand, as after an error of the source, and leave the group at once."""
+        self._halt.set()
+        try:
+            self._finish(lambda: None)
+        finally:
+            self._thread.close()
+            self._source.close()
+
+    def _on_revoked(self) -> None:
+        """End the batch at hand after the handler call it is in: the group waits, and forgets who takes too long."""
+        self._halt.set()
+        self._finish(lambda: None)
+
+    def _work(self, arrivals: Sequence[Arrival]) -> None:
+        self._settling.settle(arrivals)
+        self._forget(arrivals[-1])
+
+    def _finish(self, meanwhile: Callable[[], None]) -> None:
+        """Wait until the batch at hand is settled or halted, and acknowledge what of it is done.
+
+        `meanwhile` may come back here, when partitions are taken from us while the handler works.
+        """
+        while self._at_hand is not None:
+            arrivals, job = self._at_hand
+            if self._stop.is_set():
+                self._halt.set()
+            if wait([job], min(_GLANCE_SECONDS, self._subscription.timeout / 4)).done:
+                left = self._ended(arrivals)
+                job.result()
+                self._give_back(left)
+            else:
+                self._watch(arrivals)
+                meanwhile()
+
+    def _ended(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """Acknowledge what is done of a batch, and return what is not."""
+        self._at_hand = None
+        self._last = self._settling.report
+        self._total.add(self._last)
+        settled = self._settling.settled
+        self._unsettled = len(arrivals) - settled
+        if settled:
+            self._source.acknowledge(arrivals[:settled])
+        return arrivals[settled:]
+
+    def _give_back(self, left: Sequence[Arrival]) -> None:
+        if left:
+            self._source.give_back(left)
+            self._unsettled = 0
+
+    def _watch(self, arrivals: Sequence[Arrival]) -> None:
+        late = self._calls.give_up()
+        if late is None:
+            return
+        if self._inbox is not None:
+            self._inbox.sever()
+        self._ended(arrivals)
+        raise self._too_late(*late)
+
+    def _too_late(self, step: Step, arrival: Arrival) -> FactfoldError:
+        name, timeout = self._subscription.name, self._subscription.timeout
+        if step.handlers:
+            return HandlerHung(
+                f"handler {name} did not return within {timeout:g} s",
+                remedy="find what it waits for, or give the subscription a longer timeout; the record arrives again",
+                place=arrival.place,
+            )
+        return StoreUnavailable(
+            f"{name} waited for its database for too long, to {step.what}",
+            remedy="look for a lock that is held, or a connection whose other end is gone; the record arrives again",
+            place=arrival.place,
+        )
+
+    def _left_behind(self) -> SubscriptionError:
+        """Refuse to go on behind records that were not settled: acknowledging later ones would lose them."""
+        return SubscriptionError(
+            f"the subscriber of {self._subscription.group!r} ended with {self._unsettled} records unsettled",
+            remedy="open another one: they arrive again",
+            place=self._subscription.name,
+        )
+
+    def _forget(self, arrival: Arrival) -> None:
+        """Let the inbox forget old events, now and then; goes on after the next batch where there are many."""
+        now = time.monotonic()
+        if self._inbox is None or not self._subscription.keeps_inbox or now < self._forgets_at:
+            return
+        self._calls.begin(FORGET, arrival)
+        try:
+            forgotten = self._inbox.forget(datetime.now(UTC) - self._subscription.remember)
+        except StoreUnavailable:
+            forgotten = 0  # there is time; a batch that needs the database says more
+        finally:
+            self._calls.end()
+        if not forgotten:
+            self._forgets_at = now + _FORGETTING_SECONDS
+
+
+def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox | None:
+    if not subscription.signature.tx:
+        return None
+    if engine is None:
+        raise DeclarationError(
+            f"{subscription.name} takes a transaction, and there is no database to begin it in",
+            remedy="give engine=, the SQLAlchemy engine of the database the handler writes to",
+            place=subscription.name,
+        )
+    from eventstore.inbox import Inbox
+
+    inbox = Inbox(engine, subscription.group, topic=subscription.topic)
+    inbox.check_engine()
+    if subscription.keeps_inbox:
+        inbox.create_tables()
+    return inbox

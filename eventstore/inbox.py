@@ -1,0 +1,218 @@
+"""Which events a subscription has handled: one row each, written in the transaction of the handler's own effects.
+
+A redelivered event meets its row and is not handled again. A row with outcome `dead` is an event that was given up:
+it may be claimed again, so that a dead letter sent back to its topic is handled like a new record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    Uuid,
+    and_,
+    delete,
+    inspect,
+    select,
+)
+
+from eventstore.backends.sql.transactions import (
+    LentTransaction,
+    blaming_no_record,
+    check_transactional,
+    create_missing,
+    is_outage,
+    transaction,
+    unavailable,
+)
+from eventstore.backends.sql.upserts import upsert
+from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+
+HANDLED: Final = "handled"
+DEAD: Final = "dead"
+
+# So few that the delivery of the next batch does not wait for it for long.
+_FORGOTTEN_AT_ONCE: Final = 10_000
+
+# One round trip for a batch: the ids go as one text (a list of a thousand UUIDs takes 0.6 ms to bind), and come back
+# only where some were known. They are inserted in sorted order, so that two members which get the same records wait for
+# each other instead of meeting in a deadlock.
+_CLAIM_POSTGRES: Final = """
+with claimed as (
+    insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
+    select %(group)s, %(topic)s, id, %(time)s, 'handled' from unnest(%(ids)s::uuid[]) as id order by id
+    on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
+        where factfold_inbox.outcome = 'dead'
+    returning event_id
+)
+select count(*), case when count(*) < %(size)s then array_agg(event_id) end from claimed
+"""
+# `where true` keeps SQLite from reading `on conflict` as a join.
+_CLAIM_SQLITE: Final = """
+insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
+select ?, ?, value, ?, 'handled' from json_each(?) where true
+on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
+    where factfold_inbox.outcome = 'dead'
+returning event_id
+"""
+_UNCLAIM_POSTGRES: Final = """
+delete from factfold_inbox
+where subscriber = %(group)s and topic = %(topic)s and event_id = any(%(ids)s::uuid[])
+"""
+_UNCLAIM_SQLITE: Final = """
+delete from factfold_inbox where subscriber = ? and topic = ? and event_id in (select value from json_each(?))
+"""
+
+
+def inbox_table(metadata: MetaData) -> Table:
+    """Describe the inbox: group (column `subscriber`), topic, event id, time, outcome `handled` or `dead`."""
+    table = Table(
+        "factfold_inbox",
+        metadata,
+        Column("subscriber", Text, primary_key=True),
+        Column("topic", Text, primary_key=True),
+        Column("event_id", Uuid, primary_key=True),
+        Column("time", DateTime(timezone=True), nullable=False),
+        Column("outcome", Text, nullable=False),
+    )
+    # Rows lie in the order of their time, so a range index finds old ones and costs an insert next to nothing.
+    Index("factfold_inbox_time", table.c.time, postgresql_using="brin")
+    return table
+
+
+class Inbox:
+    """What one group has handled of one topic, kept in the handler's database, and the handler's transactions."""
+
+    def __init__(self, engine: Engine, group: str, *, topic: str) -> None:
+        _check_supported(engine)
+        self._engine = engine
+        self._group = group
+        self._topic = topic
+        self._postgres = engine.dialect.name == "postgresql"
+        self._metadata = MetaData()
+        self._table = inbox_table(self._metadata)
+        columns = self._table.c
+        self._own = and_(columns.subscriber == group, columns.topic == topic)
+        self._driver: Any = None
+
+    def create_tables(self) -> None:
+        """Create the table if it is missing; safe from many processes at once. StoreUnavailable, StoreNotPrepared."""
+        with self.begin() as tx:
+            create_missing(tx, self._metadata)
+            self._check_columns(tx)
+
+    def check_engine(self) -> None:
+        """Refuse an engine in autocommit mode; DeclarationError, StoreUnavailable."""
+        with self.begin() as tx:
+            check_transactional(tx)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Lend a connection whose work is committed at the end; StoreUnavailable where the database is away."""
+        try:
+            with transaction(self._engine) as tx:
+                self._driver = tx.connection.driver_connection
+                yield tx
+        finally:
+            # Back in its pool it may be anybody's, and is not for us to sever.
+            self._driver = None
+
+    @contextmanager
+    def lend(self) -> Iterator[LentTransaction]:
+        """Begin a transaction for a handler, committed at the end; StoreUnavailable."""
+        with self.begin() as tx:
+            lent = LentTransaction(tx)
+            try:
+                yield lent
+            finally:
+                lent.take_back()
+
+    def claim(self, tx: Connection, ids: Sequence[str]) -> set[str] | None:
+        """Insert ids (32 hexadecimal digits), each given once; return those that were new, None where all were."""
+        if not ids:
+            return None
+        now = datetime.now(UTC)
+        with blaming_no_record(self._engine):
+            if self._postgres:
+                count, new = tx.exec_driver_sql(_CLAIM_POSTGRES, self._given(ids, time=now, size=len(ids))).one()
+                return None if count == len(ids) else {one.hex for one in new or ()}
+            values = (self._group, self._topic, f"{now:%Y-%m-%d %H:%M:%S.%f}", json.dumps(ids))
+            return set(tx.exec_driver_sql(_CLAIM_SQLITE, values).scalars())
+
+    def unclaim(self, tx: Connection, ids: Sequence[str]) -> None:
+        """Take back claims of events that were not handled after all."""
+        with blaming_no_record(self._engine):
+            if self._postgres:
+                tx.exec_driver_sql(_UNCLAIM_POSTGRES, self._given(ids))
+            else:
+                tx.exec_driver_sql(_UNCLAIM_SQLITE, (self._group, self._topic, json.dumps(ids)))
+
+    def give_up(self, tx: Connection, event_id: str) -> None:
+        """Note that an event became a dead letter."""
+        key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
+        told = {"time": datetime.now(UTC), "outcome": DEAD}
+        statement = upsert(tx, self._table).values(key | told)
+        tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=told))
+
+    def forget(self, before: datetime) -> int:
+        """Delete some of these rows older than that, 10,000 at most; return how many they were."""
+        event_id = self._table.c.event_id
+        old = select(event_id).where(self._own, self._table.c.time < before).limit(_FORGOTTEN_AT_ONCE)
+        with self.begin() as tx:
+            return tx.execute(delete(self._table).where(self._own, event_id.in_(old))).rowcount
+
+    def outage(self, error: BaseException) -> StoreUnavailable | None:
+        """Return what to raise where an error is the database's being away, and so no record's fault."""
+        return unavailable(self._engine, error) if is_outage(error) else None
+
+    def sever(self) -> None:
+        """Cut the connection of a transaction another thread is stuck in: the database rolls it back.
+
+        A socket may be shut down from any thread, while libpq waits on it as well as while Python code runs.
+        """
+        driver = self._driver
+        if driver is None:  # it waits for a connection
+            return
+        if not self._postgres:
+            driver.interrupt()
+            driver.close()
+            return
+        with suppress(OSError, self._engine.dialect.loaded_dbapi.Error):
+            with socket.socket(fileno=os.dup(driver.fileno())) as shared:
+                shared.shutdown(socket.SHUT_RDWR)
+
+    def _given(self, ids: Sequence[str], **others: Any) -> dict[str, Any]:
+        return {"group": self._group, "topic": self._topic, "ids": f"{{{','.join(ids)}}}", **others}
+
+    def _check_columns(self, tx: Connection) -> None:
+        found = {column["name"] for column in inspect(tx).get_columns(self._table.name)}
+        if missing := {column.name for column in self._table.c} - found:
+            raise StoreNotPrepared(
+                f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
+                remedy="stop its subscribers and drop it; they handle again what their groups have not acknowledged",
+                place=self._engine.url.render_as_string(hide_password=True),
+            )
+
+
+def _check_supported(engine: Engine) -> None:
+    if (engine.dialect.name, engine.driver) not in (("postgresql", "psycopg"), ("sqlite", "pysqlite")):
+        raise UnsupportedBackend(
+            f"the inbox does not speak {engine.dialect.name} through {engine.driver}",
+            remedy="use an engine of postgresql+psycopg://… or sqlite:///…",
+            place=engine.url.render_as_string(hide_password=True),
+        )

@@ -1,0 +1,168 @@
+"""A member's partitions and offsets: where it begins, what it has done, what the broker has noted of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
+from eventstore.settings import Settings
+from eventstore.subscriptions import Start, Subscription
+
+# The group moved on without us, or is moving: what could not be committed is read again, by whoever has it then.
+_OVERTAKEN: Final = frozenset(
+    {
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "REBALANCE_IN_PROGRESS",
+        "FENCED_INSTANCE_ID",
+        "STALE_MEMBER_EPOCH",
+        "_NO_OFFSET",
+        "_ASSIGNMENT_LOST",
+        "_DESTROY",
+        "_STATE",
+        # The topic itself is gone, and the next poll says so.
+        "UNKNOWN_TOPIC_OR_PART",
+        "UNKNOWN_TOPIC_ID",
+    }
+)
+_RETRIED: Final = frozenset(
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_WAIT_COORD",
+        "_ALL_BROKERS_DOWN",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "REQUEST_TIMED_OUT",
+        "NOT_ENOUGH_REPLICAS",
+    }
+)
+
+
+class Places:
+    """Offsets of the partitions a member owns; commits run in the background, one at a time."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._owned: set[int] = set()
+        self._done: dict[int, int] = {}
+        self._noted: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._on_its_way = False
+
+    def owns(self, partition: int | None) -> bool:
+        """Say whether the partition is ours now."""
+        return partition in self._owned
+
+    def owned(self) -> list[TopicPartition]:
+        """Return our partitions."""
+        return [TopicPartition(self._topic, partition) for partition in self._owned]
+
+    def given(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take partitions over."""
+        for partition in partitions:
+            self._owned.add(partition.partition)
+
+    def taken(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let partitions go; nothing more is committed for them."""
+        for partition in partitions:
+            self._owned.discard(partition.partition)
+            for offsets in (self._done, self._noted, self._ends):
+                offsets.pop(partition.partition, None)
+
+    def at_end(self, message: Message) -> None:
+        """Note that a partition has nothing more before this offset: markers of transactions carry no message."""
+        self._ends[message.partition() or 0] = message.offset() or 0
+
+    def done(self, messages: Iterable[Message]) -> None:
+        """Note records as done and begin to commit."""
+        offsets = {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
+        self._done.update((partition, offset) for partition, offset in offsets.items() if partition in self._owned)
+        self._commit_soon()
+
+    def commit_idle(self) -> None:
+        """Commit, between two batches, what was left over: ends without records, a commit that failed."""
+        for partition, offset in self._ends.items():
+            if partition in self._owned and offset > self._done.get(partition, -1):
+                self._done[partition] = offset
+        self._ends.clear()
+        self._commit_soon()
+
+    def commit_now(self) -> None:
+        """Commit and wait for the answer; a group that moved on without us takes nothing, and that is no error."""
+        if not (waiting := self._waiting()):
+            return
+        try:
+            self._consumer.commit(offsets=waiting, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].name() not in _OVERTAKEN | _RETRIED:
+                raise
+        else:
+            self._note(waiting)
+
+    def committed(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
+        """Take the answer to a commit; KafkaException where it says that there is no use in another one."""
+        self._on_its_way = False
+        if error is None:
+            self._note(partition for partition in partitions if partition.error is None)
+        elif error.name() not in _OVERTAKEN | _RETRIED:
+            raise KafkaException(error)
+
+    def _commit_soon(self) -> None:
+        if not self._on_its_way and (waiting := self._waiting()):
+            self._on_its_way = True
+            self._consumer.commit(offsets=waiting, asynchronous=True)
+
+    def _waiting(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(self._topic, partition, offset)
+            for partition, offset in self._done.items()
+            if self._noted.get(partition) != offset
+        ]
+
+    def _note(self, partitions: Iterable[TopicPartition]) -> None:
+        self._noted.update((p.partition, p.offset) for p in partitions if p.partition in self._owned)
+
+
+def start_places(
+    settings: Settings, consumer: Consumer, subscription: Subscription[..., Any], partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    """Return partitions with the offsets to begin at: where the group stands, or where the subscription starts.
+
+    What a start leaves out is committed at once: a member that dies before its first record must not make the next
+    one begin at a later end.
+    """
+    known = consumer.committed(partitions, timeout=DEADLINE_SECONDS)
+    new = [partition for partition in known if partition.offset < 0]
+    if new and subscription.start != "beginning":
+        wanted = start_offsets(settings, subscription.topic, [p.partition for p in new], start=subscription.start)
+        consumer.commit(
+            offsets=[TopicPartition(subscription.topic, p, offset) for p, offset in wanted.items()], asynchronous=False
+        )
+    else:
+        wanted = {}
+    return [
+        TopicPartition(p.topic, p.partition, p.offset if p.offset >= 0 else wanted.get(p.partition, OFFSET_BEGINNING))
+        for p in known
+    ]
+
+
+def start_offsets(settings: Settings, topic: str, partitions: Iterable[int], *, start: Start) -> dict[int, int]:
+    """Return the offset of each partition that a start means; TopicMissing, BrokerUnreachable.
+
+    A time means the first record not older than it, or the end. Partitions an offset is not given for begin at their
+    beginning.
+    """
+    with OffsetReader(settings) as reader:
+        beginnings, ends = reader.beginning_offsets([topic])[topic], reader.end_offsets([topic])[topic]
+        if isinstance(start, datetime):
+            found: Mapping[int, int] = reader.offsets_at(start, [topic])[topic]
+        else:
+            found = {"beginning": beginnings, "end": ends}[start] if isinstance(start, str) else start
+    return {p: min(max(found.get(p, beginnings[p]), beginnings[p]), ends[p]) for p in partitions}

@@ -1,0 +1,108 @@
+"""`factfold branches`: run, status."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from factfold.cli.definitions import load_definition
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.projections import Json, Memory
+from factfold.cli.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from projections import Branches
+
+app = typer.Typer(help="Branches: put each record of a topic into exactly one topic.", no_args_is_help=True)
+
+Definition = Annotated[str, typer.Argument(help="The branches, as module:name.", metavar="MODULE:NAME")]
+Checkpoints = Annotated[
+    Path,
+    typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers' Spark checkpoints."),
+]
+
+
+class Mode(StrEnum):
+    """How Spark runs the router."""
+
+    REAL_TIME = "real-time"
+    MICRO_BATCH = "micro-batch"
+
+
+class Start(StrEnum):
+    """Where a router begins that has no Spark checkpoint yet."""
+
+    BEGINNING = "beginning"
+    END = "end"
+
+
+@app.callback()
+def routers() -> None:
+    """Branches: put each record of a topic into exactly one topic."""
+    log_to_stderr()
+
+
+@app.command()
+def run(
+    definition: Definition,
+    checkpoints: Checkpoints,
+    mode: Annotated[Mode, typer.Option("--mode", help="micro-batch needs fewer slots.")] = Mode.REAL_TIME,
+    start: Annotated[Start, typer.Option("--start", help="Where the very first start begins.")] = Start.BEGINNING,
+    batch_seconds: Annotated[
+        int | None, typer.Option("--batch-seconds", min=5, help="How long a batch of real-time mode lasts.")
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark's master; default: enough local slots.")] = None,
+    memory: Memory = "1g",
+    as_json: Json = False,
+) -> None:
+    """Route the topic's records until a signal comes; killed, it goes on from its Spark checkpoint."""
+    from eventstore import Settings
+    from factfold.stack import spark_jars
+    from projections import RouterOptions, open_router
+
+    branches, stop = load_branches(definition), stop_on_signal()
+    options = RouterOptions(mode=mode.value, start=start.value)
+    if batch_seconds is not None:
+        options = dataclasses.replace(options, batch_seconds=batch_seconds)
+    opened = open_router(
+        Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master, memory=memory
+    )
+    with opened as router:
+        typer.echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
+        sys.stdout.flush()
+        router.run(stop=stop)
+        _tell(router.counts(), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
+
+
+@app.command()
+def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = False) -> None:
+    """Show how far the router has come and how many records each branch holds."""
+    from eventstore import Settings
+    from projections import branches_status
+
+    found = branches_status(Settings(), load_branches(definition), checkpoints=checkpoints)
+    if not as_json:
+        behind = "no batch has ended yet" if found.lag is None else f"{found.lag:,} offsets behind"
+        typer.echo(f"{found.topic}: {behind}")
+    _tell(found.counts, as_json=as_json, topic=found.topic, lag=found.lag)
+
+
+def load_branches(spec: str) -> Branches:
+    """The branches that `module:name` names; DeclarationError says which half is wrong."""
+    from projections import Branches
+
+    return load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
+
+
+def _tell(counts: Mapping[str, int], *, as_json: bool, **facts: object) -> None:
+    if as_json:
+        typer.echo(json.dumps({"counts": dict(counts), **facts}))
+    for name, count in () if as_json else counts.items():
+        typer.echo(f"{name}: {count:,} records")

@@ -1,0 +1,13 @@
+"""Where a command's logs go."""
+
+from __future__ import annotations
+
+import sys
+
+
+def log_to_stderr() -> None:
+    """Keep what a library logs, such as a retry, out of what a command prints."""
+    import structlog
+
+    # The stream is looked up at each message: a test's runner puts another in its place and closes it.
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))

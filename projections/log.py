@@ -1,0 +1,89 @@
+"""The port of what projections read: topics of records, each at its offset in a partition.
+
+Kafka stands behind it on servers (``projections.spark.kafka_source``), an event store on SQLite on the embedded road
+(``projections.spark.store_source``). Everything after the raw records is the same code for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def record_schema(*, timed: bool) -> str:
+    """The columns of a raw record, as every log gives it to Spark; ``timed``, with the time of its event as text."""
+    return f"topic string, partition int, offset bigint, key binary, value binary{', ce_time string' * timed}"
+
+
+def arrow_record_schema(*, timed: bool) -> pa.Schema:
+    """The same in Arrow's form."""
+    columns = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("key", pa.binary()),
+               ("value", pa.binary()), *([("ce_time", pa.string())] * timed)]  # fmt: skip
+    return pa.schema(columns)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The records to read: from ``start`` inclusive to ``end`` exclusive, by topic and partition."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def records(self) -> int:
+        """How many offsets it spans; offsets without a record count too, so there are at most this many records."""
+        return sum(o - self.start[t][p] for t, ends in self.end.items() for p, o in ends.items())
+
+    def changed_topics(self) -> list[str]:
+        """The topics with anything to read."""
+        return [t for t, ends in self.end.items() if any(o > self.start[t][p] for p, o in ends.items())]
+
+    def only(self, topic: str) -> OffsetRange:
+        """The range of one topic."""
+        return OffsetRange({topic: self.start[topic]}, {topic: self.end[topic]})
+
+    def not_empty(self) -> OffsetRange:
+        """The range without the partitions that have nothing to read."""
+        moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}
+        moved = {t: ends for t, ends in moved.items() if ends}
+        return OffsetRange({t: {p: self.start[t][p] for p in ends} for t, ends in moved.items()}, moved)
+
+
+class OpenLog(Protocol):
+    """A connection to the log: where topics begin and end, and few records at a time."""
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The first offset still kept, by topic and partition; TopicMissing."""
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The offset after the last committed record, by topic and partition; TopicMissing."""
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The records of a small range, read by this process; columns of ``record_schema``."""
+
+
+class RecordLog(Protocol):
+    """Topics of committed records. An offset that is gone fails a read: nothing is skipped."""
+
+    def open(self) -> AbstractContextManager[OpenLog]:
+        """Connect, to ask again and again."""
+
+    def schemas(self) -> Mapping[int, RegisteredSchema]:
+        """Every registered schema of events, by its id."""
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

@@ -1,0 +1,84 @@
+"""Event records to the rows of a stream, inside the JVM: one row an event, none of them ever changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from projections.spark.decode import Decoder
+from projections.spark.failures import refuse
+from projections.spark.fold import identity, set_value
+from projections.streams import EventStream
+from projections.tables import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
+
+    A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
+    aggregate whose id is the key.
+    """
+    from pyspark.sql import functions as F
+
+    decode = decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
+    wanted = F.col("_type").isin([event.name for event in stream.events])
+    by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
+    aggregates, result = _aggregates([*_identity(stream), *_values(stream, decoder)]), _result(stream)
+    return lambda raw: decode(raw).where(wanted).groupBy(*by).agg(*aggregates).select(*result)
+
+
+def _aggregates(columns: Sequence[Column]) -> list[Column]:
+    """The first event of a key as a struct, and what tells whether there is another."""
+    from pyspark.sql import functions as F
+
+    earliest = F.struct("_version", "_at_offset")
+    return [
+        F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
+        F.min("_version").alias("first"),
+        F.max("_version").alias("last"),
+        F.max("_at_offset").alias("_offset"),
+    ]
+
+
+def _identity(stream: EventStream) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    aggregate = identity(stream.aggregate)
+    if stream.id_column is None:
+        return [aggregate.alias(stream.key[0])]
+    return [
+        F.concat(aggregate, F.lit("@"), F.col("_version").cast("string")).alias(stream.key[0]),
+        aggregate.alias(stream.id_column),
+    ]
+
+
+def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
+    """The events' fields, and the event time where it is the record's."""
+    from pyspark.sql import functions as F
+
+    found = {c: set_value(setters, decoder, stream.columns[c].ddl) for c, setters in stream.fields.items()}
+    found.setdefault(stream.time, F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None))
+    place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
+    named = F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
+    missing = refuse("no_time", named, place=place).cast("timestamp")
+    found[stream.time] = F.when(found[stream.time].isNull(), missing).otherwise(found[stream.time])
+    return [value.alias(c) for c, value in found.items()]
+
+
+def _result(stream: EventStream) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    row, last = F.col("row"), F.col("last")
+    place = {"topic": F.lit(stream.topic), "partition": row["partition"], "offset": F.col("_offset")}
+    second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")
+    return [
+        *(row[c].alias(c) for c in stream.columns),
+        F.unix_micros(row[stream.time]).alias(EVENT_TIME),
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.when(F.col("first") < last, second).otherwise(last).alias("_pos"),
+        F.col("_offset"),
+        F.lit(False).alias("_deleted"),
+    ]

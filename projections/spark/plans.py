@@ -1,0 +1,65 @@
+"""What an analysed plan does, asked of Spark itself: its operators, and values that are others at another time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+
+
+def analysed_plan(frame: DataFrame) -> Any:
+    """The logical plan after analysis, in the JVM."""
+    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
+
+
+def operators(plan: Any) -> Iterator[str]:
+    """The names of the plan's operators, those of its subqueries included."""
+    return (node.nodeName() for node in _nodes(plan))
+
+
+def nondeterministic(plan: Any) -> str | None:
+    """The name of an expression that may give another value each time it is computed, such as ``rand``."""
+    return _first(plan, lambda expression: not expression.deterministic())
+
+
+def environmental(frame: DataFrame, plan: Any) -> str | None:
+    """The name of an expression whose value Spark takes from its surroundings: the time, the user, the database."""
+    catalyst = _catalyst(frame)
+    current = catalyst.trees.TreePattern.CURRENT_LIKE()
+    if found := _first(plan, lambda expression: expression.containsPattern(current)):
+        return found
+    # Texts such as 'now' and 'today' cast to a time are no function of their own.
+    return None if catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan) else "cast('now')"
+
+
+def _catalyst(frame: DataFrame) -> Any:
+    java = frame.sparkSession._jvm  # noqa: SLF001 - nor has the catalyst
+    for name in _CATALYST.split("."):
+        java = getattr(java, name)
+    return java
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """Subqueries before what contains them."""
+    for inner in (*_items(plan.children()), *_items(plan.subqueries())):
+        yield from _nodes(inner)
+    yield plan
+
+
+def _first(plan: Any, holds: Callable[[Any], bool]) -> str | None:
+    expressions = (expression for node in _nodes(plan) for expression in _items(node.expressions()))
+    return next((_origin(expression, holds) for expression in expressions if holds(expression)), None)
+
+
+def _origin(expression: Any, holds: Callable[[Any], bool]) -> str:
+    """The innermost expression for which it holds."""
+    inner = next((child for child in _items(expression.children()) if holds(child)), None)
+    return str(expression.prettyName()) if inner is None else _origin(inner, holds)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]

@@ -1,0 +1,147 @@
+"""Streams a user declares over event topics: append-only facts, each with the time at which it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eventstore.aggregate import Aggregate
+from eventstore.event_types import EventType, event_type_of
+from projections.columns import ColumnType
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.setters import Setter, agreed_type
+from projections.tables import EVENT_TIME, Table
+
+RECORD_TIME = "event_time"  # the column that holds the record's ce_time
+
+
+@dataclass(frozen=True)
+class EventStream(Table):
+    """The events of some types as rows, in the state for ever; made by ``Stream.from_events``.
+
+    ``time`` is the column of the event time; ``fields`` gives each of the events' columns its setters. ``id_column`` is
+    set where a stream may hold several such events: then the key is ``id@version``.
+    """
+
+    aggregate: type[Aggregate]
+    events: tuple[EventType, ...]
+    fields: Mapping[str, tuple[Setter, ...]]
+    time: str
+    id_column: str | None
+
+    @property
+    def append_only(self) -> bool:
+        """A fact does not change."""
+        return True
+
+    @property
+    def hidden(self) -> Mapping[str, ColumnType]:
+        """The event time once more, in microseconds since 1970: every database compares whole numbers alike."""
+        return {EVENT_TIME: ColumnType("long")}
+
+    @property
+    def timed_by_record(self) -> bool:
+        """Whether the event time is that of the record, and not a field of the event."""
+        return self.time not in self.fields
+
+    def event_types(self) -> tuple[EventType, ...]:
+        """The event types the topic may hold, those that are no rows included."""
+        return tuple(self.aggregate.event_types.values())
+
+    def signature(self) -> str:
+        """Adds which events are rows, and what their key and time are."""
+        fields = [(c, [s.event.name for s in setters]) for c, setters in self.fields.items()]
+        events = [event.name for event in self.events]
+        return f"{super().signature()}|{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
+
+
+class Stream:
+    """Where streams are declared."""
+
+    @staticmethod
+    def from_events(
+        aggregate: type[Aggregate],
+        *,
+        events: type | Sequence[type],
+        key: str,
+        time: str | None = None,
+        id: str | None = None,
+        columns: Sequence[str] | None = None,
+        name: str | None = None,
+        topic: str | None = None,
+    ) -> EventStream:
+        """The events of the given types, each a row.
+
+        ``key`` names the column that holds the aggregate's id; a second such event of one aggregate is then refused.
+        Where there may be several, ``id`` names the column of the aggregate's id, and ``key`` that of ``id@version``.
+        The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
+        ``time`` is the timestamp field that says when it happened; without it, the column ``event_time`` holds when the
+        event was recorded (the record's ``ce_time``). Raises InvalidDefinition or UnknownColumn.
+        """
+        types = _own_types(aggregate, [events] if isinstance(events, type) else events)
+        identity = {c: ColumnType("string") for c in (key, id) if c is not None}
+        chosen = None if columns is None else [*columns, *([time] if time else [])]
+        fields = _fields(types, chosen, place=aggregate.__name__)
+        moment = _event_time(time, types, fields)
+        typed = {c: agreed_type(c, setters, place=aggregate.__name__) for c, setters in fields.items()}
+        _require_distinct([key, *([id] if id else []), *typed, *([] if time else [RECORD_TIME])], aggregate.__name__)
+        every = {**identity, **typed, moment: typed.get(moment, ColumnType("timestamp"))}
+        return EventStream(
+            topic or aggregate.category, (key,), every, name=name,
+            aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id,
+        )  # fmt: skip
+
+
+def _own_types(aggregate: type[Aggregate], events: Sequence[type]) -> tuple[EventType, ...]:
+    types = tuple(event_type_of(event) for event in events)
+    foreign = [event.name for event in types if event.name not in aggregate.event_types]
+    if types and not foreign:
+        return types
+    raise InvalidDefinition(
+        f"{foreign[0]} is no event of {aggregate.__name__}" if foreign else "a stream of no events",
+        remedy=f"its events are: {', '.join(sorted(aggregate.event_types))}",
+        place=aggregate.__name__,
+    )
+
+
+def _fields(types: Sequence[EventType], chosen: Sequence[str] | None, *, place: str) -> dict[str, tuple[Setter, ...]]:
+    held = {event.name: [f["name"] for f in event.schema["fields"]] for event in types}
+    known = list(dict.fromkeys(name for names in held.values() for name in names))
+    for name in chosen or ():
+        if name not in known:
+            raise UnknownColumn(
+                f"no event of the stream has a field {name!r}",
+                remedy=f"their fields are: {', '.join(known) or 'none'}",
+                place=place,
+            )
+    wanted = known if chosen is None else list(dict.fromkeys(chosen))
+    return {c: tuple(Setter(event, c) for event in types if c in held[event.name]) for c in wanted}
+
+
+def _event_time(time: str | None, types: Sequence[EventType], fields: Mapping[str, Sequence[Setter]]) -> str:
+    """The column of the event time; a field must be a timestamp, and every event must have it."""
+    if time is None:
+        return RECORD_TIME
+    setters = fields.get(time, ())
+    lacking = [event.name for event in types if event.name not in {s.event.name for s in setters}]
+    if lacking:
+        raise UnknownColumn(
+            f"event {lacking[0]} has no field {time!r} to be its time",
+            remedy="name a datetime field that every event of the stream has, or leave time out: when it was recorded",
+        )
+    kind = setters[0].column_type()
+    if kind.kind == "timestamp":
+        return time
+    raise InvalidDefinition(
+        f"field {time!r} of {types[0].name} is {kind.ddl}, and an event time is a timestamp",
+        remedy="declare the field as datetime, or leave time out: the time at which the event was recorded",
+    )
+
+
+def _require_distinct(columns: Sequence[str], place: str) -> None:
+    if repeated := [c for c in columns if columns.count(c) > 1]:
+        raise InvalidDefinition(
+            f"the stream would have two columns {repeated[0]!r}",
+            remedy="name key and id otherwise than the events' fields, or choose the fields with columns=[…]",
+            place=place,
+        )

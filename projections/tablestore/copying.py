@@ -1,0 +1,111 @@
+"""Arrow in and out of PostgreSQL by binary COPY, through ADBC; the same code runs on the driver and in executors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from sqlalchemy import event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import QueuePool
+
+from projections.columns import ColumnType
+from projections.errors import TableStoreUnavailable
+from projections.tablestore.arrow import arrow_schema
+
+
+@dataclass(frozen=True)
+class PostgresTarget:
+    """One SQL table; ``uri`` is libpq's and carries the password, so it is never printed."""
+
+    uri: str
+    schema: str
+    table: str
+
+    def __repr__(self) -> str:
+        return f"PostgresTarget({self.relation})"
+
+    @property
+    def relation(self) -> str:
+        """The quoted name; both parts come from checked identifiers."""
+        return f'"{self.schema}"."{self.table}"'
+
+    def append(self, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
+        """Append Arrow rows in one transaction; with ``task``, rows that an earlier attempt of it wrote go first."""
+        with _session(self.uri) as (connection, cursor):
+            if task is not None:
+                cursor.execute(f"DELETE FROM {self.relation} WHERE _task = {task:d}")  # noqa: S608
+            cursor.adbc_ingest(self.table, data, mode="append", db_schema_name=self.schema)
+            connection.commit()
+
+    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in Arrow batches; numeric is read as text, which is the form ADBC gives it."""
+        collation = ' COLLATE "C"' if order_by and columns[order_by].kind == "string" else ""
+        # By the table's column: its bare name would mean the selected text of a decimal.
+        order = f' ORDER BY {self.relation}."{order_by}"{collation}' if order_by else ""
+        return self._fetch(f"{self._select(columns)}{order}", columns)
+
+    def extent(self) -> int:
+        """How many pages the table has."""
+        with _session(self.uri) as (_, cursor):
+            cursor.execute(f"SELECT pg_relation_size('{self.relation}') / current_setting('block_size')::bigint")
+            return int(cursor.fetchone()[0])
+
+    def fetch_between(self, columns: Mapping[str, ColumnType], low: int, high: int) -> Iterator[pa.RecordBatch]:
+        """The rows of some pages: ranges of ctid are scanned without an index."""
+        pages = f"ctid >= '({low:d},0)'::tid AND ctid < '({high:d},0)'::tid"
+        return self._fetch(f"{self._select(columns)} WHERE {pages}", columns)
+
+    def _select(self, columns: Mapping[str, ColumnType]) -> str:
+        names = ", ".join(f'"{c}"::text' if t.kind == "decimal" else f'"{c}"' for c, t in columns.items())
+        return f"SELECT {names} FROM {self.relation}"  # noqa: S608
+
+    def _fetch(self, query: str, columns: Mapping[str, ColumnType]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(columns)
+        with _session(self.uri) as (_, cursor):
+            cursor.execute(query)
+            for batch in cursor.fetch_record_batch():
+                yield batch.rename_columns(schema.names).cast(schema)
+
+
+@functools.cache
+def _pool(uri: str) -> QueuePool:
+    """The process's connections to a database: a new one first reads all of its types, which takes 0.1 s."""
+    pool = QueuePool(lambda: adbc.connect(uri), pool_size=4, max_overflow=-1)
+    event.listen(pool, "checkout", _require_alive)
+    return pool
+
+
+def disconnect(uri: str) -> None:
+    """Close this process's idle connections to a database."""
+    _pool(uri).dispose()
+
+
+def _require_alive(connection: adbc.Connection, record: object, proxy: object) -> None:
+    """Let the pool replace a connection whose server has gone since it was last used."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except adbc.Error as error:
+        raise DisconnectionError(str(error)) from error
+
+
+@contextmanager
+def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
+    """A connection for one use and a cursor; what the driver reports becomes a typed error without the URI."""
+    try:
+        with closing(_pool(uri).connect()) as held:
+            connection = cast("adbc.Connection", held.dbapi_connection)
+            with connection.cursor() as cursor:
+                yield connection, cursor
+    except (adbc.OperationalError, adbc.InternalError, adbc.ProgrammingError) as error:
+        raise TableStoreUnavailable(
+            f"the views' database failed: {str(error).splitlines()[0][:300]}",
+            remedy="check that it runs; the run goes on where it stopped",
+        ) from error

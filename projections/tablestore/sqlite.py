@@ -1,0 +1,155 @@
+"""The SQLite table store: everything in one file, for one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from projections.errors import InvalidDefinition, TableStoreUnavailable, UnsupportedMaster
+from projections.tablestore.dialects import SQLITE
+from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
+from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.runs import Run
+from projections.tablestore.sql import SqlTableStore, already_active
+
+_NEEDED = (3, 33, 0)  # UPDATE … FROM
+
+
+class SqliteTableStore(SqlTableStore):
+    """State and views of projection groups in one SQLite file, beside an event store or alone.
+
+    One file and not an attached one a generation: with a write-ahead log, a transaction over two files is not atomic,
+    and views and progress have to be. Every transaction of ours takes the write lock at its beginning, so that it never
+    has to be given up halfway, and is short; readers are never held up.
+    """
+
+    dialect = SQLITE
+    minus = "EXCEPT"  # there is no EXCEPT ALL; a key that comes twice shows in the digest
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(Path(path).absolute())
+        super().__init__(_engine(self.path))
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.path
+
+    def target(self, table: sa.Table) -> SqliteTarget:
+        """Where rows of a table of a generation are written and read."""
+        return SqliteTarget(self.path, table.name)
+
+    def prepare(self) -> None:
+        """Create our own table of runs where it is missing; readers and the writer pass each other from then on."""
+        if sqlite3.sqlite_version_info < _NEEDED:
+            raise TableStoreUnavailable(
+                f"this Python has SQLite {sqlite3.sqlite_version}, views need {'.'.join(map(str, _NEEDED))}",
+                remedy="use a Python built with a newer SQLite",
+                place=self.path,
+            )
+        with self._reachable(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        super().prepare()
+
+    @contextlib.contextmanager
+    def exclusive(self, group: str) -> Iterator[None]:
+        """Hold a group against every other runner, for the length of the block; raises RunAlreadyActive.
+
+        A lock on a file beside the database: a killed process loses it with its life, so nothing has to be cleaned up.
+        """
+        with open(f"{self.path}-{group}.lock", "ab") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise already_active(group) from None
+            yield
+
+    def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """Any transaction: it holds the write lock."""
+        return self.transaction()
+
+    def check_master(self, master: str) -> None:
+        """Only this machine's processes may open the file: local masters."""
+        if not master.startswith("local") or master.startswith("local-cluster"):
+            raise UnsupportedMaster(
+                f"views in SQLite cannot be kept by a Spark at {master}",
+                remedy="use local[*], or keep the views in PostgreSQL",
+                place=self.path,
+            )
+
+    def _begin_staging(self, connection: sa.Connection) -> None:
+        """No commit waits for the disk here."""
+
+    def _add_key(self, connection: sa.Connection, table: sa.Table, key: tuple[str, ...]) -> None:
+        """A unique index: SQLite adds no primary key to a table; a null is refused by ourselves."""
+        columns = [table.c[c] for c in key]
+        nulls = sa.select(sa.literal(1)).where(sa.or_(*(c.is_(None) for c in columns))).limit(1)
+        if connection.scalar(nulls):
+            raise sa.exc.IntegrityError("null key", None, ValueError(table.name))
+        connection.execute(sa.schema.CreateIndex(sa.Index(f"{table.name}$key", *columns, unique=True)))
+
+    def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
+        """Keys of what a batch brings: SQLite looks rows up by index or reads the whole table for each."""
+        for tables in layout.tables.values():
+            for table in (tables.staged, tables.affected):
+                _index(connection, table, *tables.key)
+        for view in layout.views.values():
+            for table in (view.result, view.retracted):
+                _index(connection, table, view.key)
+
+    def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
+        preparer = connection.dialect.identifier_preparer
+        kind = connection.scalar(sa.text("SELECT type FROM sqlite_master WHERE name = :name"), {"name": name})
+        if kind not in (None, "view"):
+            raise InvalidDefinition(
+                f"view {name!r} has the name of a {kind} of this database",
+                remedy="rename the view, or keep the views in a file of their own",
+                place=self.path,
+            )
+        stable, source = preparer.quote(name), preparer.format_table(view.view)
+        columns = ", ".join(preparer.quote(c) for c in view.columns)
+        connection.execute(sa.text(f"DROP VIEW IF EXISTS {stable}"))
+        connection.execute(sa.text(f"CREATE VIEW {stable} AS SELECT {columns} FROM {source}"))  # noqa: S608
+
+    def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
+        prefix = f"{generation_name(run.group, run.generation)}$"
+        tables = connection.scalars(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).all()
+        for name in tables:
+            if name.startswith(prefix):
+                connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData())))
+
+    @contextlib.contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DatabaseError as error:
+            if isinstance(error, sa.exc.IntegrityError):
+                raise
+            raise unavailable(str(error.orig), self.path) from error
+
+
+def _index(connection: sa.Connection, table: sa.Table, *key: str) -> None:
+    connection.execute(sa.schema.CreateIndex(sa.Index(f"{table.name}$key", *(table.c[c] for c in key))))
+
+
+def _engine(path: str) -> sa.Engine:
+    engine = sa.create_engine(sa.URL.create("sqlite", database=path), connect_args={"timeout": LOCK_SECONDS})
+
+    @sa.event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, and not by the driver's guesses
+        # A crash of the machine may take back the last commits, in their order: views never know more than events.
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    @sa.event.listens_for(engine, "begin")
+    def on_begin(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,71 @@
+"""Services beside the shop: subscribers in threads of their own, the router in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import sqlalchemy as sa
+
+from eventstore import Settings, Subscription, run_subscription
+from eventstore.delivery.attempt import DeliveryReport
+from sample_app.background import Background
+
+
+class RunningSubscription:
+    """A subscription that is being delivered; ``report`` counts as it goes."""
+
+    def __init__(self, subscription: Subscription[..., Any], *, settings: Settings, engine: sa.Engine) -> None:
+        self.group = subscription.group
+        self.report = DeliveryReport()
+        self.background = Background(
+            lambda stop: run_subscription(
+                subscription, stop=stop, settings=settings, engine=engine, on_batch=self.report.add
+            ),
+            name=subscription.group,
+        )
+
+
+@contextmanager
+def delivered(
+    subscriptions: Sequence[Subscription[..., Any]], *, settings: Settings, engine: sa.Engine
+) -> Iterator[list[RunningSubscription]]:
+    """Deliver several subscriptions of one service for as long as the block lasts."""
+    running = [RunningSubscription(s, settings=settings, engine=engine) for s in subscriptions]
+    with ExitStack() as stack:
+        for one in running:
+            stack.enter_context(one.background.running())
+        yield running
+
+
+@contextmanager
+def router_process(settings: Settings, definition: str, *, log: Path) -> Iterator[Callable[[], None]]:
+    """`factfold branches run` beside us, with an empty checkpoint folder, until the block ends.
+
+    Gives a function that raises where the router has ended by itself.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="factfold-router-") as folder, log.open("wb") as said:
+        environment = os.environ | {
+            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+            "FACTFOLD_CHECKPOINTS": folder,
+        }
+        command = [sys.executable, "-m", "factfold", "branches", "run", definition]
+        process = subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603
+
+        def require_running() -> None:
+            if process.poll() is not None:
+                raise RuntimeError(f"the router ended with exit code {process.returncode}: see {log}")
+
+        try:
+            yield require_running
+            require_running()
+        finally:
+            process.terminate()
+            process.wait(60)

@@ -1,0 +1,108 @@
+"""The two roads from a command to a view: everything in one SQLite file, or PostgreSQL, Debezium and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from cdc import ConnectClient, capture
+from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
+from eventstore.kafka.schemas import read_schemas
+from projections import Environment, branch_source
+from projections.spark.session import small_batch_session
+from tests.conformance.kiosk import (
+    CUSTOMERS,
+    METADATA,
+    KioskArticle,
+    KioskOrder,
+    customers,
+    order_branches,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from factfold.stack import LocalStack
+    from sample_app.road import Road as ShopRoad
+
+
+@dataclass(frozen=True)
+class Road:
+    """Where commands go in, and views and branches come out.
+
+    ``wait_until_captured`` returns once the log has what is committed; ``subscriber`` delivers a branch of orders.
+    """
+
+    store: SqlEventStore
+    environment: Environment
+    wait_until_captured: Callable[[], None]
+    subscriber: Callable[[Subscription[..., None]], AbstractContextManager[Subscriber]]
+
+
+@contextmanager
+def embedded_road(spark: SparkSession, folder: Path) -> Iterator[Road]:
+    """No server at all."""
+    from projections.spark.store_source import StoreLog
+    from projections.tablestore.sqlite import SqliteTableStore
+
+    path = folder / "kiosk.db"
+    with SqlEventStore(f"sqlite:///{path}") as store:
+        store.create_tables()
+        store.register(KioskOrder, KioskArticle)
+        METADATA.create_all(store.engine)
+        capture(store.engine, CUSTOMERS, topic=customers.topic)
+        with closing(SqliteTableStore(path)) as tables:
+            tables.prepare()
+            environment = Environment(spark, small_batch_session(spark), tables, StoreLog(tables.path))
+            yield Road(store, environment, lambda: None, partial(_reading_the_store, store))
+
+
+def _reading_the_store(store: SqlEventStore, chosen: Subscription[..., None]) -> Subscriber:
+    return Subscriber(chosen, branch_source(store, chosen, order_branches), engine=store.engine)
+
+
+@contextmanager
+def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
+    """PostgreSQL, two connectors, Kafka, PostgreSQL."""
+    from projections.spark.kafka_source import KafkaLog
+    from projections.tablestore.postgres import PostgresTableStore
+    from sample_app.road import lay_road
+
+    with ExitStack() as opened:
+        opened.callback(_delete_connectors, stack)
+        road = lay_road(
+            stack.info, "kiosk", aggregates=[KioskOrder, KioskArticle], tables=METADATA, history=[CUSTOMERS.name]
+        )
+        opened.callback(road.close)
+        tables = opened.enter_context(closing(PostgresTableStore(road.views_url)))
+        tables.prepare()
+        environment = Environment(spark, small_batch_session(spark), tables, KafkaLog(road.settings))
+        yield Road(road.store, environment, road.wait_until_captured, partial(_behind_a_router, road, spark))
+
+
+def _delete_connectors(stack: LocalStack) -> None:
+    with ConnectClient(stack.info.connect_url) as client:
+        for name in client.connectors():
+            client.delete(name)
+
+
+@contextmanager
+def _behind_a_router(road: ShopRoad, spark: SparkSession, chosen: Subscription[..., None]) -> Iterator[Subscriber]:
+    """Micro-batches in the session of the tests: real-time mode wants one of its own, and has tests of its own."""
+    from projections.router import make_topics, source_partitions
+    from projections.spark.routing import QueryPlace, Routing, RoutingQuery
+
+    make_topics(road.settings, order_branches, partitions=source_partitions(road.settings, order_branches))
+    routing = Routing(order_branches, read_schemas(road.settings))
+    with TemporaryDirectory() as folder, open_subscriber(chosen, settings=road.settings, engine=road.engine) as opened:
+        place = QueryPlace(road.settings.kafka.jvm(), Path(folder), "beginning", "micro-batch", 5)
+        query = RoutingQuery(spark, routing, place)
+        try:
+            yield opened
+        finally:
+            query.stop()

@@ -1,0 +1,119 @@
+"""The same aggregates, tables, streams and views on both roads: the same commands, the same rows, the same digest."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import Dispatcher
+from projections import NoServingGeneration, open_runner, rebuild, verify
+from projections.errors import RunAlreadyActive
+from projections.spark.view_functions import view_columns
+from projections.tablestore import commit
+from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
+from tests.conformance.kiosk_history import KioskHistory
+from tests.conformance.roads import embedded_road, server_road
+
+
+@pytest.fixture(scope="module", params=["embedded", "servers"])
+def road(request, spark, tmp_path_factory):
+    if request.param == "embedded":
+        opened = embedded_road(spark, tmp_path_factory.mktemp("road"))
+    else:
+        opened = server_road(spark, request.getfixturevalue("stack"))
+    with opened as road:
+        yield road
+
+
+@pytest.fixture(scope="module")
+def history(road):
+    """One life for the whole module: each test goes on where the one before stopped."""
+    return KioskHistory(Dispatcher(road.store), road.store.engine, seed=11)
+
+
+def live(road, history, steps):
+    history.steps(steps)
+    road.wait_until_captured()
+
+
+@pytest.fixture(scope="module")
+def built(road, history):
+    """The views built over what had happened before."""
+    with pytest.raises(NoServingGeneration), open_runner(road.environment, GROUP):
+        pass
+    live(road, history, 60)
+    rebuild(road.environment, GROUP)
+    return road
+
+
+def assert_as_expected(road, history):
+    verdicts = verify(road.environment, GROUP)
+    for view, columns in view_columns(road.environment.spark, GROUP).items():
+        expected, rows = history.digest(view, columns)
+        assert (verdicts[view].digest, verdicts[view].rows) == (expected, rows), view
+        assert verdicts[view].equal
+        assert rows
+
+
+def test_rebuilt_views_are_the_joins_of_what_happened(built, history):
+    assert_as_expected(built, history)
+
+
+def test_live_changes_of_every_side_reach_the_views(built, history):
+    with open_runner(built.environment, GROUP) as runner:
+        for steps in (1, 40):
+            live(built, history, steps)
+            runner.catch_up()
+    assert_as_expected(built, history)
+
+
+def test_the_view_is_read_by_its_own_name(built, history):
+    with built.environment.store.transaction() as connection:
+        found = connection.execute(sa.text("SELECT order_id, customer, stock FROM kiosk_sales ORDER BY order_id"))
+        assert [tuple(row) for row in found] == [(r["order_id"], r["customer"], r["stock"]) for r in history.sales()]
+
+
+def test_a_second_runner_is_refused_while_the_first_goes_on(built, history):
+    with open_runner(built.environment, GROUP) as first:
+        with pytest.raises(RunAlreadyActive), open_runner(built.environment, GROUP):
+            pass
+        live(built, history, 5)
+        first.catch_up()
+
+
+def test_a_run_that_dies_in_its_commit_goes_on_where_it_stood(built, history, monkeypatch):
+    merged = commit._merge_view
+
+    def crash(connection, layout):
+        merged(connection, layout)
+        raise KeyboardInterrupt
+
+    live(built, history, 20)
+    with monkeypatch.context() as patched, open_runner(built.environment, GROUP) as runner:
+        patched.setattr(commit, "_merge_view", crash)
+        with pytest.raises(KeyboardInterrupt):
+            runner.catch_up()
+    live(built, history, 10)
+    with open_runner(built.environment, GROUP) as runner:
+        runner.catch_up()
+    assert_as_expected(built, history)
+
+
+def noted(road):
+    with road.store.engine.connect() as connection:
+        return sorted(connection.scalars(sa.select(NOTED.c.order_id)))
+
+
+def test_a_subscription_handles_each_event_of_its_branch_once_and_no_other(built, history):
+    NOTES.create_all(built.store.engine)
+    for steps in (0, 20):
+        live(built, history, steps)
+        large = sorted(name for name, order in history.orders.items() if order["amount"] > LARGE)
+        until = time.monotonic() + 90
+        with built.subscriber(note_large) as subscriber:
+            while len(noted(built)) < len(large) or subscriber.run_once().records:
+                subscriber.run_once()
+                assert time.monotonic() < until, f"{len(noted(built))} of {len(large)}"
+        assert noted(built) == large

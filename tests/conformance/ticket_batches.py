@@ -1,0 +1,118 @@
+"""Batches over the table store without Spark: staged as its folds would stage them.
+
+``python -m tests.conformance.ticket_batches FILE`` applies one after another until it is killed; ``--mutant`` commits
+the progress of a batch in a transaction of its own, which is the planted fault of the test that kills it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import sys
+from decimal import Decimal
+
+import pyarrow as pa
+
+from projections import ProjectionGroup, Table, view
+from projections.columns import ColumnType
+from projections.planner import plan
+from projections.tablestore import runs, staging
+from projections.tablestore.commit import commit_batch
+from projections.tablestore.sqlite import SqliteTableStore
+from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
+
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+customers = Table.from_changelog(CUSTOMERS, topic="shop.public.customers")
+
+
+@view(key="ticket_id", references={"customer_id": customers})
+def ticket_names(tickets, customers):
+    return tickets.join(customers, tickets.customer_id == customers.id, "left")
+
+
+GROUP = ProjectionGroup("tickets", [ticket_names])
+COLUMNS = {"ticket_names": {"ticket_id": ColumnType("string"), "hours": ColumnType("decimal", 18, 4),
+                            "since": ColumnType("date")}}  # fmt: skip
+
+
+def rows(columns, **values):
+    """An Arrow table of the columns' types."""
+    return pa.table({c: pa.array(v, columns[c].arrow() if c in columns else None) for c, v in values.items()})
+
+
+def stage_ticket(store, layout, identity, version, *, customer=1, hours="1.5"):
+    """Stage one ticket's only event, as the fold in Spark would."""
+    at = [version]
+    store.target(layout.tables["tickets"].staged).append(
+        rows(tickets.columns, ticket_id=[identity], customer_id=[customer], hours=[Decimal(hours)], status=["open"],
+             _at_customer_id=at, _at_hours=at, _at_status=at, _epoch=[0], _pos=at, _offset=at, _deleted=[False],
+             _first=at, _count=[1], _task=pa.array([None], pa.int32()))
+    )  # fmt: skip
+
+
+def stage_customer(store, layout, position, *, deleted=False, note="a note"):
+    at = [position]
+    store.target(layout.tables["customers"].staged).append(
+        rows(customers.columns, id=[1], name=["Ann"], region_id=[None], note=[note], since=[dt.date(2013, 1, 2)],
+             _at_name=at, _at_note=[position if note else None], _epoch=[0], _pos=at, _offset=at, _deleted=[deleted],
+             _task=pa.array([None], pa.int32()))
+    )  # fmt: skip
+
+
+def result(store, layout, *keys, hours="1.5"):
+    columns = COLUMNS["ticket_names"]
+    store.target(layout.views["ticket_names"].result).append(
+        rows(columns, ticket_id=list(keys), hours=[Decimal(hours)] * len(keys), since=[None] * len(keys))
+    )
+
+
+def served(store):
+    """An empty generation that serves."""
+    run, layout = store.begin_generation(GROUP, COLUMNS)
+    store.index_generation(GROUP, layout)
+    store.serve(GROUP, run, layout, {"ticket": {0: 0}})
+    return run, layout
+
+
+def batch(store, run, layout, stage, *keys, to, start=None, hours="1.5"):
+    """One batch: stage, complete, reach the view, take the difference, commit; returns (upserts, retractions)."""
+    with store.staging(run) as connection:
+        mark = staging.begin(connection, layout)
+    stage()
+    with store.staging(run) as connection:
+        for tables in layout.tables.values():
+            staging.complete(connection, tables)
+        staging.find_affected(connection, layout, plan(ticket_names))
+        staging.cut_slices(connection, layout, plan(ticket_names))
+    result(store, layout, *keys, hours=hours)
+    with store.staging(run) as connection:
+        changed = staging.stage_difference(connection, layout.tables["tickets"], layout.views["ticket_names"])
+    with store.transaction() as connection:
+        begun, end = {"ticket": {0: to - 1 if start is None else start}}, {"ticket": {0: to}}
+        commit_batch(connection, layout, run, start=begun, end=end, mark=mark)
+    return changed
+
+
+def main(path: str, *options: str) -> None:
+    """Batch after batch, each giving the one ticket and its view row the number of the batch as hours."""
+    store = SqliteTableStore(path)
+    run, layout = store.serving(GROUP, COLUMNS)
+    run = store.claim(run)
+    done = store.progress(run)["ticket"][0]
+    for number in itertools.count(done + 1):
+        if "--mutant" in options:
+            with store.transaction() as apart:
+                runs.set_progress(apart, run, {"ticket": {0: number}})
+        start = number if "--mutant" in options else number - 1
+        stage = _staged(store, layout, number)
+        batch(store, run, layout, stage, "t1", start=start, to=number, hours=str(number))
+        sys.stdout.write(f"{number}\n")
+        sys.stdout.flush()
+
+
+def _staged(store, layout, number):
+    return lambda: stage_ticket(store, layout, "t1", number - 1, hours=str(number))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

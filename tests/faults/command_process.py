@@ -1,0 +1,53 @@
+"""A `factfold` command as a process group of its own, killed whole with whatever it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class CommandProcess:
+    """One command that runs on; ``settings`` are FACTFOLD_ variables, ``log`` takes everything it says."""
+
+    def __init__(self, arguments: Sequence[str], settings: Mapping[str, str], log: Path) -> None:
+        self._arguments, self._settings, self._log = arguments, settings, log
+        self.kills = 0
+        self._start()
+
+    def _start(self) -> None:
+        with self._log.open("ab") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "factfold", *self._arguments],
+                env=os.environ | self._settings,
+                cwd=ROOT,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def require_alive(self) -> None:
+        """Fail with the end of its log where it has ended by itself."""
+        assert self._process.poll() is None, self._log.read_text(errors="replace")[-3000:]
+
+    def kill_and_restart(self) -> None:
+        """End the process group by SIGKILL and start the command again."""
+        self.require_alive()
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(60)
+        self.kills += 1
+        self._start()
+
+    def stop(self) -> int:
+        """Ask it to stop, and return its exit code."""
+        self._process.terminate()
+        try:
+            return self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            return self._process.wait(60)

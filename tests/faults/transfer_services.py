@@ -1,0 +1,53 @@
+"""Transfers, their two branches, and a service on each: what is killed runs from here."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from eventstore import Aggregate, event, subscription
+from projections import branches, field
+
+
+class Transfer(Aggregate):
+    """One transfer, numbered."""
+
+    @event
+    class Received:
+        number: int
+        amount: int
+
+
+SUSPICIOUS_ABOVE = 900
+transfer_branches = branches(Transfer, {"suspicious": field("amount") > SUSPICIOUS_ABOVE}, otherwise="validated")
+
+METADATA = sa.MetaData()
+# No unique constraint: whatever is handled twice is here twice.
+HANDLED = sa.Table(
+    "handled",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+)
+
+
+def _handled(service: str, event: Transfer.Received, tx: sa.Connection) -> None:
+    tx.execute(sa.insert(HANDLED).values(service=service, number=event.number))
+
+
+@subscription("transfer.suspicious", group="transfer-fraud", batch=100)
+def review(event: Transfer.Received, tx: sa.Connection) -> None:
+    """Fraud remediation."""
+    _handled("fraud", event, tx)
+
+
+@subscription("transfer.validated", group="transfer-shipping", batch=100)
+def ship(event: Transfer.Received, tx: sa.Connection) -> None:
+    """Shipping."""
+    _handled("shipping", event, tx)
+
+
+@subscription("transfer.validated", group="transfer-mutant", guarantee="at-least-once")
+def ship_without_inbox(event: Transfer.Received, tx: sa.Connection) -> None:
+    """The planted fault: shipping with its inbox switched off."""
+    _handled("mutant", event, tx)

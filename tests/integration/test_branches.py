@@ -1,0 +1,385 @@
+"""Branches on real Kafka: a router in real-time mode, as a process of its own, and what it does with every record."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import sys
+import threading
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from decimal import Decimal
+
+import pytest
+
+from eventstore.errors import KafkaError
+from eventstore.event_types import event_type_of
+from eventstore.kafka.consumer import read_range
+from eventstore.kafka.producer import RecordProducer
+from eventstore.kafka.schemas import read_schemas
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import AvroEncoder
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
+from factfold.cli.entry import main
+from projections import branches_status
+from projections.branching import Branches
+from projections.checkpoint import RouterCheckpoint
+from projections.reference import route
+from tests.integration import payment_branches
+from tests.integration.late_events import Late
+from tests.integration.log_writer import PARTITIONS, LogWriter
+from tests.integration.payments_of_every_kind import Address, Method, Payment
+from tests.integration.router_process import RouterProcess, eventually
+
+CE = (("ce_time", b"2024-05-01T12:00:00.000001Z"), ("ce_id", uuid.uuid4().hex.encode()), ("empty", None))
+
+
+def received(amount, **more):
+    fields = dict.fromkeys(
+        ["wide", "count", "ratio", "share", "note", "flag", "day", "at", "customer", "method", "currency", "address"]
+    )
+    return Payment.Received(amount=Decimal(amount), **(fields | more))
+
+
+def newer(name, **fields):
+    """A schema that a newer release of the payments would register."""
+    declared = [{"name": field, "type": kind} for field, kind in fields.items()]
+    return RegisteredSchema.of({"type": "record", "namespace": "payment", "name": name, "fields": declared})
+
+
+class Routed:
+    """A topic of payments, the router over it, and its branch topics."""
+
+    def __init__(self, settings, folder, *options):
+        self.settings, self.folder, self.options = settings, folder, options
+        self.writer = LogWriter(settings, Payment)
+        self.topic = self.writer.events_topic
+        self.branches: Branches = dataclasses.replace(payment_branches.payments, topic=self.topic)
+        self.sent = 0
+        self.router: RouterProcess | None = None
+        self.start(*options)
+
+    def start(self, *options):
+        if self.router:
+            self.router.close()
+        self.router = RouterProcess(self.settings.kafka.bootstrap_servers, self.topic, self.folder, *options)
+
+    def send(self, *records):
+        self.writer.send(list(records))
+        self.sent += len(records)
+
+    def event(self, identity, event, **more):
+        return dataclasses.replace(self.writer.event(identity, event), headers=CE, **more)
+
+    def source(self):
+        return list(read_range(self.settings, self.topic))
+
+    def found(self):
+        """The records of every branch topic and of the dead-letter topic."""
+        topics = [*self.branches.topics.values(), self.branches.dead_letter_topic]
+        return [record for topic in topics for record in read_range(self.settings, topic)]
+
+    def keys(self):
+        try:
+            return {record.key for record in self.found()}
+        except KafkaError:  # the router makes its topics, and a leader takes a moment to be known
+            return set()
+
+    def wait_for(self, *records, within=200.0):
+        """Wait until the records that were sent have arrived somewhere."""
+        wanted = {record.key for record in records}
+        eventually(lambda: wanted <= self.keys(), within=within, router=self.router, what="routing")
+
+    def where(self, record):
+        (topic,) = {found.topic for found in self.found() if found.key == record.key}
+        return topic.removeprefix(f"{self.topic}.")
+
+    def wait_until_committed(self, record, within):
+        """Wait until the router's Spark checkpoint lies behind a record."""
+        (place,) = {(r.partition, r.offset) for r in self.source() if r.key == record.key}
+        checkpoint = RouterCheckpoint.of(self.branches, self.router.checkpoints)
+
+        def committed():
+            return (checkpoint.committed() or {}).get(place[0], 0) > place[1]
+
+        eventually(committed, within=within, router=self.router, what="a commit")
+
+    def assert_routed_as_declared(self):
+        """Every record of the source is where plain Python puts it, whole; anywhere else is nothing."""
+        expected = {
+            (record.key, record.partition, record.value, record.headers, topic)
+            for record, topic, _ in route(self.branches, self.source(), read_schemas(self.settings))
+        }
+        found = {
+            (
+                r.key,
+                r.partition,
+                r.value,
+                tuple(h for h in r.headers if not h[0].startswith((BRANCH_HEADER, DEAD_LETTER_PREFIX))),
+                r.topic,
+            )
+            for r in self.found()
+        }
+        assert found == expected
+
+
+@pytest.fixture(scope="module")
+def routed(settings, tmp_path_factory):
+    found = Routed(settings, tmp_path_factory.mktemp("router"), "--batch-seconds", "5")
+    yield found
+    found.router.close()
+
+
+def headers(record):
+    return {name: None if value is None else value.decode() for name, value in record.headers}
+
+
+def test_every_record_is_in_exactly_one_branch_with_nothing_changed_but_one_header(routed):
+    events = [
+        received(901), received(900), received("900.0001"), received(5, method=Method.CASH),
+        received(5, address=Address("XX", [])), received(5, address=Address("DE", ["a"])),
+        received(2000, method=Method.CASH), Payment.Refunded(amount=None, reason="late"),
+        Payment.Refunded(amount=Decimal(1000), reason=""), Payment.Closed(),
+    ]  # fmt: skip
+    records = [routed.event(f"p{number % 7}", events[number % len(events)]) for number in range(100)]
+    bare = dataclasses.replace(routed.event("bare", received(1)), headers=())
+    routed.send(*records, bare)
+    routed.wait_for(*records, bare, within=270)
+    routed.assert_routed_as_declared()
+    by_branch = Counter(record.topic.removeprefix(f"{routed.topic}.") for record in routed.found())
+    assert by_branch == {"suspicious": 50, "cash": 10, "refunds": 10, "validated": 31}
+    for record in routed.found():
+        name, value = record.headers[-1]
+        assert (name, record.topic) == (BRANCH_HEADER, f"{routed.topic}.{value.decode()}")
+        assert record.headers[:-1] in (CE, ())
+
+
+def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_on(routed):
+    good, cut = routed.event("d1", received(1)), routed.event("d1", received(2))
+    broken = [
+        dataclasses.replace(cut, value=cut.value[:9], key=b"cut@0"),
+        dataclasses.replace(cut, value=b"{}", key=b"json@0"),
+        dataclasses.replace(cut, value=b"", key=b"empty@0"),
+        dataclasses.replace(cut, value=None, key=b"null@0"),
+        dataclasses.replace(cut, value=event_type_of(Late.Began).encode(Late.Began(note="x")), key=b"foreign@0"),
+    ]
+    routed.writer.publish_schemas(Late)
+    routed.send(*broken, good)
+    routed.wait_for(*broken, good)
+    routed.assert_routed_as_declared()
+    letters = {record.key: headers(record) for record in routed.found() if record.topic.endswith("dead-letter")}
+    causes = {key: (found["dead_letter_error"], found["dead_letter_message"]) for key, found in letters.items()}
+    assert causes == {
+        b"cut@0": ("NotFramedAvro", "the record's body does not fit its schema payment.received"),
+        b"json@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with 7B7D)"),
+        b"empty@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with )"),
+        b"null@0": ("NotFramedAvro", "the record has no value: it deletes an event of a deleted stream"),
+        b"foreign@0": (
+            "UnknownEventType",
+            "the record is an event that the aggregate of these branches does not declare: late.began",
+        ),
+    }
+    source = {record.key: record for record in routed.source()}
+    for key, found in letters.items():
+        assert found["dead_letter_topic"] == routed.topic
+        assert int(found["dead_letter_partition"]) == source[key].partition
+        assert int(found["dead_letter_offset"]) == source[key].offset
+        assert found["dead_letter_attempts"] == "1"
+        assert found["dead_letter_time"].endswith("Z")
+        assert found["ce_time"] == "2024-05-01T12:00:00.000001Z"
+
+
+def test_a_schema_registered_after_its_first_record_is_learnt_and_nothing_is_lost(routed):
+    note = f"note_{uuid.uuid4().hex}"  # a schema that this broker has never seen
+    late = newer("refunded", amount="double", **{note: "string"})
+    records = [
+        dataclasses.replace(
+            routed.event("l1", received(1)), value=AvroEncoder(late).encode({"amount": amount, note: "x"})
+        )
+        for amount in (900.0, math.nextafter(900.0, 901.0))
+    ]
+    behind = routed.event("l1", received(1))
+    routed.send(*records, behind)
+    eventually(lambda: "unknown schema id, reading the registry" in routed.router.log, within=120, router=routed.router)
+    routed.writer.send([routed.writer.schema(late)])
+    routed.wait_for(*records, behind)
+    assert [routed.where(record) for record in (*records, behind)] == ["refunds", "suspicious", "validated"]
+    routed.assert_routed_as_declared()
+
+
+def test_a_schema_that_nobody_registers_makes_a_dead_letter_and_the_rest_goes_on(routed):
+    unknown = dataclasses.replace(routed.event("u1", received(1)), value=b"\x00\x07\x5b\xcd\x15rest")
+    behind = routed.event("u1", received(1))
+    routed.send(unknown, behind)
+    routed.wait_for(unknown, behind, within=200)
+    assert (routed.where(unknown), routed.where(behind)) == ("dead-letter", "validated")
+    (letter,) = {tuple(r.headers[-4:-2]) for r in routed.found() if r.key == unknown.key}
+    assert letter == (
+        ("dead_letter_error", b"UnknownSchema"),
+        ("dead_letter_message", b"no schema is registered under id 123456789"),
+    )
+    routed.assert_routed_as_declared()
+
+
+@contextmanager
+def kept_coming(settings, records):
+    """Some twenty records a second, each with a key of its own, until the block ends."""
+    stop, producer = threading.Event(), RecordProducer(settings)
+
+    def send():
+        while not stop.wait(0.05):
+            producer.send([next(records)])
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_records_of_an_unregistered_schema_that_keep_coming_hold_nothing_up_and_are_routed_once_it_is_there(
+    settings, tmp_path
+):
+    routed = Routed(settings, tmp_path, "--batch-seconds", "5")
+    late = newer("refunded", amount="double", **{f"note_{uuid.uuid4().hex}": ["null", "string"]})
+    value = AvroEncoder(late).encode({"amount": 1.0, late.schema["fields"][1]["name"]: None})
+    flow = (routed.event(f"flow{number}", received(1), value=value) for number in itertools.count())
+    good = [routed.event(f"g{number}", received(1)) for number in range(2)]
+    try:
+        routed.send(good[0])
+        routed.wait_for(good[0])
+        with kept_coming(settings, flow):
+            eventually(lambda: "schema id stays unknown" in routed.router.log, within=60, router=routed.router)
+            routed.send(good[1])
+            routed.wait_for(good[1])
+            routed.wait_until_committed(good[1], within=60)
+            routed.writer.send([routed.writer.schema(late)])
+            refunds = routed.branches.topics["refunds"]
+            eventually(lambda: list(read_range(settings, refunds)), within=60, router=routed.router, what="refunds")
+        last = next(flow)
+        routed.send(last)
+        routed.wait_for(last)
+        assert routed.where(last) == "refunds"
+        assert [record.key for record in routed.found()].count(good[1].key) == 1
+        said = routed.router.stop()
+        assert (said["restarts"], said["reloads"]) == (1, 2)
+    finally:
+        routed.router.close()
+
+
+def test_a_record_of_two_megabytes_fits_its_branch(routed):
+    """Spark's own limit is 1 MiB uncompressed; a topic may hold more, or a compressed record that was longer."""
+    big = routed.event("big", received(1, note="x" * 1_900_000))
+    settings = routed.settings.model_copy(
+        update={"kafka": routed.settings.kafka.model_copy(update={"extra": {"message.max.bytes": "2000000"}})}
+    )
+    RecordProducer(settings).send([big])
+    routed.sent += 1
+    routed.wait_for(big)
+    assert routed.where(big) == "validated"
+
+
+def test_the_status_is_lag_and_counts(routed):
+    def status():
+        return branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints)
+
+    found = eventually(lambda: (now := status()).lag == 0 and now, within=120, router=routed.router, what="lag 0")
+    assert set(found.counts) == {"suspicious", "cash", "refunds", "validated", "dead-letter"}
+    assert sum(found.counts.values()) == len(routed.found()) >= routed.sent
+
+
+def test_a_router_killed_while_routing_loses_nothing_and_says_its_counts_at_the_end(routed):
+    before = [routed.event(f"k{number % 50}", received(number)) for number in range(2_000)]
+    routed.send(*before[:1_000])
+    eventually(lambda: len(routed.keys()) > routed.sent - 999, within=120, router=routed.router)
+    routed.send(*before[1_000:])
+    routed.router.kill()
+    routed.start("--batch-seconds", "5")
+    routed.wait_for(*before, within=270)
+    routed.assert_routed_as_declared()
+    said = routed.router.stop()
+    assert said["mode"] == "real-time"
+    assert sum(said["counts"].values()) == len(routed.found())
+
+
+def test_the_checker_sees_a_lost_record_and_a_record_in_the_wrong_branch(routed, monkeypatch):
+    """The planted fault: one record of the source nowhere, then one where it does not belong."""
+    found = routed.found()
+    some = next(record for record in found if record.key == b"payment-bare@0")
+    monkeypatch.setattr(routed, "found", lambda: [record for record in found if record.key != some.key])
+    with pytest.raises(AssertionError):
+        routed.assert_routed_as_declared()
+    astray = dataclasses.replace(some, topic=routed.branches.topics["cash"])
+    monkeypatch.setattr(routed, "found", lambda: [*found, astray])
+    with pytest.raises(AssertionError):
+        routed.assert_routed_as_declared()
+
+
+@pytest.fixture
+def run_command(settings, monkeypatch, capsys, tmp_path):
+    """Run ``factfold branches …`` in this process; returns exit code and what was shown as the error."""
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    monkeypatch.setenv("FACTFOLD_CHECKPOINTS", str(tmp_path))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["factfold", "branches", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
+        (["status", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
+        (["run", "tests.integration.payment_branches:nothing"], ["no definition of branches", "module:name"]),
+        (["run", "tests.integration.payments_of_every_kind:Payment"], ["name a Branches"]),
+    ],
+    ids=["run without topic", "status without topic", "unknown name", "something else"],
+)
+def test_a_command_that_cannot_work_says_why_and_what_to_do(run_command, arguments, words):
+    code, shown = run_command(*arguments)
+    assert code == 1
+    assert "remedy: " in shown
+    for word in words:
+        assert word in shown
+
+
+def test_changed_branches_under_an_old_checkpoint_are_refused_with_what_has_changed(routed, run_command, monkeypatch):
+    changed = dataclasses.replace(payment_branches.changed, topic=routed.topic)
+    monkeypatch.setattr(payment_branches, "changed", changed)
+    definition = "tests.integration.payment_branches:changed"
+    code, shown = run_command("run", definition, "--checkpoints", str(routed.router.checkpoints))
+    assert code == 1
+    assert "was made for other branches" in shown
+    assert "is amount > 950" in shown
+
+
+def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command, monkeypatch):
+    monkeypatch.setattr(payment_branches, "payments", routed.branches)
+    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--master", f"local[{PARTITIONS}]")
+    assert code == 1
+    assert f"real-time mode needs {PARTITIONS + 1} slots for {PARTITIONS} partitions" in shown
+    assert f"local[{PARTITIONS + 1}]" in shown
+
+
+def test_a_branch_topic_that_goes_away_ends_the_router_with_its_name(routed):
+    """In micro-batches, which go on from the Spark checkpoint of real-time mode."""
+    from confluent_kafka.admin import AdminClient
+
+    first = routed.event("g1", received(1))
+    routed.send(first)
+    routed.start("--mode", "micro-batch")
+    routed.wait_for(first, within=270)
+    gone, admin = routed.branches.topics["validated"], AdminClient(routed.settings.kafka.librdkafka())
+    admin.delete_topics([gone])[gone].result(10)
+    routed.send(routed.event("g1", received(2)))
+    assert routed.router.wait_for_end(within=270) == 1
+    assert f"topic {gone!r} does not exist" in routed.router.log

@@ -1,0 +1,286 @@
+"""Subscriptions on a real broker and a real PostgreSQL: killed, shared, begun anywhere, moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from confluent_kafka import ConsumerGroupState, Producer
+from confluent_kafka.admin import AdminClient
+
+from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
+from eventstore.errors import GroupActive
+from eventstore.kafka.admin import end_offsets, quiet
+from eventstore.kafka.groups import group_lag, group_offsets, reset_group
+from factfold.cli.entry import main
+from tests.integration.delivering import booking, deliver, noting, running, wait_until
+from tests.integration.payments_topic import Payment, PaymentsTopic, ledger
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_events_are_handled_in_order_with_their_metadata(settings, payments):
+    seen = []
+
+    def note(event: Payment.Received, why: RecordedEvent) -> None:
+        seen.append((event.amount, why.stream, why.caused().causation_id == str(why.id)))
+
+    payments.receive([1, 2, 3], partition=2)
+    with open_subscriber(subscription(payments.name, group="g")(note), settings=settings) as subscriber:
+        report = deliver(subscriber, records=3)
+    assert seen == [(1, "payment-1", True), (2, "payment-2", True), (3, "payment-3", True)]
+    assert report.handled == 3
+
+
+class Booking:
+    """`factfold subscriptions run` in a process of its own."""
+
+    def __init__(self, name: str, payments: PaymentsTopic, engine: sa.Engine, *, kill: int | None = None) -> None:
+        # A member that says who it is takes its partitions back at once; others wait for the dead one's session.
+        extra = json.dumps({"group.instance.id": "the-one"})
+        environment = os.environ | {
+            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": payments.settings.kafka.bootstrap_servers,
+            "FACTFOLD_KAFKA__EXTRA_LIBRDKAFKA": extra,
+            "FACTFOLD_TEST_TOPIC": payments.name,
+        }
+        if kill is not None:
+            environment["FACTFOLD_TEST_KILL"] = str(kill)
+        url = engine.url.render_as_string(hide_password=False)
+        command = [sys.executable, "-m", "factfold", "subscriptions", "run", f"tests.integration.booking:{name}"]
+        self.process = subprocess.Popen([*command, "--database", url, "--json"], env=environment, cwd=ROOT)
+
+    def ended(self) -> int:
+        try:
+            return self.process.wait(60)
+        finally:
+            self.process.kill()
+
+    def stopped(self) -> int:
+        self.process.terminate()
+        return self.ended()
+
+
+def _killed(name: str, payments: PaymentsTopic, engine: sa.Engine, *, at: tuple[int, ...]) -> list[int]:
+    payments.receive(range(300))
+    for kill in at:
+        assert Booking(name, payments, engine, kill=kill).ended() == -signal.SIGKILL
+    last = Booking(name, payments, engine)
+    try:
+        wait_until(lambda: group_lag(payments.settings, payments.name, group=f"books-of-{payments.name}").records == 0)
+    finally:
+        assert last.stopped() == 0
+    return sorted(ledger(engine))
+
+
+def test_a_subscriber_killed_twice_handles_every_event_exactly_once(payments, engine):
+    assert _killed("book", payments, engine, at=(2, 1)) == list(range(300))
+
+
+def test_the_planted_fault_is_seen_without_the_inbox_a_killed_subscriber_repeats_events(payments, engine):
+    booked = _killed("book_without_inbox", payments, engine, at=(2,))
+    assert set(booked) == set(range(300))
+    assert len(booked) > 300
+
+
+def test_members_share_the_partitions_and_one_that_joins_causes_no_double_work(settings, payments):
+    """At least once, without an inbox: what is seen twice was worked on twice."""
+    seen: dict[str, list[int]] = {name: [] for name in "abc"}
+
+    def member(name: str) -> Subscriber:
+        declared = noting(payments.name, group="shared", into=seen[name], batch=20)
+        return open_subscriber(declared, settings=settings)
+
+    sent, enough = [0], threading.Event()
+
+    def traffic() -> None:
+        while not enough.is_set():
+            payments.receive(range(sent[0], sent[0] + 20))
+            sent[0] += 20
+
+    with ExitStack() as stack:
+        stack.enter_context(running(member("a")))
+        stack.enter_context(running(member("b")))
+        writer = threading.Thread(target=traffic)
+        writer.start()
+        try:
+            wait_until(lambda: seen["a"] and seen["b"])
+            stack.enter_context(running(member("c")))
+            wait_until(lambda: seen["c"])
+            begun = {name: len(amounts) for name, amounts in seen.items()}
+            wait_until(lambda: all(len(seen[name]) > begun[name] for name in seen))
+        finally:
+            enough.set()
+            writer.join(30)
+        wait_until(lambda: sum(map(len, seen.values())) >= sent[0])
+    assert sorted(seen["a"] + seen["b"] + seen["c"]) == list(range(sent[0]))
+
+
+def test_a_member_that_joins_waits_for_the_batch_at_hand_of_the_other(settings, payments):
+    """The first handler works until the second member asks for its share; it is not interrupted, nor repeated."""
+    first, second, working, going_on = [], [], threading.Event(), threading.Event()
+
+    def slow(event: Payment.Received) -> None:
+        working.set()
+        assert going_on.wait(60)
+        first.append(event.amount)
+
+    payments.receive(range(40))
+    declared = subscription(payments.name, group="shared")(slow)
+    with running(open_subscriber(declared, settings=settings)):
+        assert working.wait(60)
+        with running(open_subscriber(noting(payments.name, group="shared", into=second), settings=settings)):
+            wait_until(lambda: _asked_to_share(settings, "shared"))
+            going_on.set()
+            wait_until(lambda: len(first) + len(second) >= 40)
+            wait_until(lambda: group_lag(settings, payments.name, group="shared").records == 0)
+    assert sorted(first + second) == list(range(40))
+
+
+def _asked_to_share(settings: Settings, group: str) -> bool:
+    """Say whether both are members: the first was told by then which of its partitions to give back."""
+    admin = AdminClient(quiet(settings.kafka))
+    found = admin.describe_consumer_groups([group])[group].result(10)
+    return len(found.members) == 2 and found.state == ConsumerGroupState.STABLE
+
+
+def test_a_member_that_joins_does_not_wait_for_a_long_batch_and_nothing_of_it_is_repeated(settings, payments):
+    """The first has a minute's work at hand when the second asks for its share."""
+    first, second = [], []
+
+    def slow(event: Payment.Received) -> None:
+        first.append(event.amount)
+        time.sleep(0.1)
+
+    def note(event: Payment.Received) -> None:
+        second.append(event.amount)
+        if len(second) == 1:
+            done_by_first.append(len(first))
+
+    done_by_first: list[int] = []
+    payments.receive(range(600))
+    with running(open_subscriber(subscription(payments.name, group="shared")(slow), settings=settings)):
+        wait_until(lambda: first)
+        with running(open_subscriber(subscription(payments.name, group="shared")(note), settings=settings)):
+            wait_until(lambda: second, within=30)
+            wait_until(lambda: len(first) + len(second) >= 600, within=120)
+            wait_until(lambda: group_lag(settings, payments.name, group="shared").records == 0)
+    assert done_by_first[0] < 400
+    assert sorted(first + second) == list(range(600))
+
+
+def test_each_group_gets_every_event(settings, payments):
+    payments.receive(range(10))
+    for group in ("fraud", "shipping"):
+        seen: list[int] = []
+        with open_subscriber(noting(payments.name, group=group, into=seen), settings=settings) as subscriber:
+            deliver(subscriber, records=10)
+        assert sorted(seen) == list(range(10))
+
+
+def test_a_new_group_begins_where_its_subscription_starts(settings, payments):
+    payments.receive([0, 1, 2], partition=1)
+    time.sleep(0.05)  # timestamps of records count milliseconds
+    moment = datetime.now(UTC)
+    payments.receive([3, 4], partition=1)
+    expected = {"beginning": [0, 1, 2, 3, 4], "end": [], moment: [3, 4]}
+    opened = []
+    for start in [*expected, {1: 2}]:
+        seen: list[int] = []
+        subscriber = open_subscriber(
+            noting(payments.name, group=uuid.uuid4().hex, into=seen, start=start), settings=settings
+        )
+        deliver(subscriber, records=3 if isinstance(start, dict) else len(expected[start]))
+        wait_until(lambda s=subscriber: s.run_once(timeout=0.1).records == 0 and s.lag().records == 0)
+        opened.append((subscriber, seen, [2, 3, 4] if isinstance(start, dict) else expected[start]))
+    payments.receive([5], partition=1)
+    for subscriber, seen, before in opened:
+        deliver(subscriber, records=len(before) + 1)
+        subscriber.close()
+        assert seen == [*before, 5]
+
+
+def test_a_group_that_started_at_the_end_does_not_start_there_again(settings, payments):
+    """Nothing was handled, and nothing committed by a handler, when the first member went."""
+    first: list[int] = []
+    declared = noting(payments.name, group="g", into=first, start="end")
+    payments.receive([0], partition=0)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        wait_until(lambda: not subscriber.run_once(timeout=0.1).records and _has_place(settings, payments))
+    payments.receive([1], partition=0)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=1)
+    assert first == [1]
+
+
+def _has_place(settings: Settings, payments: PaymentsTopic) -> bool:
+    return len(group_offsets(settings, payments.name, group="g")) == 4
+
+
+def test_lag_counts_committed_records_that_wait_and_ends_at_nothing(settings, payments):
+    transactional = Producer(
+        {**settings.kafka.librdkafka_producer(), "log_level": 0, "transactional.id": uuid.uuid4().hex}
+    )
+    transactional.init_transactions(30)
+    transactional.begin_transaction()
+    for amount in range(6):
+        record = payments.record(Payment.Received(amount=amount), partition=0)
+        transactional.produce(record.topic, record.value, record.key, partition=0, headers=list(record.headers))
+    transactional.commit_transaction(30)
+    wait_until(lambda: end_offsets(settings, [payments.name])[payments.name][0] == 7)
+    assert group_lag(settings, payments.name, group="g").records == 7
+    assert group_lag(settings, payments.name, group="g").seconds > 0
+    with open_subscriber(noting(payments.name, group="g", into=[], batch=2), settings=settings) as subscriber:
+        deliver(subscriber, records=4)
+        wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
+        assert subscriber.lag().seconds == 0
+
+
+def test_a_group_is_moved_while_it_is_empty_and_only_then(settings, payments, engine):
+    payments.receive(range(4), partition=0)
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        deliver(subscriber, records=4)
+        with pytest.raises(GroupActive, match="1 members"):
+            reset_group(settings, payments.name, group="books", to="beginning")
+    reset_group(settings, payments.name, group="books", to={0: 2})
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=2).duplicates == 2
+    assert ledger(engine) == [0, 1, 2, 3]
+
+
+def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings, payments, engine, monkeypatch, capsys):
+    payments.receive(range(4), partition=0)
+    stop, handled = threading.Event(), []
+
+    def until_four(report) -> None:
+        handled.append(report.handled)
+        if sum(handled) == 4:
+            stop.set()
+
+    run_subscription(booking(payments.name), stop=stop, settings=settings, engine=engine, on_batch=until_four)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    url = engine.url.render_as_string(hide_password=False)
+    _command(monkeypatch, "reset", payments.name, "books", "--to", "0=1", "--forget", "--database", url)
+    assert "4 events forgotten" in capsys.readouterr().out
+    _command(monkeypatch, "lag", payments.name, "books", "--json")
+    assert json.loads(capsys.readouterr().out)["records"] == 3
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=3).handled == 3
+    assert ledger(engine) == [0, 1, 2, 3, 1, 2, 3]
+
+
+def _command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["factfold", "subscriptions", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0

@@ -1,0 +1,267 @@
+"""Records, handlers, topics and brokers that fail a subscription: a cause each, and nothing lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+import sqlalchemy as sa
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eventstore import Settings, Subscriber, open_subscriber, subscription
+from eventstore.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    HandlerHung,
+    OffsetsGone,
+    TopicMissing,
+    UnknownSchema,
+)
+from eventstore.inbox import Inbox
+from eventstore.kafka.admin import quiet
+from eventstore.kafka.consumer import read_range
+from eventstore.kafka.groups import group_offsets, reset_group
+from eventstore.kafka.source import KafkaSource
+from tests.integration.delivering import booking, deliver, noting, wait_until
+from tests.integration.payments_topic import LEDGER, Payment, ledger
+
+# By amount: 2 MB is more than librdkafka sends by default; the other, with what belongs to it, is all a topic takes.
+LENGTHS = {1: 2_000_000, 2: (16 << 20) - 1_000}
+
+
+def test_a_dead_letter_is_the_untouched_record_with_its_cause(settings, payments, engine):
+    records = payments.receive([1, 2, 3], partition=3)
+    declared = booking(payments.name, fails_on=[2], attempts=2)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        report = deliver(subscriber, records=3)
+    assert (report.handled, report.dead, report.retried) == (2, 1, 1)
+    assert ledger(engine) == [1, 3]
+    (letter,) = read_range(settings, f"{payments.name}.books.dead-letter")
+    own = [pair for pair in letter.headers if not pair[0].startswith("dead_letter_")]
+    told = {name: value.decode() for name, value in letter.headers if name.startswith("dead_letter_")}
+    assert (letter.key, letter.value, tuple(own)) == (records[1].key, records[1].value, records[1].headers)
+    assert datetime.now(UTC).timestamp() - datetime.fromisoformat(told.pop("dead_letter_time")).timestamp() < 60
+    assert told == {
+        "dead_letter_topic": payments.name,
+        "dead_letter_partition": "3",
+        "dead_letter_offset": "1",
+        "dead_letter_group": "books",
+        "dead_letter_error": "ValueError",
+        "dead_letter_message": "no room for 2",
+        "dead_letter_attempts": "2",
+    }
+
+
+def test_records_without_a_readable_event_are_dead_letters_with_their_cause_and_nothing_else_is(settings, payments):
+    one, value = Payment.Received(amount=1), payments.record(Payment.Received(amount=1)).value
+    payments.put(
+        [
+            payments.record(one, partition=0, value=b"\x00\x00\x00\x00\x07body"),
+            payments.record(one, partition=0, value=value[:5]),
+            payments.record(one, partition=0, value=b"{}"),
+            payments.record(one, partition=0, ce_type="payment.nonsense"),
+            payments.record(one, partition=0, ce_id=None),
+            payments.record(Payment.Refunded(amount=5), partition=0),
+            payments.record(one, partition=0),
+        ]
+    )
+    seen: list[int] = []
+    with open_subscriber(noting(payments.name, group="g", into=seen), settings=settings) as subscriber:
+        report = deliver(subscriber, records=7)
+    assert (report.handled, report.skipped, report.dead) == (1, 1, 5)
+    letters = [dict(letter.headers) for letter in read_range(settings, f"{payments.name}.g.dead-letter")]
+    assert [letter["dead_letter_offset"] for letter in letters] == [b"0", b"1", b"2", b"3", b"4"]
+    causes = [letter["dead_letter_message"].decode().splitlines()[0] for letter in letters]
+    for cause, words in zip(
+        causes, ["7 is not registered", "no Avro body", "Confluent frame", "payment.nonsense", "ce_id"], strict=True
+    ):
+        assert words in cause
+
+
+def test_an_unknown_schema_stops_a_subscription_that_says_so(settings, payments):
+    unknown = payments.record(Payment.Received(amount=2), partition=0, value=b"\x00\x00\x00\x00\x07body")
+    payments.receive([1], partition=0)
+    payments.put([unknown])
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen, unreadable="stop")
+    with open_subscriber(declared, settings=settings) as subscriber, pytest.raises(UnknownSchema, match="id 7"):
+        deliver(subscriber, records=2)
+    assert group_offsets(settings, payments.name, group="g")[0] == 1
+
+
+def test_a_schema_registered_while_the_subscriber_runs_is_found(settings, payments):
+    from eventstore import Aggregate, event
+    from eventstore.kafka.producer import OutgoingRecord
+    from eventstore.topics import SCHEMAS_TOPIC
+
+    class Late(Aggregate, category="payment"):
+        @event
+        class Disputed:
+            amount: int
+            why: str
+
+    seen = []
+
+    def note(event: Late.Disputed) -> None:
+        seen.append(event.why)
+
+    with open_subscriber(subscription(payments.name, group="g")(note), settings=settings) as subscriber:
+        payments.receive([1])
+        deliver(subscriber, records=1)
+        kind = Late.event_types["payment.disputed"].registered
+        payments.put([OutgoingRecord(topic=SCHEMAS_TOPIC, key=str(kind.id).encode(), value=kind.to_json())])
+        payments.put([payments.record(Late.Disputed(amount=2, why="late"))])
+        assert deliver(subscriber, records=2).handled == 1
+    assert seen == ["late"]
+
+
+def test_a_handler_that_hangs_ends_the_subscription_and_its_record_arrives_again(settings, payments, engine):
+    release = threading.Event()
+
+    def hang(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2:
+            release.wait(60)
+
+    payments.receive([1, 2, 3], partition=0)
+    declared = subscription(payments.name, group="books", timeout=0.5)(hang)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        with pytest.raises(HandlerHung) as hung:
+            deliver(subscriber, records=3)
+        assert hung.value.place == f"{payments.name}[0]@1"
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=3).handled == 3
+    release.set()
+    wait_until(lambda: not any(thread.name == "handler of books" for thread in threading.enumerate()))
+    assert ledger(engine) == [1, 2, 3]
+
+
+def test_a_handler_stuck_in_the_database_is_cut_off_too(settings, payments, engine):
+    def stuck(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.text("select pg_sleep(60)"))
+
+    payments.receive([1])
+    declared = subscription(payments.name, group="books", timeout=0.3)(stuck)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber, pytest.raises(HandlerHung):
+        deliver(subscriber, records=1)
+    wait_until(lambda: not any(thread.name == "handler of books" for thread in threading.enumerate()))
+
+
+def test_a_connection_lost_below_the_handler_is_no_fault_of_the_record(settings, payments, engine):
+    calls = []
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        calls.append(event.amount)
+        if len(calls) == 1:
+            tx.execute(sa.text("select pg_terminate_backend(pg_backend_pid())"))
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    payments.receive([1])
+    declared = subscription(payments.name, group="books", attempts=1)(book)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=1).dead == 0
+    assert (calls, ledger(engine)) == ([1, 1], [1])
+
+
+def test_members_that_claim_the_same_events_wait_for_each_other(engine):
+    """As after a rebalance without notice: both hold the same records, one in the other order."""
+    Inbox(engine, "books", topic="payment").create_tables()
+    ids = [uuid.uuid4().hex for _ in range(500)]
+    won: list[int] = []
+
+    def claim(mine: list[str]) -> None:
+        inbox = Inbox(engine, "books", topic="payment")
+        with inbox.begin() as tx:
+            new = inbox.claim(tx, mine)
+            won.append(len(mine) if new is None else len(new))
+
+    threads = [threading.Thread(target=claim, args=(order,)) for order in (ids, ids[::-1]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(won) == [0] * 7 + [500]
+
+
+def test_a_topic_that_is_missing_is_named(settings):
+    with pytest.raises(TopicMissing, match=r"'no\.such'"):
+        open_subscriber(noting("no.such", group="g", into=[]), settings=settings)
+
+
+def test_a_topic_that_goes_away_ends_the_subscription(settings, payments):
+    payments.receive([1])
+    admin = AdminClient(quiet(settings.kafka))
+    with open_subscriber(noting(payments.name, group="g", into=[]), settings=settings) as subscriber:
+        deliver(subscriber, records=1)
+        admin.delete_topics([payments.name])[payments.name].result(10)
+        with pytest.raises(TopicMissing, match=payments.name):
+            deliver(subscriber, records=2)
+
+
+def test_a_dead_letter_may_be_as_long_as_a_record_of_its_topic(settings, payments, engine):
+    long = [payments.record(Payment.Received(amount=n), partition=0, ce_long="x" * size) for n, size in LENGTHS.items()]
+    payments.put(long)
+    payments.receive([9], partition=0)
+    declared = booking(payments.name, fails_on=LENGTHS, attempts=1)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        report = deliver(subscriber, records=3)
+    assert (report.dead, ledger(engine)) == (2, [9])
+    letters = list(read_range(settings, f"{payments.name}.books.dead-letter"))
+    assert [dict(letter.headers)["ce_long"] for letter in letters] == [b"x" * size for size in LENGTHS.values()]
+
+
+def test_a_record_that_is_too_long_is_refused_with_a_typed_error(settings, payments):
+    with pytest.raises(BrokerRefused, match="too large"):
+        payments.put([payments.record(Payment.Received(amount=1), ce_long="x" * (17 << 20))])
+
+
+class _Unreachable(KafkaSource):
+    """Its member finds no broker, though there was one when the subscriber was opened."""
+
+    def _consumer_settings(self):
+        return super()._consumer_settings() | {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def test_a_broker_that_stays_away_is_named_after_a_while_and_not_before(settings, payments):
+    declared, patience = noting(payments.name, group="g", into=[]), 3.0
+    began = time.monotonic()
+    with Subscriber(declared, _Unreachable(declared, settings, patience=patience)) as subscriber:
+        with pytest.raises(BrokerUnreachable, match="no Kafka broker answers"):
+            wait_until(lambda: subscriber.run_once(timeout=0.1).records, within=60)
+    assert time.monotonic() - began > patience
+
+
+def test_a_broker_that_is_back_is_not_named(settings, payments):
+    declared = noting(payments.name, group="g", into=[])
+    source = KafkaSource(declared, settings, patience=0.0)
+    with Subscriber(declared, source) as subscriber:
+        source._down_since = time.monotonic()  # as librdkafka tells of all brokers being down
+        subscriber.run_once(timeout=0.1)
+        assert source._down_since is None  # it looked, and the broker was there
+
+
+def test_a_broker_that_cannot_be_reached_is_named_at_once(payments):
+    declared = noting(payments.name, group="g", into=[])
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
+        Subscriber(declared, KafkaSource(declared, Settings.for_broker("127.0.0.1:1"), deadline=1))
+
+
+def test_records_deleted_before_they_were_read_are_not_passed_over_in_silence(settings, payments):
+    payments.receive(range(10), partition=0)
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen, batch=2)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=2)
+    admin = AdminClient(quiet(settings.kafka))
+    for future in admin.delete_records([TopicPartition(payments.name, 0, 8)]).values():
+        future.result(10)
+    with open_subscriber(declared, settings=settings) as subscriber, pytest.raises(OffsetsGone, match="deleted unread"):
+        deliver(subscriber, records=1)
+    assert reset_group(settings, payments.name, group="g", to="beginning")[0] == 8
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=2)
+    assert seen[-2:] == [8, 9]

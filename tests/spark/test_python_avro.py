@@ -1,0 +1,116 @@
+"""Without its Avro jar Spark gets the same columns from Python, value for value, and refuses the same records."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Aggregate, event
+from eventstore.event_types import event_type_of
+from eventstore.schema_registry import RegisteredSchema
+from projections.errors import InvalidDefinition
+from projections.spark import decode
+from projections.spark.decode import Decoder
+from projections.spark.failures import translate
+from projections.spark.python_avro import Kinds
+
+
+class Size(enum.Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    weights: list[Decimal]
+    serial: uuid.UUID | None
+
+
+class Parcel(Aggregate):
+    @event
+    class Packed:
+        text: str
+        number: int
+        share: float
+        flag: bool
+        raw: bytes
+        money: Decimal
+        at: dt.datetime
+        day: dt.date
+        serial: uuid.UUID
+        size: Size
+        maybe: uuid.UUID | None
+        first: Part
+        parts: list[Part]
+        labels: dict[str, int]
+        serials: dict[str, uuid.UUID]
+
+    @event
+    class Sent:
+        pass
+
+
+PART = Part("axle", [Decimal("1.5"), Decimal("-0.0001")], uuid.UUID(int=5))
+PACKED = Parcel.Packed(
+    text="ü", number=-(2**63), share=0.1, flag=True, raw=b"\x00\xff", money=Decimal("12.5"),
+    at=dt.datetime(2024, 2, 29, 1, 2, 3, 4, dt.UTC), day=dt.date(2024, 2, 29), serial=uuid.UUID(int=1), size=Size.LARGE,
+    maybe=None, first=PART, parts=[PART, Part("bolt", [], None)], labels={"a": 1}, serials={"b": uuid.UUID(int=2)},
+)  # fmt: skip
+REGISTRY = {kind.schema_id: kind.registered for kind in Parcel.event_types.values()}
+GOOD = event_type_of(PACKED).encode(PACKED)
+SENT = event_type_of(Parcel.Sent).encode(Parcel.Sent())
+
+
+def columns(spark, *values):
+    """The decoded columns of records with these values."""
+    frame = spark.createDataFrame(
+        [("t", 0, n, bytearray(b"parcel-1@%d" % n), None if v is None else bytearray(v)) for n, v in enumerate(values)],
+        "topic string, partition int, offset bigint, key binary, value binary",
+    )
+    return Decoder.of(list(Parcel.event_types), REGISTRY).prepare()(frame)
+
+
+def test_values_of_every_field_type_are_those_of_the_jvm(spark, monkeypatch):
+    assert decode.avro_in_the_jvm()
+    in_the_jvm = columns(spark, GOOD, SENT)
+    monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
+    in_python = columns(spark, GOOD, SENT)
+    # Whether a column may be null is all that differs.
+    assert in_python.dtypes == in_the_jvm.dtypes
+    assert in_python.collect() == in_the_jvm.collect()
+    assert in_python.first()[f"_event_{event_type_of(PACKED).schema_id}"]["parts"][1]["name"] == "bolt"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (GOOD[:9], "does not fit its schema"),
+        (b"json", "not Avro"),
+        (b"\x00\x00\x00\x00\x09x", "(9)"),
+        (None, "deleted"),
+    ],
+)
+def test_records_are_refused_alike(spark, monkeypatch, value, words):
+    told = []
+    for present in (True, False):
+        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda there=present: there)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, told plainly below
+            columns(spark, GOOD, value).collect()
+        told.append(str(translate(str(caught.value), "here")))
+    assert told[0] == told[1]
+    assert words in told[0]
+    assert "offset 1" in told[0]
+
+
+def test_a_union_of_several_types_is_refused():
+    schema = RegisteredSchema.of(
+        {"type": "record", "name": "made", "namespace": "odd", "fields": [{"name": "x", "type": ["long", "string"]}]}
+    )
+    with pytest.raises(InvalidDefinition, match="a union of 2 types"):
+        Kinds().of(schema.schema["fields"][0]["type"])

@@ -1,0 +1,110 @@
+"""Where Spark's routing puts records against where plain Python puts them, without a broker in between."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from eventstore.event_types import event_type_of
+from eventstore.serialization import AvroEncoder
+from eventstore.topics import BRANCH_HEADER, TopicRecord
+from projections.branching import DEAD_LETTER
+from projections.errors import UnknownSchemaId
+from projections.reference import route
+from projections.spark.failures import told_plainly
+from projections.spark.routing import Routing
+from projections.spark.session import small_batch_session
+from tests.integration.late_events import Late
+from tests.integration.payment_branches import payments
+from tests.integration.payments_of_every_kind import Payment
+from tests.spark.test_conditions import DECLARED, OLD
+
+HEADERS = "array<struct<key:string,value:binary>>"
+RAW = f"topic string, partition int, offset bigint, key binary, value binary, headers {HEADERS}"
+FOREIGN = {kind.schema_id: kind.registered for kind in Late.event_types.values()}
+GOOD = event_type_of(Payment.Refunded).encode(Payment.Refunded(amount=Decimal("900.0001"), reason="late"))
+UNKNOWN = b"\x00\x00\x00\x00\x07body"
+
+
+def records(*values, headers=(("ce_time", b"2024-05-01T12:00:00Z"),)):
+    return [
+        TopicRecord(
+            topic="payment", partition=number % 2, offset=number, key=b"k@%d" % number, value=value, headers=headers,
+            timestamp=0,
+        )
+        for number, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def routed(spark, routing, found):
+    rows = [(r.topic, r.partition, r.offset, r.key, r.value, list(r.headers) or None) for r in found]
+    with told_plainly("branches of payment"):
+        result = routing.routed(small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)).collect()
+    return {bytes(row.key): row for row in result}
+
+
+def headers(row):
+    return {header.key: header.value and bytes(header.value).decode() for header in row.headers}
+
+
+@pytest.mark.parametrize("others", [FOREIGN, {}], ids=["with schemas of others", "alone"])
+def test_records_go_where_plain_python_puts_them(spark, others):
+    registry = {**DECLARED, OLD.id: OLD, **others}
+    foreign = event_type_of(Late.Began).encode(Late.Began(note="x")) if others else GOOD
+    found = records(GOOD, GOOD[:7], b"", None, b"{}", b"\x00\x01", foreign, UNKNOWN)
+    result = routed(spark, Routing(payments, registry, given_up={7}), found)
+    expected = route(payments, found, registry)
+    assert len(expected) == len(result) == len(found)
+    for record, topic, error in expected:
+        row = result[record.key]
+        told = headers(row)
+        assert (row.topic, row.partition, row.value, told.get("dead_letter_error")) == (
+            topic, record.partition, record.value, error,
+        )  # fmt: skip
+        assert told["ce_time"] == "2024-05-01T12:00:00Z"
+        assert told.get(BRANCH_HEADER) == (None if error else topic.removeprefix("payment."))
+
+
+def test_a_record_without_headers_gets_one(spark):
+    (row,) = routed(spark, Routing(payments, DECLARED), records(GOOD, headers=())).values()
+    assert headers(row) == {BRANCH_HEADER: "suspicious"}
+
+
+def test_an_unknown_schema_id_fails_the_query_with_the_id_unless_it_was_given_up_or_its_record_had_its_time(spark):
+    found = records(UNKNOWN, UNKNOWN)
+    for settled in ({"given_up": {7}}, {"settled": {0: 1, 1: 2}}, {"given_up": {5, 7}, "settled": {0: 1}}):
+        (first, second) = routed(spark, Routing(payments, DECLARED, **settled), found).values()
+        assert {first.topic, second.topic} == {f"payment.{DEAD_LETTER}"}
+    for settled in ({}, {"settled": {0: 1}}, {"settled": {0: 1, 1: 1}}, {"given_up": {6, 77}}):
+        with pytest.raises(UnknownSchemaId) as caught:
+            routed(spark, Routing(payments, DECLARED, **settled), found)
+        assert caught.value.schema_id == 7
+        assert "topic payment, partition" in caught.value.place
+
+
+def test_records_of_an_older_schema_that_a_predicate_cannot_take_are_dead_letters_and_the_rest_is_routed(spark):
+    older = type(OLD).of({**OLD.schema, "fields": [{"name": "amount", "type": ["null", "string"]}]})
+    values = [AvroEncoder(older).encode({"amount": amount}) for amount in ("901", None)]
+    found, registry = records(GOOD, *values, values[0][:6]), {**DECLARED, older.id: older}
+    result = routed(spark, Routing(payments, registry), found)
+    told = [(result[record.key].topic, headers(result[record.key]).get("dead_letter_error")) for record in found]
+    assert told == [(topic, error) for _, topic, error in route(payments, found, registry)]
+    errors = [None, "InvalidPredicate", "InvalidPredicate", "NotFramedAvro"]
+    assert [error for _, error in told] == errors
+    message = headers(result[found[1].key])["dead_letter_message"]
+    assert f"schema {older.id} of payment.received" in message
+    assert "kind text cannot be compared with 900" in message
+
+
+def test_a_dead_letter_that_dies_again_tells_of_its_last_death_only(spark):
+    sent_back = (("ce_time", b"2024-05-01T12:00:00Z"), ("dead_letter_error", b"Earlier"), ("dead_letter_group", b"g"))
+    dead, alive = records(b"{}", GOOD, headers=sent_back)
+    result = routed(spark, Routing(payments, DECLARED), [dead, alive])
+    names = [header.key for header in result[dead.key].headers]
+    assert len(names) == len(set(names))
+    assert headers(result[dead.key])["dead_letter_error"] == "NotFramedAvro"
+    assert "dead_letter_group" not in names
+    assert names[0] == "ce_time"
+    kept = [(header.key, bytes(header.value)) for header in result[alive.key].headers]
+    assert kept == [*sent_back, (BRANCH_HEADER, b"suspicious")]

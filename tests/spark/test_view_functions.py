@@ -1,0 +1,86 @@
+"""What a view's function may not do: told when the view is planned, whatever Spark calls it."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, Table, view
+from projections.errors import InvalidDefinition
+from projections.spark.session import small_batch_session
+from projections.spark.view_functions import view_columns
+
+PEOPLE = sa.Table(
+    "people", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text),
+    sa.Column("born", sa.DateTime),
+)  # fmt: skip
+people = Table.from_changelog(PEOPLE, topic="people")
+
+
+def planned(spark, function):
+    """The columns of a view of people."""
+
+    @view(key="id", tables={"people": people})
+    def chosen(people):
+        return function(people)
+
+    return view_columns(small_batch_session(spark), ProjectionGroup("people", [chosen]))["chosen"]
+
+
+def refused(spark, function):
+    with pytest.raises(InvalidDefinition) as caught:
+        planned(spark, function)
+    assert caught.value.place == "view chosen"
+    assert caught.value.remedy
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "now()", "current_timestamp()", "current_date()", "curdate()", "localtimestamp()", "current_time()",
+        "unix_timestamp()", "current_timezone()", "current_user()", "current_database()", "cast('now' AS timestamp)",
+        "datediff(current_date(), born)",
+    ],
+)  # fmt: skip
+def test_a_value_of_the_moment_is_refused(spark, sql):
+    assert "the time of day" in refused(spark, lambda people: people.selectExpr("id", f"{sql} AS x"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "rand()", "randn()", "rand(7)", "uuid()", "randstr(3)", "uniform(1, 9)", "shuffle(array(1, 2))",
+        "monotonically_increasing_id()", "spark_partition_id()", "input_file_name()",
+        "java_method('java.time.Instant', 'now')",
+    ],
+)  # fmt: skip
+def test_a_value_that_is_another_each_time_is_refused_by_its_name(spark, sql):
+    told = refused(spark, lambda people: people.selectExpr("id", f"{sql} AS x"))
+    assert "a random value" in told
+    assert sql.partition("(")[0] in told.lower()
+
+
+def test_such_a_value_is_found_wherever_it_stands(spark):
+    luck = F.udf(lambda text: text, "string").asNondeterministic()
+    for function in (
+        lambda people: people.select("id", luck("name").alias("x")),
+        lambda people: people.where("rand() > 0.5"),
+        lambda people: people.where("id IN (SELECT id FROM range(3) WHERE rand() > 0.5)"),
+    ):
+        assert "a random value" in refused(spark, function)
+
+
+def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(spark):
+    assert "an aggregate" in refused(spark, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
+    assert "an offset" in refused(spark, lambda people: people.offset(1))
+
+
+def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(spark):
+    def function(people):
+        same = F.udf(lambda text: text, "string")
+        named = people.withColumnRenamed("name", "Window now() rand()")
+        return named.select("id", same("Window now() rand()").alias("name"), F.date_trunc("day", "born").alias("born"))
+
+    assert set(planned(spark, function)) == {"id", "name", "born"}

@@ -1,0 +1,311 @@
+"""Batches settled against a source in memory and SQLite, with a failure at every step."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import RecordedEvent, Subscriber, subscription
+from eventstore.errors import (
+    BrokerUnreachable,
+    DeclarationError,
+    NotFramedAvro,
+    StoreUnavailable,
+    SubscriptionError,
+    UnknownSchema,
+)
+from tests.unit.eventstore.ledger import LEDGER, METADATA, amounts, booking, deliver
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/service.db")
+    METADATA.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_a_batch_is_one_transaction_and_then_acknowledged(engine):
+    begun = []
+    sa.event.listen(engine, "begin", begun.append)
+    source = MemorySource(arrivals(1, 2, 3))
+    with Subscriber(booking(), source, engine=engine) as subscriber:
+        before = len(begun)
+        assert subscriber.run_once(timeout=0).handled == 3
+        assert len(begun) - before == 2  # the batch, and a look at the inbox for what is old
+    assert amounts(engine) == [1, 2, 3]
+    assert source.acknowledged == ["1", "2", "3"]
+    assert source.closed
+
+
+def test_a_redelivered_event_is_not_handled_again(engine):
+    batch = arrivals(1, 2)
+    report = deliver(booking(), MemorySource(batch, batch, arrivals(3)), engine)
+    assert (report.handled, report.duplicates) == (3, 2)
+    assert amounts(engine) == [1, 2, 3]
+
+
+def test_the_planted_fault_is_seen_without_the_inbox_a_redelivered_event_is_handled_again(engine):
+    batch = arrivals(1, 2)
+    report = deliver(booking(guarantee="at-least-once"), MemorySource(batch, batch), engine)
+    assert report.handled == 4
+    assert amounts(engine) == [1, 2, 1, 2]
+
+
+def test_an_event_twice_in_one_batch_is_handled_once(engine):
+    one, two = arrivals(1, 2)
+    report = deliver(booking(), MemorySource([one, two, one]), engine)
+    assert (report.handled, report.duplicates) == (2, 1)
+    assert amounts(engine) == [1, 2]
+
+
+def test_groups_have_inboxes_of_their_own(engine):
+    batch = arrivals(1)
+    other = subscription("payments", group="others")(booking().handler)
+    deliver(booking(), MemorySource(batch), engine)
+    assert deliver(other, MemorySource(batch), engine).handled == 1
+    assert amounts(engine) == [1, 1]
+
+
+def test_topics_of_a_group_have_inboxes_of_their_own(engine):
+    """A branch topic holds the very events of its category's."""
+    batch = arrivals(1)
+    suspicious = subscription("payments.suspicious", group="books")(booking().handler)
+    deliver(booking(), MemorySource(batch), engine)
+    assert deliver(suspicious, MemorySource(batch), engine).handled == 1
+    assert deliver(suspicious, MemorySource(batch), engine).duplicates == 1
+    assert amounts(engine) == [1, 1]
+
+
+def test_a_handler_that_fails_for_a_while_is_tried_again_and_order_is_kept(engine):
+    source = MemorySource(arrivals(1, 2, 3))
+    report = deliver(booking(fails_on=[2], fails_times=2), source, engine)
+    assert (report.handled, report.retried, report.dead) == (3, 2, 0)
+    assert amounts(engine) == [1, 2, 3]
+    assert source.acknowledged == ["1", "2", "3"]
+
+
+def test_a_record_that_always_fails_becomes_a_dead_letter_and_the_others_are_handled(engine):
+    source = MemorySource(arrivals(*range(10)))
+    report = deliver(booking(fails_on=[3, 7], attempts=3), source, engine)
+    assert (report.handled, report.dead, report.retried) == (8, 2, 4)
+    assert amounts(engine) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert [letter.arrival.place for letter in source.dead] == ["3", "7"]
+    assert [(str(letter.error), letter.attempts) for letter in source.dead] == [
+        ("no room for 3", 3),
+        ("no room for 7", 3),
+    ]
+    assert source.acknowledged == [str(number) for number in range(10)]
+
+
+def test_one_attempt_means_that_the_handler_is_called_once_for_a_bad_record(engine):
+    calls = []
+
+    def fail(event: Payment.Received, tx: sa.Connection) -> None:
+        calls.append(event.amount)
+        raise ValueError("never")
+
+    declared = subscription("payments", group="books", attempts=1)(fail)
+    assert deliver(declared, MemorySource(arrivals(1)), engine).dead == 1
+    assert calls == [1]
+
+
+def test_a_dead_letter_sent_back_is_handled(engine):
+    batch = arrivals(1)
+    assert deliver(booking(fails_on=[1], attempts=1), MemorySource(batch), engine).dead == 1
+    assert deliver(booking(), MemorySource(batch), engine).handled == 1
+    assert deliver(booking(), MemorySource(batch), engine).duplicates == 1
+
+
+def test_without_a_transaction_a_failure_repeats_no_earlier_record():
+    handled, failures = [], [ValueError("once")]
+
+    def note(event: Payment.Received) -> None:
+        if event.amount == 2 and failures:
+            raise failures.pop()
+        handled.append(event.amount)
+
+    source = MemorySource(arrivals(1, 2, 3))
+    report = deliver(subscription("payments", group="g", backoff=0.001)(note), source)
+    assert handled == [1, 2, 3]
+    assert (report.handled, report.retried) == (3, 1)
+    assert source.acknowledged == ["1", "2", "3"]
+
+
+def test_a_batch_handler_gets_the_new_events_of_a_batch_in_order(engine):
+    calls = []
+
+    def book(events: list[Payment.Received], why: list[RecordedEvent], tx: sa.Connection) -> None:
+        calls.append([event.amount for event in events])
+        assert [one.version for one in why] == calls[-1]
+
+    declared = subscription("payments", group="g")(book)
+    first = arrivals(1, 2)
+    report = deliver(declared, MemorySource(first, [*first, *arrivals(3)]), engine)
+    assert calls == [[1, 2], [3]]
+    assert (report.handled, report.duplicates) == (3, 2)
+
+
+def test_a_batch_handler_that_fails_is_halved_down_to_the_bad_record(engine):
+    def book(events: list[Payment.Received], tx: sa.Connection) -> None:
+        if any(event.amount == 5 for event in events):
+            raise ValueError("5 again")
+        tx.execute(sa.insert(LEDGER), [{"amount": event.amount} for event in events])
+
+    source = MemorySource(arrivals(*range(8)))
+    declared = subscription("payments", group="g", attempts=2, backoff=0.001)(book)
+    report = deliver(declared, source, engine)
+    assert (report.handled, report.dead) == (7, 1)
+    assert amounts(engine) == [0, 1, 2, 3, 4, 6, 7]
+    assert [letter.arrival.place for letter in source.dead] == ["5"]
+
+
+def test_events_the_handler_does_not_name_are_counted_and_acknowledged(engine):
+    others = [MemoryArrival(recorded(9, kind=Payment.Refunded), "9"), MemoryArrival(None, "deleted")]
+    source = MemorySource([*arrivals(1), *others])
+    report = deliver(booking(), source, engine)
+    assert (report.handled, report.skipped) == (1, 2)
+    assert source.acknowledged == ["1", "9", "deleted"]
+    assert report.records == 3
+
+
+def test_a_handler_of_recorded_events_gets_every_type():
+    seen = []
+
+    def note(event: RecordedEvent) -> None:
+        seen.append((event.type, str(event.caused().causation_id) == str(event.id)))
+
+    batch = [*arrivals(1), MemoryArrival(recorded(2, kind=Payment.Refunded), "2")]
+    deliver(subscription("payments", group="g")(note), MemorySource(batch))
+    assert seen == [("payment.received", True), ("payment.refunded", True)]
+
+
+def test_a_record_that_cannot_be_read_becomes_a_dead_letter_between_its_neighbours(engine):
+    one, two = arrivals(1, 2)
+    broken = MemoryArrival(None, "broken", UnknownSchema("schema id 7 is not registered", remedy="wait"))
+    source = MemorySource([one, broken, two])
+    report = deliver(booking(), source, engine)
+    assert (report.handled, report.dead) == (2, 1)
+    assert [(letter.arrival.place, letter.attempts) for letter in source.dead] == [("broken", 0)]
+    assert source.acknowledged == ["1", "broken", "2"]
+
+
+def test_unreadable_records_stop_the_subscription_where_it_says_so(engine):
+    one, two = arrivals(1, 2)
+    broken = MemoryArrival(None, "broken", NotFramedAvro("no frame", remedy="look"))
+    source = MemorySource([one, broken, two])
+    with pytest.raises(NotFramedAvro, match="no frame"):
+        deliver(booking(unreadable="stop"), source, engine)
+    assert source.acknowledged == ["1"]
+    assert source.dead == []
+
+
+def test_data_that_does_not_fit_the_class_is_a_dead_letter_without_a_call(engine):
+    unfit = MemoryArrival(recorded(1, data={"sum": 1}), "unfit")
+    source = MemorySource([unfit, *arrivals(2)])
+    report = deliver(booking(), source, engine)
+    assert (report.handled, report.dead, report.retried) == (1, 1, 0)
+    assert source.dead[0].attempts == 0
+    assert "has no value for field amount" in str(source.dead[0].error)
+
+
+def test_what_fails_only_at_the_commit_is_found_and_given_up(engine):
+    """SQLite checks a deferred foreign key when the transaction ends."""
+    with engine.begin() as tx:
+        tx.exec_driver_sql("create table parent (id integer primary key)")
+        tx.exec_driver_sql("create table child (p integer references parent deferrable initially deferred)")
+
+    def adopt(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.exec_driver_sql("pragma defer_foreign_keys")
+        tx.exec_driver_sql("insert into child values (?)", (event.amount if event.amount == 3 else None,))
+
+    sa.event.listen(engine, "connect", lambda driver, _: driver.execute("pragma foreign_keys=on"))
+    engine.dispose()
+    source = MemorySource(arrivals(1, 2, 3, 4))
+    declared = subscription("payments", group="g", attempts=2, backoff=0.001)(adopt)
+    report = deliver(declared, source, engine)
+    assert (report.handled, report.dead) == (3, 1)
+    assert [letter.arrival.place for letter in source.dead] == ["3"]
+    assert "FOREIGN KEY" in str(source.dead[0].error)
+
+
+def test_a_database_that_comes_back_costs_no_record(engine):
+    outages = [StoreUnavailable("away", remedy="wait"), StoreUnavailable("away", remedy="wait")]
+    source = MemorySource(arrivals(1, 2), fails={"checkpoint": outages})
+    report = deliver(booking(attempts=1), source, engine)
+    assert (report.handled, report.dead) == (2, 0)
+    assert amounts(engine) == [1, 2]
+
+
+def test_a_database_that_stays_away_ends_the_subscription_and_gives_up_no_record(engine):
+    outages = [StoreUnavailable("away", remedy="wait") for _ in range(1000)]
+    source = MemorySource(arrivals(1, 2), fails={"checkpoint": outages})
+    with pytest.raises(StoreUnavailable, match="away"):
+        deliver(booking(attempts=1), source, engine, patience=0.05)
+    assert (source.dead, source.acknowledged, amounts(engine)) == ([], [], [])
+
+
+def test_a_locked_sqlite_database_is_an_outage_and_no_dead_letter(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/locked.db", connect_args={"timeout": 0.01})
+    METADATA.create_all(engine)
+    source = MemorySource(arrivals(1))
+    with Subscriber(booking(attempts=1), source, engine=engine, patience=0.05) as subscriber:
+        with engine.begin() as other:
+            other.execute(sa.insert(LEDGER).values(amount=0))
+            with pytest.raises(StoreUnavailable, match="locked"):
+                subscriber.run_once(timeout=0)
+    assert source.dead == source.acknowledged == []
+    engine.dispose()
+
+
+def test_a_claim_that_fails_is_no_fault_of_a_record(engine):
+    source = MemorySource(arrivals(1, 2))
+    with Subscriber(booking(attempts=1), source, engine=engine, patience=0.05) as subscriber:
+        with engine.begin() as tx:
+            tx.exec_driver_sql("drop table factfold_inbox")
+        with pytest.raises(StoreUnavailable, match="no such table"):
+            subscriber.run_once(timeout=0)
+    assert (source.dead, source.acknowledged, amounts(engine)) == ([], [], [])
+
+
+def test_a_dead_letter_that_cannot_be_stored_ends_the_subscription_before_its_record_is_acknowledged(engine):
+    unreachable = BrokerUnreachable("no broker", remedy="start one")
+    source = MemorySource(arrivals(1, 2, 3), fails={"dead_letter": [unreachable]})
+    with pytest.raises(BrokerUnreachable):
+        deliver(booking(fails_on=[2], attempts=1), source, engine)
+    assert source.acknowledged == ["1"]
+    assert amounts(engine) == [1]
+
+
+def test_an_acknowledgement_that_fails_loses_nothing_and_repeats_nothing(engine):
+    batch = arrivals(1, 2)
+    source = MemorySource(batch, fails={"acknowledge": [BrokerUnreachable("no broker", remedy="start one")]})
+    with pytest.raises(BrokerUnreachable):
+        deliver(booking(), source, engine)
+    again = MemorySource(batch)
+    assert deliver(booking(), again, engine).duplicates == 2
+    assert (amounts(engine), again.acknowledged) == ([1, 2], ["1", "2"])
+
+
+def test_a_subscriber_with_records_left_behind_does_not_go_on(engine):
+    """It would acknowledge later ones, and the broker knows one place a partition."""
+    source = MemorySource(arrivals(1, 2), arrivals(3), fails={"dead_letter": [BrokerUnreachable("no", remedy="wait")]})
+    with Subscriber(booking(fails_on=[1], attempts=1), source, engine=engine) as subscriber:
+        with pytest.raises(BrokerUnreachable):
+            subscriber.run_once(timeout=0)
+        with pytest.raises(SubscriptionError, match="2 records unsettled"):
+            subscriber.run_once(timeout=0)
+    assert source.acknowledged == []
+
+
+def test_a_source_that_fails_while_the_handler_works_ends_the_subscription_after_the_batch_at_hand(engine):
+    source = MemorySource(arrivals(1), fails={"prepare": [BrokerUnreachable("no broker", remedy="start one")]})
+    with pytest.raises(BrokerUnreachable):
+        deliver(booking(), source, engine)
+    assert (amounts(engine), source.acknowledged) == ([1], ["1"])
+
+
+def test_a_handler_with_a_transaction_needs_a_database():
+    with pytest.raises(DeclarationError, match="takes a transaction"):
+        Subscriber(booking(), MemorySource())

@@ -1,0 +1,174 @@
+"""What takes too long: handlers that are slow, halted or hung, and databases that hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import Subscriber, subscription
+from eventstore.errors import HandlerHung, StoreUnavailable
+from tests.unit.eventstore.ledger import LEDGER, METADATA, amounts, booking, deliver
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/service.db")
+    METADATA.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_a_handler_that_hangs_ends_the_subscription_and_nothing_of_it_is_committed(engine):
+    release = threading.Event()
+
+    def hang(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2:
+            release.wait(30)
+
+    batch = arrivals(1, 2, 3)
+    source = MemorySource(batch)
+    declared = subscription("payments", group="books", timeout=0.1)(hang)
+    with pytest.raises(HandlerHung, match=r"hang did not return within 0\.1 s") as hung:
+        deliver(declared, source, engine)
+    assert hung.value.place == "2"
+    assert source.closed
+    # The lock of the transaction that was cut off is gone at once, and its records arrive again.
+    assert deliver(booking(), MemorySource(batch), engine).handled == 3
+    release.set()
+    _wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
+    assert amounts(engine) == [1, 2, 3]
+    assert source.acknowledged == []
+
+
+def test_a_slow_handler_keeps_its_place_in_the_group(engine):
+    source = MemorySource(arrivals(1))
+    going_on = threading.Event()
+    source.during_keep_alive = lambda: going_on.set() if source.alive >= 3 else None
+
+    def slow(event: Payment.Received, tx: sa.Connection) -> None:
+        assert going_on.wait(30)
+
+    assert deliver(subscription("payments", group="g", timeout=30)(slow), source, engine).handled == 1
+    assert source.alive >= 3
+
+
+def test_a_database_that_hangs_ends_the_subscription_as_a_handler_does(engine):
+    """Not only calls have an end: here the place after the batch cannot be written."""
+    release, source = threading.Event(), MemorySource(arrivals(1, 2))
+    source.checkpoint = lambda tx, done: release.wait(60)
+    declared = booking(timeout=0.2)
+    began = time.monotonic()
+    with Subscriber(declared, source, engine=engine, patience=0.2) as subscriber:
+        with pytest.raises(StoreUnavailable, match="waited for its database for too long, to commit"):
+            subscriber.run_once(timeout=0)
+    assert time.monotonic() - began < 20
+    release.set()
+    _wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
+    assert (amounts(engine), source.acknowledged, source.dead) == ([], [], [])
+
+
+def slow_booking(calls, **options):
+    """A minute's work in a batch of 1,200 records."""
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        calls.append(event.amount)
+        time.sleep(0.05)
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    return subscription("payments", group="books", **options)(book)
+
+
+def slow_noting(calls):
+    def note(event: Payment.Received) -> None:
+        calls.append(event.amount)
+        time.sleep(0.05)
+
+    return subscription("payments", group="books")(note)
+
+
+@pytest.mark.parametrize("declared", [slow_booking, slow_noting])
+def test_partitions_taken_away_wait_for_the_call_at_hand_and_what_is_left_of_the_batch_comes_next(engine, declared):
+    calls, source = [], MemorySource(arrivals(*range(1200)))
+
+    def revoked():
+        source.during_keep_alive = None
+        began = time.monotonic()
+        source.on_revoked()
+        took.append(time.monotonic() - began)
+        assert source.acknowledged == [str(amount) for amount in calls]
+
+    took: list[float] = []
+    source.during_keep_alive = revoked
+    with Subscriber(declared(calls), source, engine=engine) as subscriber:
+        done = subscriber.run_once(timeout=0).handled
+        assert 0 < done < 1200
+        assert took[0] < 10
+        (left,) = source.waiting
+        source.waiting = [left[:3]]
+        assert subscriber.run_once(timeout=0).handled == 3
+    assert calls == list(range(done + 3))
+    assert source.acknowledged == [str(amount) for amount in calls]
+
+
+@pytest.mark.parametrize("guarantee", ["effectively-once", "at-least-once"])
+def test_a_stop_ends_the_batch_after_the_call_at_hand_and_the_rest_arrives_again(engine, guarantee):
+    stop, calls, batch = threading.Event(), [], arrivals(*range(1200))
+    threading.Timer(0.3, stop.set).start()
+    began, source = time.monotonic(), MemorySource(batch)
+    with Subscriber(slow_booking(calls, guarantee=guarantee), source, engine=engine) as subscriber:
+        done = subscriber.run(stop=stop).handled
+    assert time.monotonic() - began < 20
+    assert 0 < done < 1200
+    assert amounts(engine) == calls == list(range(done))
+    assert source.acknowledged == [str(amount) for amount in calls]
+    again = MemorySource(batch[: done + 3] if guarantee == "effectively-once" else batch[done : done + 3])
+    report = deliver(booking(guarantee=guarantee), again, engine)
+    assert report.handled == 3
+    assert amounts(engine) == list(range(done + 3))
+
+
+def test_a_halted_batch_counts_what_it_skipped_and_what_it_knew(engine):
+    stop, (known, *others) = threading.Event(), arrivals(1, 2, 3, 4)
+    deliver(booking(), MemorySource([known]), engine)
+    skipped = MemoryArrival(recorded(9, kind=Payment.Refunded), "9")
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        stop.set()
+        assert halted.wait(30)
+
+    source = MemorySource([known, skipped, others[0], known, skipped, *others[1:]])
+    with Subscriber(subscription("payments", group="books")(book), source, engine=engine) as subscriber:
+        halted = subscriber._halt
+        report = subscriber.run(stop=stop)
+    assert (report.handled, report.duplicates, report.skipped) == (1, 2, 2)
+    assert source.acknowledged == ["1", "9", "2", "1", "9"]
+    assert [arrival.place for arrival in source.waiting[0]] == ["3", "4"]
+
+
+def test_a_stop_ends_the_pause_before_a_retry_and_what_was_done_is_acknowledged(engine):
+    stop, source = threading.Event(), MemorySource(arrivals(1, 2, 3))
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        if event.amount == 2:
+            stop.set()
+            raise ValueError("try again in a minute")
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    began = time.monotonic()
+    declared = subscription("payments", group="books", backoff=60)(book)
+    with Subscriber(declared, source, engine=engine) as subscriber:
+        report = subscriber.run(stop=stop)
+    assert time.monotonic() - began < 50
+    assert (report.handled, source.acknowledged, amounts(engine)) == (1, ["1"], [1])
+
+
+def _wait_until(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

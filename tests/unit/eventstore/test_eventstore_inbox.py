@@ -1,0 +1,130 @@
+"""The inbox on SQLite: what is new, what is known, what is forgotten."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from eventstore.backends.sql.transactions import is_outage
+from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+from eventstore.inbox import Inbox
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/service.db")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def inbox(engine):
+    inbox = Inbox(engine, "fraud", topic="payments")
+    inbox.create_tables()
+    return inbox
+
+
+def _rows(engine):
+    with engine.connect() as connection:
+        return connection.execute(sa.text("select event_id, outcome from factfold_inbox order by time")).all()
+
+
+def test_only_ids_that_are_new_are_claimed(inbox):
+    ids = [uuid.uuid4().hex for _ in range(1500)]
+    with inbox.begin() as tx:
+        assert inbox.claim(tx, ids[:1000]) in (None, set(ids[:1000]))
+    with inbox.begin() as tx:
+        assert inbox.claim(tx, ids) == set(ids[1000:])
+    with inbox.begin() as tx:
+        assert inbox.claim(tx, ids) == set()
+
+
+def test_a_claim_is_gone_with_its_transaction(inbox, engine):
+    with inbox.begin() as tx:
+        inbox.claim(tx, [uuid.uuid4().hex])
+        tx.rollback()
+    assert _rows(engine) == []
+
+
+def test_a_dead_event_may_be_claimed_again_and_is_handled_then(inbox, engine):
+    one = uuid.uuid4().hex
+    with inbox.begin() as tx:
+        inbox.give_up(tx, one)
+        inbox.give_up(tx, one)
+    assert _rows(engine) == [(one, "dead")]
+    with inbox.begin() as tx:
+        assert inbox.claim(tx, [one]) in (None, {one})
+    assert _rows(engine) == [(one, "handled")]
+
+
+def test_old_rows_of_the_group_are_forgotten_and_no_others(inbox, engine):
+    other = Inbox(engine, "shipping", topic="payments")
+    mine, foreign = uuid.uuid4().hex, uuid.uuid4().hex
+    for box, event_id in ((inbox, mine), (other, foreign)):
+        with box.begin() as tx:
+            box.claim(tx, [event_id])
+    assert inbox.forget(datetime.now(UTC) - timedelta(days=1)) == 0
+    assert inbox.forget(datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert [row.event_id for row in _rows(engine)] == [foreign]
+
+
+def test_a_claim_can_be_taken_back(inbox, engine):
+    kept, other = uuid.uuid4().hex, uuid.uuid4().hex
+    with inbox.begin() as tx:
+        inbox.claim(tx, [kept, other])
+        inbox.unclaim(tx, [other])
+    assert [row.event_id for row in _rows(engine)] == [kept]
+
+
+def test_a_table_of_an_older_version_is_refused(engine):
+    with engine.begin() as tx:
+        tx.exec_driver_sql("create table factfold_inbox (subscriber text, event_id text, time text, outcome text)")
+    with pytest.raises(StoreNotPrepared, match="no column topic"):
+        Inbox(engine, "fraud", topic="payments").create_tables()
+
+
+@pytest.mark.parametrize("code", ["08006", "53300", "57P01", "25006", "40001", "40P01", "55P03"])
+def test_a_database_that_is_away_or_says_not_now_is_no_records_fault(code):
+    assert is_outage(_error(code))
+
+
+@pytest.mark.parametrize("code", ["23505", "25P02", "42P01", "57014"])
+def test_what_a_record_did_is_no_outage(code):
+    assert not is_outage(_error(code))
+
+
+def _error(code):
+    """The error of this code, as SQLAlchemy wraps it."""
+    import psycopg
+
+    orig = psycopg.errors.lookup(code)("no")
+    return sa.exc.DBAPIError.instance("select 1", {}, orig, psycopg.Error, dialect=postgresql.psycopg.dialect())
+
+
+def test_tables_are_created_once(inbox):
+    inbox.create_tables()
+
+
+def test_a_database_that_is_not_there_is_unavailable(tmp_path):
+    engine = sa.create_engine("postgresql+psycopg://nobody:secret-word@127.0.0.1:1/none")
+    with pytest.raises(StoreUnavailable, match="does not answer") as refused:
+        Inbox(engine, "g", topic="payments").create_tables()
+    assert "secret-word" not in str(refused.value)
+
+
+def test_a_driver_the_inbox_does_not_speak_is_refused():
+    with pytest.raises(UnsupportedBackend, match="mysql"):
+        Inbox(_Foreign(), "g", topic="payments")
+
+
+class _Foreign:
+    """As much of an engine as is looked at."""
+
+    driver = "pymysql"
+    dialect = sa.engine.default.DefaultDialect()
+    dialect.name = "mysql"
+    url = sa.make_url("mysql+pymysql://u:p@host/db")

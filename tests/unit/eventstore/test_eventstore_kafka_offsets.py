@@ -1,0 +1,56 @@
+"""Offsets of a topic whose partitions have no leader yet, by an admin client that plays the broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eventstore import Settings
+from eventstore.errors import BrokerRefused
+from eventstore.kafka.admin import OffsetReader
+
+
+class Broker:
+    """Answers list_offsets by an error so many times, then by offset 7."""
+
+    def __init__(self, error: int, times: int) -> None:
+        self.error, self.left = error, times
+
+    def list_topics(self, timeout):
+        return SimpleNamespace(topics={"order": SimpleNamespace(error=None, partitions={0: None})})
+
+    def list_offsets(self, asked, **options):
+        answer: Future = Future()
+        if self.left:
+            self.left -= 1
+            answer.set_exception(KafkaException(KafkaError(self.error)))
+        else:
+            answer.set_result(SimpleNamespace(offset=7))
+        return dict.fromkeys(asked, answer)
+
+
+def reader(broker, deadline=60.0):
+    offsets = OffsetReader(Settings.for_broker("127.0.0.1:1"), deadline=deadline)
+    offsets._admin = broker
+    return offsets
+
+
+def test_a_partition_without_a_leader_is_asked_for_again():
+    broker = Broker(KafkaError.NOT_LEADER_FOR_PARTITION, 3)
+    assert reader(broker).end_offsets(["order"]) == {"order": {0: 7}}
+    assert broker.left == 0
+
+
+def test_one_that_stays_without_a_leader_is_an_error_after_the_deadline():
+    with pytest.raises(BrokerRefused, match=r"order"):
+        reader(Broker(KafkaError.NOT_LEADER_FOR_PARTITION, 10_000), deadline=1.0).end_offsets(["order"])
+
+
+def test_a_refusal_is_not_asked_again():
+    broker = Broker(KafkaError.TOPIC_AUTHORIZATION_FAILED, 2)
+    with pytest.raises(BrokerRefused):
+        reader(broker).end_offsets(["order"])
+    assert broker.left == 1

@@ -1,0 +1,219 @@
+"""Subscriptions that read the store directly: the same handlers, the checkpoint in the handler's transaction."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import ANY, Position, SqlEventStore, Subscriber, subscription
+from eventstore.backends.sql.source import StoreSource
+from eventstore.errors import CheckpointMoved, DeclarationError
+from tests.unit.eventstore.memory_source import Payment
+
+METADATA = sa.MetaData()
+LEDGER = sa.Table(
+    "ledger", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("amount", sa.Integer, nullable=False)
+)
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self):
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db", clock=Clock()) as store:
+        store.create_tables()
+        METADATA.create_all(store.engine)
+        yield store
+
+
+def receive(store, *amounts, stream="payment-1"):
+    for amount in amounts:
+        store.append(stream, [Payment.Received(amount=amount)], expected=ANY)
+
+
+def booking(**options):
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        if event.amount < 0:
+            raise ValueError("below zero")
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    return subscription("payment", group="books", **{"backoff": 0.001} | options)(book)
+
+
+def source_of(store, declared, **options):
+    return StoreSource(store, declared, category="payment", **options)
+
+
+def deliver(store, declared, **options):
+    """Deliver all there is; return what became of it."""
+    with Subscriber(declared, source_of(store, declared, **options), engine=store.engine) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        return subscriber.report
+
+
+def amounts(store):
+    with store.engine.connect() as connection:
+        return list(connection.scalars(sa.select(LEDGER.c.amount).order_by(LEDGER.c.id)))
+
+
+def test_events_are_delivered_in_order_and_once_over_restarts(store):
+    receive(store, 1, 2, 3)
+    assert deliver(store, booking(batch=2)).handled == 3
+    receive(store, 4)
+    assert deliver(store, booking(batch=2)).handled == 1
+    assert amounts(store) == [1, 2, 3, 4]
+
+
+def test_a_subscriber_that_waits_sees_what_is_appended_meanwhile(store):
+    declared = booking()
+    with Subscriber(declared, source_of(store, declared), engine=store.engine) as subscriber:
+        assert subscriber.run_once(timeout=0).records == 0
+        receive(store, 5)
+        assert subscriber.run_once(timeout=30).handled == 1
+        assert subscriber.lag().records == 0
+
+
+def test_a_branch_passes_by_the_events_of_others(store):
+    receive(store, 100, 2000, 300)
+    report = deliver(store, booking(), branch=lambda event: event.data["amount"] > 900)
+    assert (report.handled, report.skipped) == (1, 2)
+    assert amounts(store) == [2000]
+
+
+def test_the_checkpoint_moves_in_the_transaction_of_the_effects(store, monkeypatch):
+    """Planted: the checkpoint cannot be written. Then no effect is there either, and all of it arrives again."""
+    receive(store, 1, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreSource, "_advance", _refuse)
+        with pytest.raises(CheckpointMoved):
+            deliver(store, booking())
+    assert amounts(store) == []
+    assert deliver(store, booking()).handled == 2
+
+
+def _refuse(self, tx, before, after):
+    raise CheckpointMoved("no", remedy="none")
+
+
+def test_a_second_subscriber_of_the_group_finds_the_checkpoint_moved(store):
+    receive(store, 1)
+    declared = booking()
+    with Subscriber(declared, source_of(store, declared), engine=store.engine) as slow:
+        deliver(store, booking())
+        with pytest.raises(CheckpointMoved, match="another subscriber of group 'books'"):
+            slow.run_once(timeout=0)
+    assert amounts(store) == [1]
+
+
+def test_groups_have_checkpoints_of_their_own(store):
+    receive(store, 1, 2)
+    other = subscription("payment", group="others")(booking().handler)
+    assert deliver(store, booking()).handled == deliver(store, other).handled == 2
+
+
+def test_without_a_transaction_the_checkpoint_moves_afterwards(store):
+    seen = []
+
+    def note(event: Payment.Received) -> None:
+        seen.append(event.amount)
+
+    declared = subscription("payment", group="notes")(note)
+    receive(store, 1, 2)
+    assert deliver(store, declared).handled == 2
+    assert deliver(store, declared).handled == 0
+    assert seen == [1, 2]
+
+
+def test_an_event_given_up_is_told_of_in_a_table_and_stays_in_the_store(store):
+    receive(store, 1, -2, 3)
+    report = deliver(store, booking(attempts=2))
+    assert (report.handled, report.dead) == (2, 1)
+    with store.engine.connect() as connection:
+        row = connection.execute(sa.text("select * from factfold_dead_letters")).one()
+    assert (row.subscriber, row.stream, row.version, row.error, row.message, row.attempts) == (
+        "books", "payment-1", 1, "ValueError", "below zero", 2,
+    )  # fmt: skip
+    assert deliver(store, booking()).records == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (lambda times: "beginning", [1, 2, 3, 4]),
+        (lambda times: "end", [4]),
+        (lambda times: times[1], [2, 3, 4]),
+        (lambda times: times[0] - timedelta(days=1), [1, 2, 3, 4]),
+    ],
+    ids=["beginning", "end", "a time", "a time before all"],
+)
+def test_a_new_group_begins_where_the_subscription_starts(store, start, expected):
+    receive(store, 1, 2, 3)
+    declared = booking(start=start([event.time for event in store.read_all()]))
+    Subscriber(declared, source_of(store, declared), engine=store.engine).close()
+    receive(store, 4)
+    deliver(store, declared)
+    assert amounts(store) == expected
+
+
+@pytest.mark.parametrize("start", ["end", datetime(2027, 1, 1, tzinfo=UTC)], ids=["end", "a time"])
+def test_a_group_that_started_in_an_empty_category_does_not_start_again_at_a_later_place(store, start):
+    declared = booking(start=start)
+    Subscriber(declared, source_of(store, declared), engine=store.engine).close()
+    receive(store, 1, 2)
+    assert deliver(store, declared).handled == 2
+    assert amounts(store) == [1, 2]
+
+
+def test_what_is_left_of_a_halted_batch_is_read_again(store):
+    receive(store, 1, 2, 3)
+    declared, stop = booking(), threading.Event()
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        declared.handler(event, tx)
+        if not stop.is_set():
+            stop.set()
+            assert halted.wait(30)
+
+    slow = subscription("payment", group="books")(book)
+    with Subscriber(slow, source_of(store, slow), engine=store.engine) as subscriber:
+        halted = subscriber._halt
+        assert subscriber.run(stop=stop).handled == 1
+        assert subscriber.lag().records == 2
+        assert subscriber.run_once(timeout=0).handled == 2
+    assert amounts(store) == [1, 2, 3]
+
+
+def test_offsets_are_no_place_in_a_store(store):
+    declared = booking(start={0: 5})
+    with pytest.raises(DeclarationError, match="which a store does not have"):
+        Subscriber(declared, source_of(store, declared), engine=store.engine)
+
+
+def test_lag_counts_what_waits_and_how_long(store):
+    receive(store, 1, 2, 3)
+    declared = booking(batch=1)
+    with Subscriber(declared, source_of(store, declared), engine=store.engine) as subscriber:
+        assert subscriber.lag().records == 3
+        subscriber.run_once(timeout=0)
+        assert subscriber.lag().records == 2
+        assert subscriber.lag().seconds > 0
+
+
+def test_positions_of_a_category_are_asked_for(store):
+    assert store.last_position("payment") is None
+    receive(store, 1, 2)
+    events = list(store.read_all())
+    assert store.last_position("payment") == events[-1].position
+    assert store.last_position("payment", before=events[-1].time) == events[0].position
+    assert store.waiting(Position(0, 0), category="payment") == (2, events[0].time)

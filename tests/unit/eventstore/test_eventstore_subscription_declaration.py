@@ -1,0 +1,158 @@
+"""What a subscription may look like, and what is refused while it is being declared."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eventstore import Aggregate, RecordedEvent, event, subscription
+from eventstore.errors import DeclarationError, InvalidIdentifier
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+class Payment(Aggregate):
+    @event
+    class Received:
+        amount: int
+
+    @event
+    class Refunded:
+        amount: int
+
+
+@event(name="payment.received")
+class Impostor:
+    amount: int
+
+
+def _declare(handler, **options):
+    return subscription("payment.suspicious", **{"group": "fraud"} | options)(handler)
+
+
+def test_a_subscribed_function_is_still_called_as_before():
+    @subscription("payment.suspicious", group="fraud")
+    def double(event: Payment.Received) -> int:
+        return event.amount * 2
+
+    assert double(Payment.Received(amount=4)) == 8
+
+
+def test_the_annotation_says_which_events_are_handed_over():
+    def one(event: Payment.Received) -> None: ...
+    def several(event: Payment.Received | Payment.Refunded) -> None: ...
+    def everything(event: RecordedEvent) -> None: ...
+
+    assert list(_declare(one).signature.types) == ["payment.received"]
+    assert sorted(_declare(several).signature.types) == ["payment.received", "payment.refunded"]
+    assert _declare(everything).signature.types is None
+
+
+def test_a_list_takes_batches():
+    def many(events: list[Payment.Received | Payment.Refunded]) -> None: ...
+    def recorded(events: list[RecordedEvent]) -> None: ...
+
+    assert _declare(many).signature.many
+    assert _declare(recorded).signature.many
+    assert len(_declare(many).signature.types) == 2
+
+
+def test_the_recorded_event_may_come_beside_the_typed_one():
+    def both(why: RecordedEvent, event: Payment.Received) -> None: ...
+
+    signature = _declare(both).signature
+    assert signature.arguments("typed", "recorded", None) == {"event": "typed", "why": "recorded"}
+
+
+def test_a_handler_with_a_transaction_is_effectively_once_unless_it_says_otherwise():
+    def with_tx(event: Payment.Received, tx: Connection) -> None: ...
+    def without(event: Payment.Received) -> None: ...
+
+    assert _declare(with_tx).guarantee == "effectively-once"
+    assert _declare(with_tx, guarantee="at-least-once").guarantee == "at-least-once"
+    assert _declare(without).guarantee == "at-least-once"
+
+
+def test_classes_of_the_enclosing_function_are_found():
+    class Local(Aggregate):
+        @event
+        class Happened:
+            number: int
+
+    @subscription("local", group="g")
+    def handler(event: Local.Happened) -> None: ...
+
+    assert list(handler.signature.types) == ["local.happened"]
+
+
+def _no_annotation(event) -> None: ...
+def _no_event(event: int) -> None: ...
+def _only_a_transaction(tx: Connection) -> None: ...
+def _two_events(a: Payment.Received, b: Payment.Refunded) -> None: ...
+def _list_beside_one(a: list[Payment.Received], b: RecordedEvent) -> None: ...
+def _twice_the_type(a: Payment.Received | Impostor) -> None: ...
+def _anything(*events: Payment.Received) -> None: ...
+def _not_there(event: Nowhere) -> None: ...  # noqa: F821
+async def _coroutine(event: Payment.Received) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "cause"),
+    [
+        (_no_annotation, "without annotation"),
+        (_no_event, "is no event"),
+        (_only_a_transaction, "does not take one event"),
+        (_two_events, "does not take one event"),
+        (_list_beside_one, "a list beside a single event"),
+        (_twice_the_type, "two classes of one event type"),
+        (_anything, "takes \\*events"),
+        (_not_there, "cannot be found"),
+        (_coroutine, "coroutine"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_refused(handler, cause):
+    with pytest.raises(DeclarationError, match=cause) as refused:
+        _declare(handler)
+    assert refused.value.remedy
+    assert refused.value.place
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"guarantee": "exactly-once"}, "'exactly-once' is not known"),
+        ({"guarantee": "effectively-once"}, "without a transaction"),
+        ({"start": "yesterday"}, "is not a place"),
+        ({"start": datetime(2026, 1, 1)}, "is not a place"),
+        ({"start": {0: -1}}, "is not a place"),
+        ({"unreadable": "ignore"}, "'ignore' is not known"),
+        ({"attempts": 0}, "count from 1"),
+        ({"batch": 0}, "count from 1"),
+        ({"timeout": 0}, "are seconds"),
+        ({"remember": timedelta(0)}, "how long the inbox"),
+        ({"bakcoff": 1}, "no option 'bakcoff'"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(options, cause):
+    def handler(event: Payment.Received) -> None: ...
+
+    with pytest.raises(DeclarationError, match=cause):
+        _declare(handler, **options)
+
+
+@pytest.mark.parametrize("start", ["beginning", "end", datetime(2026, 1, 1, tzinfo=UTC), {0: 5, 1: 0}])
+def test_a_subscription_starts_at_either_end_a_time_or_offsets(start):
+    def handler(event: Payment.Received) -> None: ...
+
+    assert _declare(handler, start=start).start == start
+
+
+@pytest.mark.parametrize(("topic", "group"), [("no topic", "g"), ("t", "no group"), ("t", ""), ("t" * 60, "g" * 60)])
+def test_names_kafka_would_refuse_are_refused_before(topic, group):
+    def handler(event: Payment.Received) -> None: ...
+
+    with pytest.raises(InvalidIdentifier):
+        subscription(topic, group=group)(handler)

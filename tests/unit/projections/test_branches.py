@@ -1,0 +1,195 @@
+"""Branches: declared once, checked then; where each event goes; what a router's folder remembers."""
+
+from __future__ import annotations
+
+import json
+import stat
+import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Metadata, Position, RecordedEvent
+from eventstore.errors import InvalidIdentifier, UnknownEventType
+from projections import branches, field, of_type
+from projections.checkpoint import RouterCheckpoint
+from projections.errors import (
+    CheckpointUnusable,
+    DefinitionChanged,
+    InvalidDefinition,
+    RealTimeRefused,
+    RunAlreadyActive,
+    TooFewSlots,
+    UnknownField,
+)
+from projections.router import Restarts, local_slots, require_slots
+from projections.spark.failures import translate
+from tests.integration.payments_of_every_kind import Payment
+
+SUSPICIOUS = field("amount") > 900
+PAYMENTS = branches(
+    Payment, {"suspicious": SUSPICIOUS, "refunds": of_type(Payment.Refunded)}, otherwise="validated", topic="payment"
+)
+
+
+def recorded(name, **data):
+    return RecordedEvent(
+        id=uuid.uuid4(), stream="payment-1", version=0, type=name, schema_id=1, data=data, metadata=Metadata(),
+        time=datetime.now(UTC), position=Position(0, 1),
+    )  # fmt: skip
+
+
+def test_the_first_predicate_that_matches_decides_and_the_otherwise_takes_the_rest():
+    assert PAYMENTS.branch_of(recorded("payment.received", amount=Decimal(901))) == "suspicious"
+    assert PAYMENTS.branch_of(recorded("payment.refunded", amount=Decimal(901))) == "suspicious"
+    assert PAYMENTS.branch_of(recorded("payment.refunded", amount=None)) == "refunds"
+    assert PAYMENTS.branch_of(recorded("payment.received", amount=Decimal(900))) == "validated"
+    assert PAYMENTS.branch_of(recorded("payment.closed")) == "validated"
+
+
+def test_every_branch_has_a_topic_beside_its_source():
+    assert PAYMENTS.topics == {
+        "suspicious": "payment.suspicious", "refunds": "payment.refunds", "validated": "payment.validated",
+    }  # fmt: skip
+    assert PAYMENTS.dead_letter_topic == "payment.dead-letter"
+
+
+def test_the_source_is_the_category_unless_a_topic_is_given():
+    assert branches(Payment, {"a": SUSPICIOUS}, otherwise="b").topic == "payment"
+    assert branches(Payment, {"a": SUSPICIOUS}, otherwise="b", topic="x.y").topics["b"] == "x.y.b"
+
+
+def test_an_event_of_a_type_nobody_declared_has_no_branch():
+    with pytest.raises(UnknownEventType, match=r"payment\.disputed"):
+        PAYMENTS.branch_of(recorded("payment.disputed"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "otherwise", "words"),
+    [
+        ({}, "validated", "no branch"),
+        ({"validated": SUSPICIOUS}, "validated", "is the otherwise too"),
+        ({"suspicious": SUSPICIOUS}, ["validated", "other"], "exactly one otherwise"),
+        ({"suspicious": SUSPICIOUS}, None, "exactly one otherwise"),
+        ({"suspicious": SUSPICIOUS, "rest": True}, "validated", "has True for a predicate"),
+        ({"a b": SUSPICIOUS}, "validated", "cannot be a branch"),
+        ({"../x": SUSPICIOUS}, "validated", "cannot be a branch"),
+        ({"a" * 41: SUSPICIOUS}, "validated", "cannot be a branch"),
+        ({"dead-letter": SUSPICIOUS}, "validated", "dead-letter is taken"),
+        ({"suspicious": SUSPICIOUS}, "dead-letter", "dead-letter is taken"),
+        ({7: SUSPICIOUS}, "validated", "cannot be a branch"),
+    ],
+)
+def test_branches_that_cannot_be_are_refused_with_a_remedy(chosen, otherwise, words):
+    with pytest.raises(InvalidDefinition) as caught:
+        branches(Payment, chosen, otherwise=otherwise)
+    assert words in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_a_predicate_on_a_missing_field_is_refused_when_branches_are_declared():
+    with pytest.raises(UnknownField, match="'amuont'"):
+        branches(Payment, {"suspicious": field("amuont") > 900}, otherwise="validated")
+
+
+def test_a_source_without_events_and_a_topic_of_an_impossible_name_are_refused():
+    with pytest.raises(InvalidDefinition, match="no events to branch"):
+        branches("payment", {"a": SUSPICIOUS}, otherwise="b")
+    with pytest.raises(InvalidIdentifier):
+        branches(Payment, {"a": SUSPICIOUS}, otherwise="b", topic="pay ment")
+
+
+def test_a_fingerprint_changes_with_predicates_their_order_and_the_otherwise():
+    other = of_type(Payment.Refunded)
+    variants = [
+        branches(Payment, {"a": SUSPICIOUS, "b": other}, otherwise="c"),
+        branches(Payment, {"b": other, "a": SUSPICIOUS}, otherwise="c"),
+        branches(Payment, {"a": SUSPICIOUS, "b": other}, otherwise="d"),
+        branches(Payment, {"a": field("amount") > 901, "b": other}, otherwise="c"),
+        branches(Payment, {"a": SUSPICIOUS, "b": other}, otherwise="c", topic="p"),
+    ]
+    assert len({variant.fingerprint() for variant in variants}) == len(variants)
+    again = branches(Payment, {"a": field("amount") > 900, "b": of_type(Payment.Refunded)}, otherwise="c")
+    assert again.fingerprint() == variants[0].fingerprint()
+
+
+def test_a_checkpoint_folder_is_its_owners_alone_and_remembers_its_branches(tmp_path):
+    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    for _ in range(2):
+        with checkpoint.claimed(PAYMENTS):
+            assert stat.S_IMODE(checkpoint.folder.stat().st_mode) == 0o700
+    assert checkpoint.committed() is None
+
+
+def test_changed_branches_are_refused_by_an_old_checkpoint_with_what_has_changed(tmp_path):
+    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    with checkpoint.claimed(PAYMENTS):
+        pass
+    changed = branches(Payment, {"suspicious": field("amount") > 950}, otherwise="validated")
+    with (
+        pytest.raises(DefinitionChanged, match="suspicious was amount > 900, is amount > 950"),
+        checkpoint.claimed(changed),
+    ):
+        pass
+
+
+def test_a_spark_checkpoint_of_unknown_origin_is_refused(tmp_path):
+    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    with checkpoint.claimed(PAYMENTS):
+        checkpoint.spark.mkdir()
+    (checkpoint.folder / "branches.json").unlink()
+    with pytest.raises(DefinitionChanged, match="branch 1 suspicious was not there"), checkpoint.claimed(PAYMENTS):
+        pass
+
+
+def test_a_second_router_of_one_checkpoint_is_refused(tmp_path):
+    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    with checkpoint.claimed(PAYMENTS), pytest.raises(RunAlreadyActive), checkpoint.claimed(PAYMENTS):
+        pass
+
+
+def test_a_checkpoint_folder_that_others_may_enter_or_that_cannot_be_made_is_refused(tmp_path):
+    open_to_all = tmp_path / "payment"
+    open_to_all.mkdir(mode=0o755)
+    open_to_all.chmod(0o755)
+    with pytest.raises(CheckpointUnusable, match="entered by others"):
+        RouterCheckpoint.of(PAYMENTS, tmp_path).claimed(PAYMENTS).__enter__()
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointUnusable, match="cannot be made"):
+        RouterCheckpoint.of(PAYMENTS, tmp_path / "file").claimed(PAYMENTS).__enter__()
+
+
+def test_the_progress_of_a_checkpoint_is_its_last_committed_batch(tmp_path):
+    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    for batch, offset in ((8, 30), (9, 40), (10, 50)):
+        for part in ("offsets", "commits"):
+            (checkpoint.spark / part).mkdir(parents=True, exist_ok=True)
+        text = "\n".join(["v1", "{}", json.dumps({"payment": {"0": offset, "1": 7}})])
+        (checkpoint.spark / "offsets" / str(batch)).write_text(text)
+    for batch in (8, 9):
+        (checkpoint.spark / "commits" / str(batch)).touch()
+    (checkpoint.spark / "commits" / ".9.crc").touch()
+    assert checkpoint.committed() == {0: 40, 1: 7}
+
+
+def test_too_few_slots_are_told_with_their_numbers():
+    require_slots(5, 4, place="x")
+    with pytest.raises(TooFewSlots, match="needs 5 slots for 4 partitions, this Spark session has 4") as caught:
+        require_slots(4, 4, place="x")
+    assert "local[5]" in caught.value.remedy
+
+
+def test_a_local_master_tells_its_slots_before_spark_has_started():
+    found = [local_slots(master) for master in ("local", "local[3]", "local[3,2]", "local[*]", "spark://host:7077")]
+    assert found == [1, 3, 3, None, None]
+
+
+def test_restarts_wait_twice_as_long_each_time_up_to_a_bound():
+    assert [Restarts(first=1, longest=5).delay(failures) for failures in (1, 2, 3, 4, 40)] == [1, 2, 4, 5, 5]
+
+
+def test_what_real_time_mode_does_not_run_is_told_apart_from_wrong_settings():
+    refused = translate("[STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST] SortExec is not", "branches")
+    assert isinstance(refused, RealTimeRefused)
+    assert not isinstance(translate("[STREAMING_REAL_TIME_MODE.BATCH_DURATION] too short", "x"), RealTimeRefused)

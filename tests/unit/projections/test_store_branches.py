@@ -1,0 +1,76 @@
+"""Branches without a router: a subscription of the store gets its branch, and what has none is a dead letter."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from projections import branch_source, branches, field
+from projections.errors import InvalidDefinition
+
+
+class Parcel(Aggregate):
+    @event
+    class Weighed:
+        grams: int | None
+
+
+class EarlierParcel(Aggregate, category="parcel"):
+    """As an older release wrote it."""
+
+    @event(name="parcel.weighed")
+    class Weighed:
+        grams: str | None
+
+
+PARCELS = branches(Parcel, {"heavy": field("grams") > 1000}, otherwise="light")
+
+
+@subscription("parcel.heavy", group="lifters", attempts=1)
+def lift(event: Parcel.Weighed) -> None:
+    pass
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SqlEventStore(f"sqlite:///{tmp_path}/parcels.db") as store:
+        store.create_tables()
+        yield store
+
+
+def dead_letters(store):
+    with store.engine.connect() as connection:
+        return connection.execute(sa.text("SELECT stream, error FROM factfold_dead_letters ORDER BY stream")).all()
+
+
+def deliver(store, chosen=lift):
+    with Subscriber(chosen, branch_source(store, chosen, PARCELS), engine=store.engine) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        return subscriber.report
+
+
+def test_a_subscription_gets_the_events_of_its_branch(store):
+    for number, grams in enumerate([500, 1500, None]):
+        store.append(f"parcel-{number}", [Parcel.Weighed(grams=grams)], expected=ANY)
+    report = deliver(store)
+    assert (report.handled, report.skipped, dead_letters(store)) == (1, 2, [])
+
+
+def test_records_of_a_schema_that_a_predicate_cannot_take_are_dead_letters_whatever_they_hold(store):
+    store.append("parcel-0", [EarlierParcel.Weighed(grams="1500")], expected=ANY)
+    store.append("parcel-1", [EarlierParcel.Weighed(grams=None)], expected=ANY)
+    store.append("parcel-2", [Parcel.Weighed(grams=1500)], expected=ANY)
+    report = deliver(store)
+    assert dead_letters(store) == [("parcel-0", "InvalidPredicate"), ("parcel-1", "InvalidPredicate")]
+    assert report.handled == 1
+
+
+def test_a_topic_that_is_no_branch_is_refused_with_those_there_are(store):
+    @subscription("parcel.middling", group="lifters")
+    def nothing(event: Parcel.Weighed) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match=r"'parcel\.middling' is no branch") as caught:
+        deliver(store, nothing)
+    assert "parcel.heavy, parcel.light" in caught.value.remedy

@@ -1,0 +1,181 @@
+"""Streams and versions are checked when they are declared; each refusal says what to write instead."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from eventstore import Aggregate, event
+from projections import ProjectionGroup, Stream, Table, view
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.planner import plan
+from projections.reference import RowVersion, valid_at
+from tests.integration.payments import CUSTOMERS, Payment, entries_of, received
+from tests.integration.tickets import DECLARED, Ticket
+
+payments = received()
+entries = entries_of()
+customers = Table.from_changelog(CUSTOMERS, topic="shop.public.customers")
+customer_versions = Table.versions_of(CUSTOMERS, topic="shop.public.customers")
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+
+
+class Reading(Aggregate):
+    @event
+    class Taken:
+        value: float
+        at: dt.datetime
+
+    @event
+    class Estimated:
+        value: float
+
+    @event
+    class Noted:
+        value: str
+        tags: list[str]
+
+
+def ddl(table):
+    return {name: column.ddl for name, column in table.columns.items()}
+
+
+def test_a_stream_has_its_key_the_fields_of_its_event_and_their_types():
+    assert ddl(payments) == {
+        "payment_id": "string", "customer_id": "bigint", "amount": "decimal(18,4)", "paid_at": "timestamp",
+    }  # fmt: skip
+    assert payments.key == payments.row_key == ("payment_id",)
+    assert payments.topic == "payment"
+    assert not payments.timed_by_record
+
+
+def test_a_stream_keyed_by_event_has_the_id_the_chosen_fields_of_all_its_types_and_the_time_of_the_record():
+    assert ddl(entries) == {
+        "entry": "string", "payment_id": "string", "customer_id": "bigint", "reason": "string",
+        "event_time": "timestamp",
+    }  # fmt: skip
+    assert entries.timed_by_record
+    assert [event.name for event in entries.events] == ["payment.received", "payment.refused"]
+
+
+def test_a_stream_may_leave_out_fields_that_cannot_be_columns():
+    with pytest.raises(InvalidDefinition, match="cannot be a column"):
+        Stream.from_events(Reading, events=Reading.Noted, key="reading_id")
+    chosen = Stream.from_events(Reading, events=Reading.Noted, key="reading_id", columns=["value"])
+    assert list(chosen.columns) == ["reading_id", "value", "event_time"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"events": []}, InvalidDefinition, "a stream of no events"),
+        ({"events": Payment.Received}, InvalidDefinition, "payment.received is no event of Reading"),
+        ({"events": Reading.Taken, "time": "when"}, UnknownColumn, "no field 'when'"),
+        ({"events": Reading.Taken, "time": "value"}, InvalidDefinition, "'value' of reading.taken is double"),
+        ({"events": [Reading.Taken, Reading.Estimated], "time": "at"}, UnknownColumn,
+         "reading.estimated has no field 'at' to be its time"),
+        ({"events": [Reading.Taken, Reading.Noted], "columns": ["value"]}, InvalidDefinition, "different types"),
+        ({"events": Reading.Taken, "columns": ["val"]}, UnknownColumn, "no event of the stream has a field 'val'"),
+        ({"events": Reading.Taken, "key": "value"}, InvalidDefinition, "two columns 'value'"),
+        ({"events": Reading.Taken, "id": "key"}, InvalidDefinition, "two columns 'key'"),
+        ({"events": Reading.Taken, "key": "event_time"}, InvalidDefinition, "two columns 'event_time'"),
+        ({"events": Reading.Taken, "key": "Key"}, InvalidDefinition, "not a usable name"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_cannot_be_is_refused(options, kind, words):
+    with pytest.raises(kind) as caught:
+        Stream.from_events(Reading, **{"key": "key", **options})
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+def test_versions_have_the_columns_and_the_key_of_their_table_and_a_row_for_each_change():
+    assert ddl(customer_versions) == ddl(customers)
+    assert customer_versions.key == customers.key == ("id",)
+    assert customer_versions.row_key == ("id", "_epoch", "_pos")
+
+
+def test_a_view_looks_versions_up_by_key_and_time():
+    @view(key="payment_id", references={"customer_id": customer_versions})
+    def payment_risk(payments, customer_versions):
+        return payments
+
+    assert plan(payment_risk).upwards == ("customer_versions", "payments")
+    assert plan(payment_risk).indexes("payments") == (("customer_id", "_time"),)
+    assert ProjectionGroup("risk", [payment_risk]).history_topics == ("shop.public.customers",)
+
+
+def test_a_group_reads_the_records_time_only_where_a_stream_needs_it():
+    def topics(**tables):
+        def rows(first):
+            return first
+
+        (table,) = tables.values()
+        return ProjectionGroup("g", [view(key=table.key[0], tables={"first": table})(rows)]).timed_topics
+
+    assert topics(a=payments) == topics(a=tickets) == frozenset()
+    assert topics(a=entries) == {"payment"}
+
+
+def test_versions_cannot_be_the_root_of_a_view():
+    with pytest.raises(InvalidDefinition, match="'customer_versions', holds the versions of a table"):
+
+        @view(key="id")
+        def history(customer_versions):
+            return customer_versions
+
+
+def test_versions_are_not_looked_up_from_a_table_without_an_event_time():
+    with pytest.raises(InvalidDefinition, match="rows have no event time") as caught:
+
+        @view(key="ticket_id", references={"customer_id": customer_versions})
+        def ticket_risk(tickets, customer_versions):
+            return tickets
+
+    assert "Stream.from_events" in caught.value.remedy
+
+
+def test_no_reference_starts_at_versions():
+    with pytest.raises(InvalidDefinition, match="a reference starts at the versions of a table"):
+
+        @view(key="payment_id", references={"customer_id": customer_versions, "customer_versions.id": customers})
+        def payment_risk(payments, customer_versions, customers):
+            return payments
+
+
+def test_a_reference_to_versions_has_the_type_of_their_key():
+    with pytest.raises(InvalidDefinition, match=r"the foreign key is decimal\(18,4\), the key it points to is bigint"):
+
+        @view(key="payment_id", references={"amount": customer_versions})
+        def payment_risk(payments, customer_versions):
+            return payments
+
+
+def test_what_a_stream_means_is_part_of_the_fingerprint():
+    def meant(**options):
+        declared = {"events": Payment.Received, "key": "payment_id", "time": "paid_at", **options}
+        return Stream.from_events(Payment, **declared).signature()
+
+    variants = [
+        meant(), meant(time=None), meant(key="entry", id="payment_id"), meant(columns=["amount"]),
+        meant(events=[Payment.Received, Payment.Refused], time=None), meant(topic="other"),
+        meant(events=[Payment.Received, Payment.Refused], time=None, columns=["amount"]),
+        meant(time=None, columns=["amount"]),
+    ]  # fmt: skip
+    assert len(set(variants)) == len(variants)
+    assert meant() == payments.signature()
+    assert customers.signature() != customer_versions.signature()
+
+
+def version(place, since, score):
+    return RowVersion((True, place), since, None if score is None else {"score": score})
+
+
+@pytest.mark.parametrize(
+    ("time", "score"), [(0, None), (1, 500), (2, 500), (3, 700), (9, 700)], ids=lambda value: str(value)
+)
+def test_the_reference_takes_the_last_version_that_has_begun(time, score):
+    versions = [version(10, 1, 500), version(20, 5, 600), version(30, 3, 700)]
+    found = valid_at(versions, time)
+    assert (found and found["score"]) == score
