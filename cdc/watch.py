@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cdc.errors import ConnectorFailed, ConnectorTimeout, UnknownConnector
 from cdc.failures import remedy_for, short_trace
 from cdc.grants import mark_source
-from cdc.status import ConnectorStatus, SourceOffset
+from cdc.status import RUNNING, ConnectorStatus, SourceOffset
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -21,6 +21,9 @@ POLL_SECONDS: Final = 0.1
 # Failures at start were seen up to half a second after RUNNING.
 CONTENT_SECONDS: Final = 3.0
 _MARK_SECONDS: Final = 0.5
+# A worker that starts a connector asks for its tasks within a second. Now and then that request is lost, without a word
+# and for good: the connector runs, no task does, and a restart is the remedy.
+_TASKLESS_SECONDS: Final = 15.0
 
 T = TypeVar("T")
 Offsets = tuple[SourceOffset, ...]
@@ -51,6 +54,7 @@ class Watch:
         self._until = until
         self._source = source
         self._running_since: float | None = None
+        self._taskless_since: float | None = None
         self._marked_at = 0.0
 
     def until_there(self, before: Offsets, *, content_after: float) -> ConnectorStatus:
@@ -74,11 +78,22 @@ class Watch:
         if status is None:
             return None
         self.deadline.seen = check(status).summary()
+        self._restart_without_tasks(status)
         if not status.running:
             self._running_since = None
         elif self._running_since is None:
             self._running_since = time.monotonic()
         return status
+
+    def _restart_without_tasks(self, status: ConnectorStatus) -> None:
+        now = time.monotonic()
+        if status.state != RUNNING or status.tasks:
+            self._taskless_since = None
+        elif self._taskless_since is None:
+            self._taskless_since = now
+        elif now - self._taskless_since > _TASKLESS_SECONDS:
+            self._client.restart(self._name)
+            self._taskless_since = None
 
     def _running_for(self) -> float:
         return 0.0 if self._running_since is None else time.monotonic() - self._running_since

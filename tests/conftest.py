@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,11 +19,34 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
+_COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
+
+
 def pytest_configure() -> None:
     """Before the first JVM: theirs is half the time of a run."""
     from factfold.stack import start_lightly
 
     start_lightly()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two processes of `make test` share the work, and one stack: it goes to the process of those that need it."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            alone = "stack" not in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("alone" if alone else "servers"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the servers complained of: their logs go with the stack."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("stack")
+    if report.failed and running is not None:
+        for log in sorted((running.info.folder / "logs").glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-3_000:]
+            report.sections.append((log.name, "\n".join([line for line in lines if _COMPLAINS.search(line)][-30:])))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +70,11 @@ def signals_stay() -> Iterator[None]:
 
 @pytest.fixture
 def connectors_go(stack: LocalStack) -> Iterator[None]:
-    """Delete every connector after the test: one that idles takes a tenth of a core from the tests that follow."""
-    from cdc import ConnectClient
+    """Delete every connector after the test."""
+    from tests.connectors import delete_connectors
 
     yield
-    with ConnectClient(stack.info.connect_url) as client:
-        for name in client.connectors():
-            client.delete(name)
+    delete_connectors(stack)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from factfold.stack.errors import JavaTooOld, NoJava, StackError
 from factfold.stack.versions import versions
 
 # Kafka's own scripts and Spark's launcher read these; so do the servers of the local stack.
-OPTIONS = {"servers": "KAFKA_JVM_PERFORMANCE_OPTS", "spark": "SPARK_SUBMIT_OPTS"}
+_SERVERS, _SPARK = "KAFKA_JVM_PERFORMANCE_OPTS", "SPARK_SUBMIT_OPTS"
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -23,13 +23,13 @@ def start_lightly() -> None:
 
     For tests and demonstrations: five JVMs that live for minutes on few cores are busy compiling for most of them.
     """
-    for name in OPTIONS.values():
+    for name in (_SERVERS, _SPARK):
         os.environ.setdefault(name, _LIGHT)
 
 
 def server_options() -> list[str]:
     """What the environment wants the servers' JVMs to be started with."""
-    return shlex.split(os.environ.get(OPTIONS["servers"], ""))
+    return shlex.split(os.environ.get(_SERVERS, ""))
 
 
 @dataclass(frozen=True)

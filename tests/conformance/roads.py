@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from cdc import ConnectClient, capture
+from cdc import capture
 from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
 from eventstore.kafka.schemas import read_schemas
 from projections import Environment, branch_source
@@ -23,6 +23,7 @@ from tests.conformance.kiosk import (
     customers,
     order_branches,
 )
+from tests.connectors import delete_connectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +75,7 @@ def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
     from sample_app.road import lay_road
 
     with ExitStack() as opened:
-        opened.callback(_delete_connectors, stack)
+        opened.callback(delete_connectors, stack)
         road = lay_road(
             stack.info, "kiosk", aggregates=[KioskOrder, KioskArticle], tables=METADATA, history=[CUSTOMERS.name]
         )
@@ -83,12 +84,6 @@ def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
         tables.prepare()
         environment = Environment(spark, small_batch_session(spark), tables, KafkaLog(road.settings))
         yield Road(road.store, environment, road.wait_until_captured, partial(_behind_a_router, road, spark))
-
-
-def _delete_connectors(stack: LocalStack) -> None:
-    with ConnectClient(stack.info.connect_url) as client:
-        for name in client.connectors():
-            client.delete(name)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore.kafka.admin import end_offsets
-from factfold.stack import LocalStack
 from projections import Environment, open_runner, rebuild, verify
 from projections.digest import digest_rows
 from projections.runner import reached
@@ -35,7 +34,9 @@ from sample_app.flights.oracle import as_arrow, expected_details
 from sample_app.flights.source import appends, read_flights
 from sample_app.flights.view import flight_views
 from sample_app.road import Road, lay_road
+from tests.connectors import delete_connectors
 from tests.faults.projection_process import ProjectionProcess
+from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
@@ -45,12 +46,12 @@ SERVING = "factfold_flights_1"  # the first generation, which the first process 
 
 
 @pytest.fixture(scope="module")
-def road():
-    with LocalStack(f"killed-{os.getpid()}", ephemeral=True) as servers:
-        road = lay_road(servers.info, "flights", aggregates=[Flight], tables=Base.metadata)
-        write_tables(road)
-        yield road
-        road.engine.dispose()
+def road(stack):
+    road = lay_road(stack.info, "flights", aggregates=[Flight], tables=Base.metadata)
+    write_tables(road)
+    yield road
+    road.close()
+    delete_connectors(stack)
 
 
 @pytest.fixture
@@ -110,13 +111,6 @@ def batch_at_hand(road: Road) -> str | None:
     return mark
 
 
-def wait_for_a_batch_after(road: Road, before: str | None, *, deadline: float = 60.0) -> None:
-    until = time.monotonic() + deadline
-    while batch_at_hand(road) in (None, before):
-        assert time.monotonic() < until, "no batch has begun"
-        time.sleep(0.01)
-
-
 def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, environment, tmp_path, capsys):
     with capsys.disabled():
         sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
@@ -131,7 +125,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
         process.wait_for(1)  # it has built the views if there were none, and follows
         before = batch_at_hand(road)
         traffic.send(1_000)
-        wait_for_a_batch_after(road, before)
+        wait_until(lambda seen=before: batch_at_hand(road) not in (None, seen), what="a batch", pause=0.01)
         time.sleep(moment.uniform(0, 0.5))
         process.kill()
         in_flight += not is_caught_up(environment, road)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,10 +19,13 @@ from cdc import (
     prepare_source,
     write_secrets,
 )
+from eventstore.errors import TopicMissing
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from tests.integration.payments_topic import METADATA, PaymentsTopic
+from tests.integration.payments_topic import PaymentsTopic
+from tests.ledger import METADATA
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
@@ -142,10 +144,17 @@ def captured(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[[],
 def records_of(settings: Settings) -> Callable[..., list[TopicRecord]]:
     """A function that reads a topic, again and again, until it holds so many records."""
 
-    def read(topic: str, *, count: int, within: float = 20.0) -> list[TopicRecord]:
-        end = time.monotonic() + within
-        while len(found := list(read_range(settings, topic))) < count:
-            assert time.monotonic() < end, f"{len(found)} of {count} records in {topic} after {within} s"
+    def read(topic: str, *, count: int) -> list[TopicRecord]:
+        found: list[TopicRecord] = []
+
+        def are_there() -> bool:
+            try:
+                found[:] = read_range(settings, topic)
+            except TopicMissing:  # a connector makes its topic with the first record
+                return False
+            return len(found) >= count
+
+        wait_until(are_there, what=lambda: f"{len(found)} of {count} records in {topic}")
         return found
 
     return read

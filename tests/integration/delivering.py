@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
 from eventstore.subscriptions import Subscription
-from tests.integration.payments_topic import LEDGER, Payment
-
-
-def wait_until(condition, *, within: float = 40.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
+from sample_app.background import Background
+from tests.integration.payments_topic import Payment
+from tests.ledger import LEDGER
+from tests.waiting import wait_until
 
 
 def booking(topic: str, *, group: str = "books", fails_on=(), **options) -> Subscription:
@@ -37,34 +30,24 @@ def noting(topic: str, *, group: str, into: list, **options) -> Subscription:
     return subscription(topic, group=group, **options)(note)
 
 
-def deliver(subscriber: Subscriber, *, records: int, within: float = 40.0):
+def deliver(subscriber: Subscriber, *, records: int):
     """Deliver until so many records are acknowledged; return what became of them."""
-    deadline = time.monotonic() + within
+
     while subscriber.report.records < records:
-        subscriber.run_once(timeout=0.2)
-        assert time.monotonic() < deadline, f"{subscriber.report} of {records} after {within} s"
+        before = subscriber.report.records
+        wait_until(
+            lambda seen=before: subscriber.run_once(timeout=0.2) and subscriber.report.records > seen,
+            what=lambda: f"the next of {records} records after {subscriber.report}",
+            pause=0,
+        )
     return subscriber.report
 
 
-@contextmanager
-def running(subscriber: Subscriber) -> Iterator[None]:
-    """Run a subscriber in a thread; its error, if it ends by one, is raised at the end."""
-    stop, failures = threading.Event(), []
+def running(subscriber: Subscriber) -> AbstractContextManager[None]:
+    """Run a subscriber in a thread for as long as the block lasts; an error it ends by is raised at the end."""
 
-    def run() -> None:
-        try:
-            with subscriber:
-                subscriber.run(stop=stop)
-        except BaseException as error:
-            failures.append(error)
+    def run(stop) -> None:
+        with subscriber:
+            subscriber.run(stop=stop)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
-    if failures:
-        raise failures[0]
+    return Background(run, name="subscriber").running()

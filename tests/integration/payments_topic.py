@@ -1,12 +1,10 @@
-"""A topic of payments in the fixed record layout, and a ledger that shows every handling."""
+"""A topic of payments in the fixed record layout."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
 from typing import Any
-
-import sqlalchemy as sa
 
 from eventstore import Aggregate, Settings, event
 from eventstore.event_types import event_type_of
@@ -15,12 +13,6 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import SCHEMAS_TOPIC, branch_topic, partition_of, schemas_topic
 
 PARTITIONS = 4
-
-METADATA = sa.MetaData()
-# No unique constraint: whatever is handled twice is here twice.
-LEDGER = sa.Table(
-    "ledger", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("amount", sa.Integer, nullable=False)
-)
 
 
 class Payment(Aggregate):
@@ -78,9 +70,3 @@ class PaymentsTopic:
             headers=tuple((name, text.encode()) for name, text in headers.items() if text is not None),
             partition=partition_of(stream, PARTITIONS) if partition is None else partition,
         )
-
-
-def ledger(engine: sa.Engine) -> list[int]:
-    """Every amount booked, in the order of booking."""
-    with engine.connect() as connection:
-        return list(connection.scalars(sa.select(LEDGER.c.amount).order_by(LEDGER.c.id)))

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 DEFINITION = "tests.integration.payment_branches:payments"
@@ -61,18 +62,17 @@ class RouterProcess:
         self._process.communicate(timeout=within)
         return self._process.returncode
 
+    def wait_until(self, condition, *, what: str, within: float = PATIENCE):
+        """Look until a condition gives something true, for as long as the router runs; what it gave is returned."""
+
+        def alive() -> None:
+            assert self.running, f"the router has ended:\n{self.log[-3000:]}"
+
+        return wait_until(
+            condition, within=within, alive=alive, what=lambda: f"{what}\n{self.log[-3000:]}\n{what}", pause=0.2
+        )
+
     def close(self) -> None:
         """End it, whatever state it is in."""
         if self.running:
             self.kill()
-
-
-def eventually(condition, *, within: float, router: RouterProcess | None = None, what: str = "it"):
-    """Look again and again until a condition gives something true; what it gave is returned."""
-    end = time.monotonic() + within
-    while not (found := condition()):
-        assert router is None or router.running, f"the router has ended:\n{router.log[-3000:]}"
-        said = router.log[-3000:] if router else ""
-        assert time.monotonic() < end, f"{what} did not happen within {within} s\n{said}"
-        time.sleep(0.2)
-    return found

@@ -5,33 +5,35 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 import sys
-import threading
 import uuid
 from collections import Counter
-from contextlib import contextmanager
 from decimal import Decimal
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from eventstore.errors import KafkaError
 from eventstore.event_types import event_type_of
+from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroEncoder
-from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
 from factfold.cli.entry import main
 from projections import branches_status
 from projections.branching import Branches
 from projections.checkpoint import RouterCheckpoint
 from projections.reference import route
+from sample_app.background import Background
 from tests.integration import payment_branches
 from tests.integration.late_events import Late
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.payments_of_every_kind import Address, Method, Payment
-from tests.integration.router_process import RouterProcess, eventually
+from tests.integration.router_process import RouterProcess
 
 CE = (("ce_time", b"2024-05-01T12:00:00.000001Z"), ("ce_id", uuid.uuid4().hex.encode()), ("empty", None))
 
@@ -90,13 +92,13 @@ class Routed:
     def wait_for(self, *records, within=200.0):
         """Wait until the records that were sent have arrived somewhere."""
         wanted = {record.key for record in records}
-        eventually(lambda: wanted <= self.keys(), within=within, router=self.router, what="routing")
+        self.router.wait_until(lambda: wanted <= self.keys(), within=within, what="routing")
 
     def where(self, record):
         (topic,) = {found.topic for found in self.found() if found.key == record.key}
         return topic.removeprefix(f"{self.topic}.")
 
-    def wait_until_committed(self, record, within):
+    def wait_until_committed(self, record):
         """Wait until the router's Spark checkpoint lies behind a record."""
         (place,) = {(r.partition, r.offset) for r in self.source() if r.key == record.key}
         checkpoint = RouterCheckpoint.of(self.branches, self.router.checkpoints)
@@ -104,7 +106,7 @@ class Routed:
         def committed():
             return (checkpoint.committed() or {}).get(place[0], 0) > place[1]
 
-        eventually(committed, within=within, router=self.router, what="a commit")
+        self.router.wait_until(committed, what="a commit")
 
     def assert_routed_as_declared(self):
         """Every record of the source is where plain Python puts it, whole; anywhere else is nothing."""
@@ -202,7 +204,9 @@ def test_a_schema_registered_after_its_first_record_is_learnt_and_nothing_is_los
     ]
     behind = routed.event("l1", received(1))
     routed.send(*records, behind)
-    eventually(lambda: "unknown schema id, reading the registry" in routed.router.log, within=120, router=routed.router)
+    routed.router.wait_until(
+        lambda: "unknown schema id, reading the registry" in routed.router.log, what="a look into the registry"
+    )
     routed.writer.send([routed.writer.schema(late)])
     routed.wait_for(*records, behind)
     assert [routed.where(record) for record in (*records, behind)] == ["refunds", "suspicious", "validated"]
@@ -223,22 +227,15 @@ def test_a_schema_that_nobody_registers_makes_a_dead_letter_and_the_rest_goes_on
     routed.assert_routed_as_declared()
 
 
-@contextmanager
 def kept_coming(settings, records):
     """Some twenty records a second, each with a key of its own, until the block ends."""
-    stop, producer = threading.Event(), RecordProducer(settings)
+    producer = RecordProducer(settings)
 
-    def send():
+    def send(stop):
         while not stop.wait(0.05):
             producer.send([next(records)])
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return Background(send, name="flow").running()
 
 
 def test_records_of_an_unregistered_schema_that_keep_coming_hold_nothing_up_and_are_routed_once_it_is_there(
@@ -253,13 +250,13 @@ def test_records_of_an_unregistered_schema_that_keep_coming_hold_nothing_up_and_
         routed.send(good[0])
         routed.wait_for(good[0])
         with kept_coming(settings, flow):
-            eventually(lambda: "schema id stays unknown" in routed.router.log, within=60, router=routed.router)
+            routed.router.wait_until(lambda: "schema id stays unknown" in routed.router.log, what="giving up the id")
             routed.send(good[1])
             routed.wait_for(good[1])
-            routed.wait_until_committed(good[1], within=60)
+            routed.wait_until_committed(good[1])
             routed.writer.send([routed.writer.schema(late)])
             refunds = routed.branches.topics["refunds"]
-            eventually(lambda: list(read_range(settings, refunds)), within=60, router=routed.router, what="refunds")
+            routed.router.wait_until(lambda: list(read_range(settings, refunds)), what="refunds")
         last = next(flow)
         routed.send(last)
         routed.wait_for(last)
@@ -287,7 +284,7 @@ def test_the_status_is_lag_and_counts(routed):
     def status():
         return branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints)
 
-    found = eventually(lambda: (now := status()).lag == 0 and now, within=120, router=routed.router, what="lag 0")
+    found = routed.router.wait_until(lambda: (now := status()).lag == 0 and now, what="lag 0")
     assert set(found.counts) == {"suspicious", "cash", "refunds", "validated", "dead-letter"}
     assert sum(found.counts.values()) == len(routed.found()) >= routed.sent
 
@@ -295,7 +292,7 @@ def test_the_status_is_lag_and_counts(routed):
 def test_a_router_killed_while_routing_loses_nothing_and_says_its_counts_at_the_end(routed):
     before = [routed.event(f"k{number % 50}", received(number)) for number in range(2_000)]
     routed.send(*before[:1_000])
-    eventually(lambda: len(routed.keys()) > routed.sent - 999, within=120, router=routed.router)
+    routed.router.wait_until(lambda: len(routed.keys()) > routed.sent - 999, what="half of the records")
     routed.send(*before[1_000:])
     routed.router.kill()
     routed.start("--batch-seconds", "5")
@@ -370,16 +367,37 @@ def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command
     assert f"local[{PARTITIONS + 1}]" in shown
 
 
-def test_a_branch_topic_that_goes_away_ends_the_router_with_its_name(routed):
-    """In micro-batches, which go on from the Spark checkpoint of real-time mode."""
-    from confluent_kafka.admin import AdminClient
+def test_slots_that_only_the_session_can_count_are_refused_too(settings, tmp_path):
+    """A master without a number of slots in its name; the topic has a partition for each that this machine has."""
+    slots = os.cpu_count()
+    topic = f"test.{uuid.uuid4().hex}"
+    ensure_topics(settings, [event_topic(topic, partitions=slots)])
+    router = RouterProcess(settings.kafka.bootstrap_servers, topic, tmp_path, "--master", "local[*]")
+    assert router.wait_for_end(within=120) == 1
+    assert (
+        f"real-time mode needs {slots + 1} slots for {slots} partitions, this Spark session has {slots}" in router.log
+    )
+    assert "remedy: " in router.log
 
-    first = routed.event("g1", received(1))
+
+def delete_topic(settings, name):
+    AdminClient(settings.kafka.librdkafka()).delete_topics([name])[name].result(30)
+
+
+def test_a_topic_that_goes_away_ends_the_router_with_its_name_and_costs_no_record_that_is_there(routed):
+    """A branch topic in micro-batches, which go on from the Spark checkpoint of real-time mode; then the source."""
+    first, second = routed.event("g1", received(1)), routed.event("g2", received(2))
     routed.send(first)
     routed.start("--mode", "micro-batch")
-    routed.wait_for(first, within=270)
-    gone, admin = routed.branches.topics["validated"], AdminClient(routed.settings.kafka.librdkafka())
-    admin.delete_topics([gone])[gone].result(10)
-    routed.send(routed.event("g1", received(2)))
-    assert routed.router.wait_for_end(within=270) == 1
+    routed.wait_for(first)
+    gone = routed.branches.topics["validated"]
+    delete_topic(routed.settings, gone)
+    routed.send(second)
+    assert routed.router.wait_for_end(within=120) == 1
     assert f"topic {gone!r} does not exist" in routed.router.log
+    routed.start("--batch-seconds", "5")
+    routed.wait_for(second)
+    assert routed.where(second) == "validated"
+    delete_topic(routed.settings, routed.topic)
+    assert routed.router.wait_for_end(within=120) == 1
+    assert f"topic {routed.topic!r} does not exist" in routed.router.log

@@ -18,6 +18,7 @@ from eventstore.kafka.consumer import RangeReader, read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.topics import TopicSpec, branch_topic, event_topic, partition_of
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
@@ -104,7 +105,7 @@ def test_offsets_end_before_an_open_transaction(
     with OffsetReader(settings) as offsets:
         assert offsets.end_offsets([topic])[topic] == {0: 1, 1: 0, 2: 0, 3: 0}
         transactional.commit_transaction(30)
-        _wait_until(lambda: offsets.end_offsets([topic])[topic][0] == 3)
+        wait_until(lambda: offsets.end_offsets([topic])[topic][0] == 3)
     assert [record.value for record in read_range(settings, topic)] == [b"1", b"2"]
 
 
@@ -113,14 +114,8 @@ def test_an_aborted_transaction_is_read_over(settings: Settings, topic: str, tra
     transactional.produce(topic, b"never", b"k", partition=0)
     transactional.flush(10)
     transactional.abort_transaction(30)
-    _wait_until(lambda: end_offsets(settings, [topic])[topic][0] == 2)
+    wait_until(lambda: end_offsets(settings, [topic])[topic][0] == 2)
     assert list(read_range(settings, topic)) == []
-
-
-def _wait_until(condition, seconds: float = 30.0) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the broker did not get there in time"
 
 
 def test_a_range_is_read_from_its_start_to_its_end(settings: Settings, topic: str, producer: RecordProducer) -> None:
@@ -136,7 +131,7 @@ def test_a_reader_kept_open_follows_what_arrives(settings: Settings, topic: str,
         for number in range(3):
             producer.send(_records(topic, [f"order-{number}"]))
             seen: list[bytes | None] = []
-            _wait_until(lambda seen=seen: bool(seen.extend(r.value for r in reader.poll(0.5)) or seen))
+            wait_until(lambda seen=seen: bool(seen.extend(r.value for r in reader.poll(0.5)) or seen))
             assert seen == [b"order-%d" % number]
 
 

@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 
 from eventstore import Subscriber
 from eventstore.errors import DeclarationError, StoreUnavailable
-from tests.integration.delivering import wait_until
-from tests.unit.eventstore.ledger import ENDINGS, LEDGER, amounts, booking, deliver, ending
+from tests.ledger import LEDGER, amounts
+from tests.unit.eventstore.handlers import ENDINGS, assert_only_the_culprit_is_given_up, booking, deliver, ending
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
+from tests.waiting import wait_until
 
 
 def swallows(tx):
@@ -28,14 +29,7 @@ POSTGRES_ENDINGS = ENDINGS | {"an error swallowed": (swallows, False, "after an 
 @pytest.mark.parametrize("at", [1, 3, 5], ids=["first", "in the middle", "last"])
 @pytest.mark.parametrize("how", POSTGRES_ENDINGS)
 def test_a_handler_that_ends_or_aborts_its_transaction_is_given_up_and_no_other_event_is_lost(engine, how, at):
-    end, stays, says = POSTGRES_ENDINGS[how]
-    source = MemorySource(arrivals(1, 2, 3, 4, 5))
-    report = deliver(ending(end, at=at), source, engine)
-    assert (report.handled + report.duplicates, report.dead) == (4, 1)
-    assert [one for one in amounts(engine) if one != at] == [one for one in range(1, 6) if one != at]
-    assert (at in amounts(engine)) == stays
-    assert [letter.arrival.place for letter in source.dead] == [str(at)]
-    assert says in str(source.dead[0].error)
+    assert_only_the_culprit_is_given_up(engine, POSTGRES_ENDINGS[how], at=at)
     with engine.connect() as connection:
         assert connection.connection.driver_connection.pgconn.transaction_status == 0
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from factfold.stack import processes
 from factfold.stack.errors import StackError
 from factfold.stack.processes import Launch, RecordedProcess
+from tests.waiting import wait_until
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
@@ -33,10 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(program: str) -> RecordedProcess:
         log = tmp_path / f"{len(started)}.log"
         started.append(processes.launch(Launch([sys.executable, "-c", program], {}, tmp_path, log)))
-        deadline = time.monotonic() + 30
-        while b"ready" not in log.read_bytes():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.01)
+        wait_until(lambda: b"ready" in log.read_bytes(), what=log.read_text)
         return started[-1]
 
     yield begin

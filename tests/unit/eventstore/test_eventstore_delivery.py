@@ -14,16 +14,9 @@ from eventstore.errors import (
     SubscriptionError,
     UnknownSchema,
 )
-from tests.unit.eventstore.ledger import LEDGER, METADATA, amounts, booking, deliver
+from tests.ledger import LEDGER, METADATA, amounts
+from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
-
-
-@pytest.fixture
-def engine(tmp_path):
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/service.db")
-    METADATA.create_all(engine)
-    yield engine
-    engine.dispose()
 
 
 def test_a_batch_is_one_transaction_and_then_acknowledged(engine):

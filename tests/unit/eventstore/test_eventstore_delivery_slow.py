@@ -10,16 +10,10 @@ import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
 from eventstore.errors import HandlerHung, StoreUnavailable
-from tests.unit.eventstore.ledger import LEDGER, METADATA, amounts, booking, deliver
+from tests.ledger import LEDGER, amounts
+from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
-
-
-@pytest.fixture
-def engine(tmp_path):
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/service.db")
-    METADATA.create_all(engine)
-    yield engine
-    engine.dispose()
+from tests.waiting import wait_until
 
 
 def test_a_handler_that_hangs_ends_the_subscription_and_nothing_of_it_is_committed(engine):
@@ -40,9 +34,27 @@ def test_a_handler_that_hangs_ends_the_subscription_and_nothing_of_it_is_committ
     # The lock of the transaction that was cut off is gone at once, and its records arrive again.
     assert deliver(booking(), MemorySource(batch), engine).handled == 3
     release.set()
-    _wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
+    wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
     assert amounts(engine) == [1, 2, 3]
     assert source.acknowledged == []
+
+
+def test_a_handler_without_a_transaction_that_hangs_ends_the_subscription_too():
+    release, done = threading.Event(), []
+
+    def hang(event: Payment.Received) -> None:
+        if event.amount == 2:
+            release.wait(30)
+        done.append(event.amount)
+
+    source = MemorySource(arrivals(1, 2, 3))
+    with pytest.raises(HandlerHung, match=r"hang did not return within 0\.1 s") as hung:
+        deliver(subscription("payments", group="books", timeout=0.1)(hang), source)
+    assert (hung.value.place, done) == ("2", [1])
+    assert (source.acknowledged, source.dead) == ([], [])
+    release.set()
+    wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
+    assert done == [1, 2]  # what hung comes back to a batch that is given up: the third is not begun
 
 
 def test_a_slow_handler_keeps_its_place_in_the_group(engine):
@@ -68,7 +80,7 @@ def test_a_database_that_hangs_ends_the_subscription_as_a_handler_does(engine):
             subscriber.run_once(timeout=0)
     assert time.monotonic() - began < 20
     release.set()
-    _wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
+    wait_until(lambda: not any(t.name == "handler of books" for t in threading.enumerate()))
     assert (amounts(engine), source.acknowledged, source.dead) == ([], [], [])
 
 
@@ -165,10 +177,3 @@ def test_a_stop_ends_the_pause_before_a_retry_and_what_was_done_is_acknowledged(
         report = subscriber.run(stop=stop)
     assert time.monotonic() - began < 50
     assert (report.handled, source.acknowledged, amounts(engine)) == (1, ["1"], [1])
-
-
-def _wait_until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

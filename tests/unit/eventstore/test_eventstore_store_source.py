@@ -10,13 +10,9 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Position, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import CheckpointMoved, DeclarationError
+from eventstore.errors import CheckpointMoved, DeclarationError, UnknownSchema
+from tests.ledger import LEDGER, METADATA, amounts
 from tests.unit.eventstore.memory_source import Payment
-
-METADATA = sa.MetaData()
-LEDGER = sa.Table(
-    "ledger", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("amount", sa.Integer, nullable=False)
-)
 
 
 class Clock:
@@ -62,9 +58,9 @@ def deliver(store, declared, **options):
         return subscriber.report
 
 
-def amounts(store):
+def dead_letters(store):
     with store.engine.connect() as connection:
-        return list(connection.scalars(sa.select(LEDGER.c.amount).order_by(LEDGER.c.id)))
+        return connection.execute(sa.text("select * from factfold_dead_letters")).all()
 
 
 def test_events_are_delivered_in_order_and_once_over_restarts(store):
@@ -72,7 +68,7 @@ def test_events_are_delivered_in_order_and_once_over_restarts(store):
     assert deliver(store, booking(batch=2)).handled == 3
     receive(store, 4)
     assert deliver(store, booking(batch=2)).handled == 1
-    assert amounts(store) == [1, 2, 3, 4]
+    assert amounts(store.engine) == [1, 2, 3, 4]
 
 
 def test_a_subscriber_that_waits_sees_what_is_appended_meanwhile(store):
@@ -88,7 +84,21 @@ def test_a_branch_passes_by_the_events_of_others(store):
     receive(store, 100, 2000, 300)
     report = deliver(store, booking(), branch=lambda event: event.data["amount"] > 900)
     assert (report.handled, report.skipped) == (1, 2)
-    assert amounts(store) == [2000]
+    assert amounts(store.engine) == [2000]
+
+
+def test_an_event_whose_branch_cannot_be_told_is_a_dead_letter_and_the_others_are_handled(store):
+    def branch(event):
+        if event.data["amount"] == 2:
+            raise UnknownSchema("no schema is registered under id 7", remedy="register it")
+        return True
+
+    receive(store, 1, 2, 3)
+    report = deliver(store, booking(), branch=branch)
+    assert (report.handled, report.dead) == (2, 1)
+    assert amounts(store.engine) == [1, 3]
+    (row,) = dead_letters(store)
+    assert (row.stream, row.version, row.error) == ("payment-1", 1, "UnknownSchema")
 
 
 def test_the_checkpoint_moves_in_the_transaction_of_the_effects(store, monkeypatch):
@@ -98,7 +108,7 @@ def test_the_checkpoint_moves_in_the_transaction_of_the_effects(store, monkeypat
         patched.setattr(StoreSource, "_advance", _refuse)
         with pytest.raises(CheckpointMoved):
             deliver(store, booking())
-    assert amounts(store) == []
+    assert amounts(store.engine) == []
     assert deliver(store, booking()).handled == 2
 
 
@@ -113,7 +123,7 @@ def test_a_second_subscriber_of_the_group_finds_the_checkpoint_moved(store):
         deliver(store, booking())
         with pytest.raises(CheckpointMoved, match="another subscriber of group 'books'"):
             slow.run_once(timeout=0)
-    assert amounts(store) == [1]
+    assert amounts(store.engine) == [1]
 
 
 def test_groups_have_checkpoints_of_their_own(store):
@@ -139,8 +149,7 @@ def test_an_event_given_up_is_told_of_in_a_table_and_stays_in_the_store(store):
     receive(store, 1, -2, 3)
     report = deliver(store, booking(attempts=2))
     assert (report.handled, report.dead) == (2, 1)
-    with store.engine.connect() as connection:
-        row = connection.execute(sa.text("select * from factfold_dead_letters")).one()
+    (row,) = dead_letters(store)
     assert (row.subscriber, row.stream, row.version, row.error, row.message, row.attempts) == (
         "books", "payment-1", 1, "ValueError", "below zero", 2,
     )  # fmt: skip
@@ -163,7 +172,7 @@ def test_a_new_group_begins_where_the_subscription_starts(store, start, expected
     Subscriber(declared, source_of(store, declared), engine=store.engine).close()
     receive(store, 4)
     deliver(store, declared)
-    assert amounts(store) == expected
+    assert amounts(store.engine) == expected
 
 
 @pytest.mark.parametrize("start", ["end", datetime(2027, 1, 1, tzinfo=UTC)], ids=["end", "a time"])
@@ -172,7 +181,7 @@ def test_a_group_that_started_in_an_empty_category_does_not_start_again_at_a_lat
     Subscriber(declared, source_of(store, declared), engine=store.engine).close()
     receive(store, 1, 2)
     assert deliver(store, declared).handled == 2
-    assert amounts(store) == [1, 2]
+    assert amounts(store.engine) == [1, 2]
 
 
 def test_what_is_left_of_a_halted_batch_is_read_again(store):
@@ -191,7 +200,7 @@ def test_what_is_left_of_a_halted_batch_is_read_again(store):
         assert subscriber.run(stop=stop).handled == 1
         assert subscriber.lag().records == 2
         assert subscriber.run_once(timeout=0).handled == 2
-    assert amounts(store) == [1, 2, 3]
+    assert amounts(store.engine) == [1, 2, 3]
 
 
 def test_offsets_are_no_place_in_a_store(store):

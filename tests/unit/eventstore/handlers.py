@@ -1,21 +1,12 @@
-"""A service's ledger, handlers that book in it, and such as end the transaction they were lent, each in another way."""
+"""Handlers that book in a ledger, and such as end the transaction they were lent, each in another way."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
-from tests.unit.eventstore.memory_source import Payment
-
-METADATA = sa.MetaData()
-LEDGER = sa.Table(
-    "ledger", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("amount", sa.Integer, nullable=False)
-)
-
-
-def amounts(engine):
-    with engine.connect() as connection:
-        return list(connection.scalars(sa.select(LEDGER.c.amount).order_by(LEDGER.c.id)))
+from tests.ledger import LEDGER, amounts
+from tests.unit.eventstore.memory_source import MemorySource, Payment, arrivals
 
 
 def booking(*, fails_on=(), fails_times=10**9, **options):
@@ -80,3 +71,17 @@ def ending(end, *, at, **options):
             end(tx)
 
     return subscription("payments", group="books", **{"backoff": 0.001, "attempts": 2} | options)(book)
+
+
+def assert_only_the_culprit_is_given_up(engine, how, *, at):
+    """Deliver five events to a handler that ends its transaction at one of them; that one alone is a dead letter."""
+    end, stays, says = how
+    source = MemorySource(arrivals(1, 2, 3, 4, 5))
+    report = deliver(ending(end, at=at), source, engine)
+    assert (report.handled + report.duplicates, report.dead) == (4, 1)
+    assert [one for one in amounts(engine) if one != at] == [one for one in range(1, 6) if one != at]
+    assert (at in amounts(engine)) == stays
+    (letter,) = source.dead
+    assert (letter.arrival.place, letter.attempts) == (str(at), 2)
+    assert says in str(letter.error)
+    return report

@@ -1,0 +1,17 @@
+"""What services of the tests write: a ledger that shows every handling of a payment, in its order."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+# No unique constraint: whatever is handled twice is here twice.
+LEDGER = sa.Table(
+    "ledger", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("amount", sa.Integer, nullable=False)
+)
+
+
+def amounts(engine: sa.Engine) -> list[int]:
+    """Every amount booked, in the order of booking."""
+    with engine.connect() as connection:
+        return list(connection.scalars(sa.select(LEDGER.c.amount).order_by(LEDGER.c.id)))
