@@ -7,9 +7,10 @@ import re
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
+_WITH_SERVERS = {"conformance", "faults", "integration", "test_flights.py"}
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
@@ -29,12 +31,16 @@ def pytest_configure() -> None:
     start_lightly()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes of `make test` share the work, and one stack: it goes to the process of those that need it."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            alone = "stack" not in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("alone" if alone else "servers"))
+class Halves(LoadScopeScheduling):
+    """The tests of some folders and files go to the process that has the stack, all others to the other one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "alone" if _WITH_SERVERS.isdisjoint(nodeid.partition("::")[0].split("/")) else "servers"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:
+    """Two processes of `make test` share the work, and one stack."""
+    return Halves(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,7 @@ from tests.conformance.roads import embedded_road, server_road
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("servers", marks=pytest.mark.xdist_group("servers"))])
+@pytest.fixture(scope="module", params=["embedded", "servers"])
 def road(request, spark, tmp_path_factory):
     if request.param == "embedded":
         opened = embedded_road(spark, tmp_path_factory.mktemp("road"))

@@ -58,7 +58,7 @@ EVERY_TYPE = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.xdist_group("servers"))])
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
 def store(request, tmp_path):
     if request.param == "SQLite":
         opened = SqliteTableStore(tmp_path / "views.db")

@@ -381,7 +381,8 @@ def test_slots_that_only_the_session_can_count_are_refused_too(settings, tmp_pat
 
 
 def delete_topic(settings, name):
-    AdminClient(settings.kafka.librdkafka()).delete_topics([name])[name].result(30)
+    admin = AdminClient(settings.kafka.librdkafka())
+    admin.delete_topics([name])[name].result(30)
 
 
 def test_a_topic_that_goes_away_ends_the_router_with_its_name_and_costs_no_record_that_is_there(routed):
