@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-_WITH_SERVERS = {"conformance", "faults", "integration", "test_flights.py"}
+_WITH_SERVERS = {"conformance", "integration", "test_branches_killed.py", "test_flights.py"}
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 

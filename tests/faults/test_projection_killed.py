@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore.kafka.admin import end_offsets
+from factfold.stack import LocalStack
 from projections import Environment, open_runner, rebuild, verify
 from projections.digest import digest_rows
 from projections.runner import reached
@@ -34,7 +35,6 @@ from sample_app.flights.oracle import as_arrow, expected_details
 from sample_app.flights.source import appends, read_flights
 from sample_app.flights.view import flight_views
 from sample_app.road import Road, lay_road
-from tests.connectors import delete_connectors
 from tests.faults.projection_process import ProjectionProcess
 from tests.waiting import wait_until
 
@@ -46,12 +46,13 @@ SERVING = "factfold_flights_1"  # the first generation, which the first process 
 
 
 @pytest.fixture(scope="module")
-def road(stack):
-    road = lay_road(stack.info, "flights", aggregates=[Flight], tables=Base.metadata)
-    write_tables(road)
-    yield road
-    road.close()
-    delete_connectors(stack)
+def road():
+    """On servers of its own: those of the session may hold the flights of another test."""
+    with LocalStack(f"killed-{os.getpid()}", ephemeral=True) as servers:
+        road = lay_road(servers.info, "flights", aggregates=[Flight], tables=Base.metadata)
+        write_tables(road)
+        yield road
+        road.close()
 
 
 @pytest.fixture
