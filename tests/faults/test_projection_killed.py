@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import time
+from contextlib import closing
 
 import pandas as pd
 import pytest
@@ -49,10 +50,9 @@ SERVING = "factfold_flights_1"  # the first generation, which the first process 
 def road():
     """On servers of its own: those of the session may hold the flights of another test."""
     with LocalStack(f"killed-{os.getpid()}", ephemeral=True) as servers:
-        road = lay_road(servers.info, "flights", aggregates=[Flight], tables=Base.metadata)
-        write_tables(road)
-        yield road
-        road.close()
+        with closing(lay_road(servers.info, "flights", aggregates=[Flight], tables=Base.metadata)) as road:
+            write_tables(road)
+            yield road
 
 
 @pytest.fixture
