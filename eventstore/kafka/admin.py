@@ -25,7 +25,10 @@ from eventstore.settings import KafkaSettings, Settings
 from eventstore.topics import TopicSpec
 
 _MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
-_LEADERLESS: Final = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"})
+# While a partition moves to another leader, or its broker is back from a restart: the next question finds the new one.
+_MOVING: Final = frozenset(
+    {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH"}
+)
 
 Offsets = dict[str, dict[int, int]]
 
@@ -100,7 +103,7 @@ class OffsetReader(Closing):
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
         found: Offsets = {}
         for attempt in stamina.retry_context(
-            on=_has_no_leader_yet,
+            on=_is_moving,
             attempts=None,
             timeout=self._deadline,
             wait_initial=0.05,
@@ -123,10 +126,10 @@ class OffsetReader(Closing):
         return found
 
 
-def _has_no_leader_yet(error: Exception) -> bool:
+def _is_moving(error: Exception) -> bool:
     """A topic that was just made, or whose broker has just gone: the next one asked knows its leader."""
     cause = error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].name() in _LEADERLESS
+    return isinstance(cause, KafkaException) and cause.args[0].name() in _MOVING
 
 
 def end_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:

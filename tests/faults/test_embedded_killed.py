@@ -47,7 +47,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_the_history(roa
         process.kill()  # a batch is on its way: what has just happened takes it longer than us
     with open_runner(road.environment, GROUP) as runner:
         runner.catch_up()
-    verdict = verify(road.environment, GROUP)["kiosk_sales"]
-    expected = history.digest(view_columns(road.environment.spark, GROUP)["kiosk_sales"])
-    assert (verdict.digest, verdict.rows) == expected
-    assert verdict.equal
+    verdicts = verify(road.environment, GROUP)
+    for view, columns in view_columns(road.environment.spark, GROUP).items():
+        assert (verdicts[view].digest, verdicts[view].rows) == history.digest(view, columns)
+        assert verdicts[view].equal

@@ -38,8 +38,9 @@ def reader(broker, deadline=60.0):
     return offsets
 
 
-def test_a_partition_without_a_leader_is_asked_for_again():
-    broker = Broker(KafkaError.NOT_LEADER_FOR_PARTITION, 3)
+@pytest.mark.parametrize("error", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH])
+def test_a_partition_that_moves_is_asked_for_again(error):
+    broker = Broker(error, 3)
     assert reader(broker).end_offsets(["order"]) == {"order": {0: 7}}
     assert broker.left == 0
 
