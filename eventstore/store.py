@@ -48,6 +48,19 @@ class Category:
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class FenceStatus:
+    """What readers of the store do not see yet: `waiting` events that are committed, and why.
+
+    `age` is for how many seconds the oldest transaction that writes has been open, 0.0 without one, and `holder` says
+    whose it is; both are None where this user may not know.
+    """
+
+    waiting: int
+    age: float | None
+    holder: str | None
+
+
 class EventStore(Protocol):
     """Streams of events, appended under an expected version and read in order."""
 
@@ -65,9 +78,21 @@ class EventStore(Protocol):
         """Append to many streams, all or none; the errors of `append`."""
 
     def read_stream(
-        self, stream: StreamName | str, *, from_version: int = 0, to_version: int | None = None
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included; nothing for an unknown stream."""
+        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+
+        ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
+        backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
+        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        """
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None

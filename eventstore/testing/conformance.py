@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TypeVar
 from uuid import uuid4
@@ -162,10 +162,33 @@ class StoreConformance:
         part = store.read_stream(stream, from_version=1, to_version=3)
         assert [recorded.version for recorded in part] == [1, 2, 3]
 
+    def test_a_part_of_a_stream_is_read_backwards_and_up_to_a_limit(self, store: EventStore) -> None:
+        stream = _new()
+        store.append(stream, [_opened()] * 5, expected=NO_STREAM)
+        part = store.read_stream(stream, from_version=1, to_version=3, backwards=True)
+        assert [recorded.version for recorded in part] == [3, 2, 1]
+        for backwards, expected in ((False, [0, 1]), (True, [4, 3])):
+            part = store.read_stream(stream, backwards=backwards, limit=2)
+            assert [recorded.version for recorded in part] == expected
+        assert list(store.read_stream(stream, limit=0)) == []
+
+    def test_a_stream_is_read_up_to_a_time(self, store: EventStore) -> None:
+        stream = _new()
+        times = [store.append(stream, [_opened()], expected=ANY).time for _ in range(3)]
+        for until, expected in ((times[1], [0, 1]), (times[0] - timedelta(days=1), []), (times[2], [0, 1, 2])):
+            elsewhere = until.astimezone(timezone(timedelta(hours=-7)))
+            part = store.read_stream(stream, until=elsewhere)
+            assert [recorded.version for recorded in part] == expected
+        assert [recorded.version for recorded in store.read_stream(stream, until=times[1], backwards=True)] == [1, 0]
+        with pytest.raises(InvalidEventData, match="time zone"):
+            store.read_stream(stream, until=datetime(2026, 1, 1))
+
     def test_a_long_stream_is_read_to_its_end(self, store: EventStore) -> None:
         stream = _new("parcel")
         store.append(stream, [Parcel.Sent(number=n) for n in range(2500)], expected=NO_STREAM)
         assert [recorded.data["number"] for recorded in store.read_stream(stream)] == list(range(2500))
+        down = store.read_stream(stream, backwards=True)
+        assert [recorded.data["number"] for recorded in down] == list(range(2499, -1, -1))
 
     def test_everything_is_read_once_in_order_from_any_checkpoint(self, store: EventStore) -> None:
         start = _last_position(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -11,6 +12,8 @@ import pytest
 from sqlalchemy import select
 
 from eventstore import ANY, NO_STREAM, Aggregate, Position, RecordedEvent, SqlEventStore, event
+from eventstore.store import FenceStatus
+from tests.waiting import wait_until
 
 SEED = 20130101
 WRITERS = 16
@@ -74,6 +77,31 @@ def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(store: Sql
     fenced.poll()
     assert sorted(fenced.seen) == [("meter-fast", 0), ("meter-slow", 0)]
     assert naive.seen == [("meter-fast", 0)], "the naive reader was meant to skip the slow event"
+
+
+def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(store: SqlEventStore) -> None:
+    with store.engine.connect() as slow, slow.begin():
+        slow.exec_driver_sql("set application_name to 'slow import'")
+        store.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
+        store.append("meter-fast", [Meter.Read(number=2)], expected=NO_STREAM)
+        fence = store.fence()
+        assert fence.waiting == 1  # the slow one is not even committed
+        assert fence.age > 0
+        assert fence.holder.startswith("slow import of postgres in database test_")
+    # Whoever else writes in the cluster holds it too, for as long as that takes.
+    wait_until(lambda: store.fence() == FenceStatus(0, 0.0, None))
+
+
+def test_the_fence_of_somebody_else_s_transaction_is_seen_without_its_name(store: SqlEventStore) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"create role {role} login password 'x'; grant select on events to {role}")
+    with store.engine.connect() as slow, slow.begin():
+        store.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
+        with SqlEventStore(store.engine.url.set(username=role, password="x")) as reader:
+            assert reader.fence() == FenceStatus(0, None, None)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"drop owned by {role}; drop role {role}")
 
 
 def test_a_stream_stays_in_order_when_an_earlier_transaction_appends_later(store: SqlEventStore) -> None:

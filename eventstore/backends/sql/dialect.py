@@ -28,6 +28,9 @@ class Dialect(Protocol):
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return the condition that hides events an open transaction could still come before."""
 
+    def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
+        """Return for how many seconds a transaction has held the fence, and whose it is; None what cannot be seen."""
+
     def violated(self, error: DBAPIError) -> str | None:
         """Return the name of the unique constraint an error reports."""
 

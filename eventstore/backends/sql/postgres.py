@@ -93,6 +93,25 @@ select array(select head from s order by ordinal), array(select order_xid from s
 """
 
 
+# Transaction ids are the cluster's. Without pg_read_all_stats the sessions of others show nothing of theirs.
+_HOLDER: Final = """
+with open as (
+    select backend_xid as xid, xact_start as begun,
+        format('%s of %s in database %s (process %s)', coalesce(nullif(application_name, ''), 'a session'), usename,
+            datname, pid) as holder
+    from pg_stat_activity where backend_xid is not null
+    union all
+    select transaction, prepared, format('prepared transaction %s in database %s', gid, database)
+    from pg_prepared_xacts
+    union all
+    select null, null, null
+    where pg_snapshot_xmin(pg_current_snapshot()) < pg_snapshot_xmax(pg_current_snapshot())
+)
+select extract(epoch from clock_timestamp() - begun)::float8 as age, holder
+from open order by age(xid) desc nulls last limit 1
+"""
+
+
 class PostgresDialect:
     """Statements only PostgreSQL has."""
 
@@ -130,6 +149,11 @@ class PostgresDialect:
         """Admit only events no transaction still open can come before."""
         xmin = cast(cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), Text), BigInteger)
         return order_xid < xmin
+
+    def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
+        """Return the oldest transaction that has an id, as far as this user may see those of others."""
+        row = connection.execute(text(_HOLDER)).first()
+        return (0.0, None) if row is None else (row.age, row.holder)
 
     def violated(self, error: DBAPIError) -> str | None:
         """Return the unique constraint that was hit."""

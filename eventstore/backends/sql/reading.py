@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, func, select, tuple_
 
 from eventstore.backends.sql.database import Database
+from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.serialization import AvroDecoder
+from eventstore.store import FenceStatus
 
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
+_HIGHEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of a stream's events: versions `first` to `last`, both included, recorded `until` a moment in UTC."""
+
+    stream: str
+    first: int
+    last: int | None
+    until: datetime | None
 
 
 class Reader:
@@ -40,33 +54,41 @@ class Reader:
             columns.traceparent,
         )
 
-    def stream(self, stream: str, first: int, last: int | None) -> Iterator[RecordedEvent]:
-        """Yield a stream's events from version `first` to `last`, both included."""
-        columns = self._events.c
-        query = self._columns.where(columns.stream == stream).order_by(columns.version)
-        if last is not None:
-            query = query.where(columns.version <= last)
-        while True:
-            page = self._page(query.where(columns.version >= first), _PAGE)
+    def stream(self, part: Part, *, backwards: bool, limit: int | None) -> Iterator[RecordedEvent]:
+        """Yield a part of a stream by version, up or down."""
+        version, first, last = self._events.c.version, part.first, self._last(part)
+        query = self._columns.where(self._events.c.stream == part.stream)
+        query = query.order_by(version.desc() if backwards else version)
+        for size in _sizes(limit):
+            page = self._page(query.where(version.between(first, last)), size)
             yield from page
-            if len(page) < _PAGE:
+            if len(page) < size:
                 return
-            first = page[-1].version + 1
+            first, last = (first, page[-1].version - 1) if backwards else (page[-1].version + 1, last)
+
+    def _last(self, part: Part) -> int:
+        last = _HIGHEST if part.last is None else part.last
+        if part.until is None:
+            return last
+        columns = self._events.c
+        query = select(func.min(columns.version)).where(columns.stream == part.stream, columns.time > part.until)
+        with self._connect() as connection:
+            later: int | None = connection.execute(query).scalar()
+        return last if later is None else min(last, later - 1)
 
     def everything(self, after: Position | None, category: str | None, limit: int | None) -> Iterator[RecordedEvent]:
         """Yield events behind the fence in the order of their positions."""
-        columns, left = self._events.c, limit
+        columns = self._events.c
         query = self._columns.where(self._dialect.fence(columns.order_xid))
         query = query.order_by(columns.order_xid, columns.position)
         if category is not None:
             query = query.where(columns.category == category)
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
+        for size in _sizes(limit):
             page = self._page(self._after(query, after), size)
             yield from page
             if len(page) < size:
                 return
-            after, left = page[-1].position, None if left is None else left - size
+            after = page[-1].position
 
     def head(self, stream: str) -> int:
         """Return the version of a stream's last event, -1 without events."""
@@ -86,7 +108,7 @@ class Reader:
             columns.category == category, self._dialect.fence(columns.order_xid)
         )
         if before is not None:
-            query = query.where(columns.time < before)
+            query = query.where(columns.time < aware_utc(before))
         with self._connect() as connection:
             query = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
             row = connection.execute(query).first()
@@ -102,6 +124,14 @@ class Reader:
             number = connection.execute(count).scalar_one()
             oldest = connection.execute(first.order_by(columns.order_xid, columns.position).limit(1)).scalar()
         return number, None if oldest is None else datetime.fromisoformat(oldest)
+
+    def fence(self) -> FenceStatus:
+        """Return what is committed and not to be seen yet, and who holds it back."""
+        columns = self._events.c
+        hidden = select(func.count()).where(~self._dialect.fence(columns.order_xid))
+        with self._connect() as connection:
+            waiting, holder = connection.execute(hidden).scalar_one(), self._dialect.fence_holder(connection)
+        return FenceStatus(waiting, *holder)
 
     def _after(self, query: Select[Any], after: Position | None) -> Select[Any]:
         if after is None:
@@ -127,6 +157,15 @@ class Reader:
             time=datetime.fromisoformat(ce_time),
             position=Position(order_xid, position),
         )
+
+
+def _sizes(limit: int | None) -> Iterator[int]:
+    """The sizes of full pages, for as long as they are asked for."""
+    left = limit
+    while left is None or left > 0:
+        size = _PAGE if left is None else min(_PAGE, left)
+        yield size
+        left = None if left is None else left - size
 
 
 def _metadata(correlation_id: str | None, causation_id: str | None, traceparent: str | None) -> Metadata:

@@ -55,6 +55,10 @@ class SqliteDialect:
         """Admit everything: a reader sees only what was committed, in the order of commits."""
         return true()
 
+    def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
+        """Nobody: what a writer has not committed comes after everything that is committed."""
+        return 0.0, None
+
     def violated(self, error: DBAPIError) -> str | None:
         """Return the unique constraint that was hit."""
         message = str(error.orig)

@@ -13,13 +13,14 @@ from eventstore.backends.sql.batch import Draft, stream_name
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.reading import Reader
+from eventstore.backends.sql.reading import Part, Reader
 from eventstore.closing import Closing
+from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
-from eventstore.store import AppendResult, Category, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -113,10 +114,23 @@ class SqlEventStore(Closing):
         return self._appender.insert(batch, connection).results(batch)
 
     def read_stream(
-        self, stream: StreamName | str, *, from_version: int = 0, to_version: int | None = None
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included; nothing for an unknown stream."""
-        return self._reader.stream(str(stream_name(stream)), from_version, to_version)
+        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+
+        ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
+        backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
+        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        """
+        part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
+        return self._reader.stream(part, backwards=backwards, limit=limit)
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
@@ -135,6 +149,10 @@ class SqlEventStore(Closing):
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
         """Return the place of a category's last event behind the fence, or of the last one older than a moment."""
         return self._reader.last(category, before=before)
+
+    def fence(self) -> FenceStatus:
+        """Return how long readers have been kept waiting, and by whom; StoreUnavailable, StoreNotPrepared."""
+        return self._reader.fence()
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a place, and the time of the first of them."""

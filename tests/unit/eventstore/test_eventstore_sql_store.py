@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from eventstore.errors import (
     UnsupportedBackend,
 )
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import FenceStatus
 from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
@@ -139,6 +140,18 @@ def test_a_category_gets_four_partitions_unless_declared(store: SqlEventStore) -
         ("order", "order", 4, 1),
         ("parcel", "shop.parcel", 8, 1),
     ]
+
+
+def test_a_clock_that_went_backwards_leaves_no_gap_in_what_is_read_up_to_a_time(url: str) -> None:
+    times = [NOW + timedelta(seconds=second) for second in (0, 10, 5, 20)]
+    with SqlEventStore(url, clock=iter(times).__next__) as store:
+        store.create_tables()
+        for _ in times:
+            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        for second, expected in ((5, [0]), (10, [0, 1, 2]), (20, [0, 1, 2, 3])):
+            part = store.read_stream("order-1", until=NOW + timedelta(seconds=second))
+            assert [recorded.version for recorded in part] == expected
+        assert store.fence() == FenceStatus(0, 0.0, None)
 
 
 def test_the_partitions_of_a_category_are_fixed_for_life(store: SqlEventStore) -> None:
