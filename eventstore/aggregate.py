@@ -55,10 +55,12 @@ class Aggregate:
     """A stream's state and its rules; a subclass declares fields, events, commands and `on_…` handlers.
 
     `category` is the class name in snake case unless given as a class keyword; `version` is -1 before the
-    first event.
+    first event. Raise the class keyword `state_version` when the handlers make another state of the same events,
+    so that aggregate snapshots taken before are ignored; a changed set of fields is noticed without it.
     """
 
     category: ClassVar[str]
+    state_version: ClassVar[int] = 0
     event_types: ClassVar[Mapping[str, EventType]] = {}
     commands: ClassVar[Mapping[str, Callable[..., object]]] = {}
 
@@ -71,8 +73,12 @@ class Aggregate:
     _constants: ClassVar[Mapping[str, Any]] = {}
     _fresh: ClassVar[Mapping[str, Callable[[], Any]]] = {}
 
-    def __init_subclass__(cls, *, category: str | None = None, **options: Any) -> None:
+    def __init_subclass__(
+        cls, *, category: str | None = None, state_version: int | None = None, **options: Any
+    ) -> None:
         super().__init_subclass__(**options)
+        if state_version is not None:
+            cls.state_version = state_version
         cls.category = check_category(category or snake_case(cls.__name__))
         cls._fields = _state_fields(cls, visible_names(inspect.currentframe()))
         cls._fresh, cls._constants = _defaults(cls)

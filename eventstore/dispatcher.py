@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial, reduce
+from itertools import takewhile
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from uuid import UUID, uuid4, uuid5
 
 import stamina
 
 from eventstore.aggregate import Aggregate, aggregate_of
-from eventstore.errors import Refused, WrongExpectedVersion
+from eventstore.errors import DeclarationError, EventIdTaken, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
-from eventstore.messages import NO_METADATA, Command, Metadata, RecordedEvent
+from eventstore.messages import NO_METADATA, Command, Metadata, NewEvent, RecordedEvent
+from eventstore.snapshots import Snapshots
 from eventstore.store import AppendResult, EventStore
 
 P = ParamSpec("P")
@@ -42,17 +46,40 @@ class Refusal:
     reason: str
 
 
-class Dispatcher:
-    """Sends commands to aggregates in one store."""
+Result = Accepted | Refusal
+Send = Callable[[Command], Result]
+Middleware = Callable[[Command, Send], Result]
+"""What stands around every command: it sends the command on, changed or not, or refuses it."""
 
-    def __init__(self, store: EventStore, *, metadata: Metadata = NO_METADATA, attempts: int = _ATTEMPTS) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._attempts = attempts
+
+@dataclass(frozen=True)
+class Dispatcher:
+    """Sends commands to aggregates in one store.
+
+    ``middleware`` is asked in the order given, the first one outermost; see `eventstore.middleware`. A lost race is
+    decided again, at most ``attempts`` times. With ``snapshots`` an aggregate is loaded from the newest one and the
+    events after it.
+    """
+
+    store: EventStore
+    _: KW_ONLY
+    middleware: Sequence[Middleware] = ()
+    metadata: Metadata = NO_METADATA
+    attempts: int = _ATTEMPTS
+    snapshots: Snapshots | None = None
+    command_id: UUID | None = None
 
     def with_metadata(self, metadata: Metadata) -> Dispatcher:
         """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
-        return Dispatcher(self._store, metadata=metadata, attempts=self._attempts)
+        return replace(self, metadata=metadata)
+
+    def once(self, command_id: UUID) -> Dispatcher:
+        """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
+
+        A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
+        behind: it is decided again. EventIdTaken where the id was another aggregate's command.
+        """
+        return replace(self, command_id=command_id)
 
     def send(
         self,
@@ -60,7 +87,7 @@ class Dispatcher:
         command: Callable[Concatenate[A, P], object],
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Accepted | Refusal:
+    ) -> Result:
         """Send `Order.place` with its arguments to one aggregate.
 
         WrongExpectedVersion only after ten lost races; InvalidIdentifier, InvalidEventData, UnknownAggregate,
@@ -68,47 +95,112 @@ class Dispatcher:
         """
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
+
+        def decide(*, cached: bool) -> tuple[A, list[object]]:
+            state = self._load(kind, stream, cached=cached)
+            return state, kind.decide(state, command, *args, **kwargs)
+
+        handle: Send = partial(self._handle, decide)
+        send = reduce(_within, reversed(self.middleware), handle)
         message = self._message(stream, command, args, kwargs)
         try:
-            for attempt in self._retries():
-                with attempt:
-                    state = self._load(kind, stream)
-                    emitted = kind.decide(state, command, *args, **kwargs)
-                    return self._append(message, emitted, before=state.version - len(emitted))
-        except Refused as refused:
-            return Refusal(message, str(stream), refused.reason)
-        raise AssertionError("a retry ends by returning or raising")
+            return send(message)
+        except Refused as refused:  # by middleware
+            return Refusal(message, message.stream, refused.reason)
 
     def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate as its events made it; version -1 where it has none."""
         return self._load(kind, StreamName(kind.category, aggregate_id))
 
-    def _load(self, kind: type[A], stream: StreamName) -> A:
-        return kind.fold(kind.initial_state(stream.id), self._store.read_stream(stream))
+    def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
+        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds; StoreUnavailable."""
+        if self.snapshots is None:
+            raise DeclarationError(
+                "this dispatcher takes no aggregate snapshots",
+                remedy="give it some: Dispatcher(store, snapshots=Snapshots(store))",
+                place=kind.__qualname__,
+            )
+        state = self.load(kind, aggregate_id)
+        self.snapshots.take(state)
+        return state
+
+    def _handle(self, decide: Callable[..., tuple[Aggregate, list[object]]], message: Command) -> Result:
+        try:
+            return self._decided(decide, message)
+        except Refused as refused:
+            return Refusal(message, message.stream, refused.reason)
+
+    def _decided(self, decide: Callable[..., tuple[Aggregate, list[object]]], message: Command) -> Accepted:
+        for attempt in self._retries():
+            with attempt:
+                if (earlier := self._earlier(message)) is not None:
+                    return earlier
+                state, emitted = decide(cached=attempt.num == 1)
+                accepted = self._append(message, emitted, before=state.version - len(emitted))
+                if emitted and self.snapshots is not None:
+                    self.snapshots.passed(state, before=state.version - len(emitted))
+                return accepted
+        raise AssertionError("a retry ends by returning or raising")
+
+    def _load(self, kind: type[A], stream: StreamName, *, cached: bool = True) -> A:
+        known = self.snapshots.latest(kind, stream, cached=cached) if self.snapshots else None
+        if known is None:
+            return kind.fold(kind.initial_state(stream.id), self.store.read_stream(stream))
+        return kind.fold(known, self.store.read_stream(stream, from_version=known.version + 1))
 
     def _message(self, stream: StreamName, command: Callable[..., object], args: Any, kwargs: Any) -> Command:
         bound = inspect.signature(command).bind(None, *args, **kwargs)
         arguments = dict(list(bound.arguments.items())[1:])
-        return Command(f"{stream.category}.{command.__name__}", str(stream), arguments, metadata=self._metadata)
+        name = f"{stream.category}.{command.__name__}"
+        return Command(name, str(stream), arguments, self.command_id or uuid4(), self.metadata)
+
+    def _earlier(self, message: Command) -> Accepted | None:
+        """What the same command led to before, found by the id of its first event."""
+        if self.command_id is None or (first := self.store.find(_event_id(message.id, 0))) is None:
+            return None
+        if first.stream != message.stream:
+            raise EventIdTaken(
+                f"command {message.id} was sent to {first.stream} before",
+                remedy="give each command an id of its own, and repeat it for the same aggregate",
+                place=message.stream,
+            )
+        cause = str(message.id)
+        following = self.store.read_stream(first.stream, from_version=first.version)
+        events = tuple(takewhile(lambda event: event.metadata.causation_id == cause, following))
+        return Accepted(message, first.stream, events[-1].version, events)
 
     def _append(self, message: Command, emitted: list[object], *, before: int) -> Accepted:
         if not emitted:
             return Accepted(message, message.stream, before, ())
         expected = NO_STREAM if before == NO_VERSION else before
         metadata = message.caused()
-        result = self._store.append(message.stream, emitted, expected=expected, metadata=metadata)
+        result = self.store.append(message.stream, self._named(message, emitted), expected=expected, metadata=metadata)
         events = tuple(_recorded(result, i, event, metadata) for i, event in enumerate(emitted))
         return Accepted(message, message.stream, result.version, events)
+
+    def _named(self, message: Command, emitted: list[object]) -> list[object]:
+        """The events of a command that may come again have ids that follow from its own."""
+        if self.command_id is None:
+            return emitted
+        return [NewEvent(event, id=_event_id(message.id, number)) for number, event in enumerate(emitted)]
 
     def _retries(self) -> Any:
         return stamina.retry_context(
             on=WrongExpectedVersion,
-            attempts=self._attempts,
+            attempts=self.attempts,
             timeout=_SECONDS,
             wait_initial=0.002,
             wait_max=0.1,
             wait_jitter=0.01,
         )
+
+
+def _within(send: Send, middleware: Middleware) -> Send:
+    return lambda message: middleware(message, send)
+
+
+def _event_id(command_id: UUID, number: int) -> UUID:
+    return uuid5(command_id, str(number))
 
 
 def _recorded(result: AppendResult, i: int, event: object, metadata: Metadata) -> RecordedEvent:

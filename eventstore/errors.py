@@ -19,6 +19,7 @@ FactfoldError                  message, remedy, place
 ├── PartitionsFixed            a category's partition count was asked to change
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
+│   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── StoreNotPrepared           the tables are missing
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
@@ -35,6 +36,11 @@ FactfoldError                  message, remedy, place
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
 __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
@@ -50,6 +56,7 @@ __all__ = [
     "KafkaError",
     "NotFramedAvro",
     "OffsetsGone",
+    "OutcomeUnknown",
     "PartitionsFixed",
     "Refused",
     "SchemaConflict",
@@ -182,6 +189,14 @@ class UnsupportedBackend(FactfoldError):
 
 class StoreUnavailable(FactfoldError):
     """The database of the store did not answer."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection was lost during an append, and the database stayed away; `ids` are those of its events."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, ids: tuple[UUID, ...] = ()) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.ids = ids
 
 
 class StoreNotPrepared(FactfoldError):

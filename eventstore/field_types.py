@@ -107,6 +107,12 @@ def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
     return tuple(_compile_field(field, hints[field.name], compilation) for field in dataclasses.fields(cls))
 
 
+def compile_hints(hints: Mapping[str, Any], *, owner: str) -> tuple[Field, ...]:
+    """Compile fields whose types are known, as those of an aggregate's state; UnsupportedFieldType."""
+    compilation = Compilation(owner, {}, {})
+    return tuple(Field(_avro_name(n, compilation), _compile(hint, n, compilation), None) for n, hint in hints.items())
+
+
 def _compile_field(field: dataclasses.Field[Any], hint: Any, compilation: Compilation) -> Field:
     name = _avro_name(field.name, compilation)
     return Field(name, _compile(hint, name, compilation), _default(field))

@@ -72,7 +72,10 @@ class EventStore(Protocol):
         expected: ExpectedVersion,
         metadata: Metadata | None = None,
     ) -> AppendResult:
-        """Append to one stream; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken."""
+        """Append to one stream; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken.
+
+        Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
+        """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
         """Append to many streams, all or none; the errors of `append`."""
@@ -98,6 +101,9 @@ class EventStore(Protocol):
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order."""
+
+    def find(self, event_id: UUID) -> RecordedEvent | None:
+        """Return the event that was recorded under an id, None without one."""
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""

@@ -31,6 +31,7 @@ from eventstore.errors import (
 from eventstore.event_types import event
 from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position
 from eventstore.messages import Metadata, NewEvent
+from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore, StreamAppend
 
 T = TypeVar("T")
@@ -224,6 +225,59 @@ class StoreConformance:
         assert [recorded.id for recorded in store.read_stream(stream)] == [event_id]
         with pytest.raises(EventIdTaken):
             store.append(_new(), [NewEvent(_opened(), id=event_id)], expected=ANY)
+
+    def test_an_append_that_is_repeated_with_its_ids_gets_the_result_of_the_first(self, store: EventStore) -> None:
+        stream, ids = _new(), [uuid4(), uuid4()]
+        events = [NewEvent(_opened(), id=event_id) for event_id in ids]
+        first = store.append(stream, events, expected=NO_STREAM)
+        store.append(stream, [_opened()], expected=1)
+        for expected in (NO_STREAM, ANY):
+            assert store.append(stream, events, expected=expected) == first
+        assert store.head(stream) == 2
+
+    def test_a_batch_that_is_repeated_with_its_ids_gets_the_results_of_the_first(self, store: EventStore) -> None:
+        appends = [StreamAppend(_new(), [NewEvent(_opened(), id=uuid4())], NO_STREAM) for _ in range(3)]
+        assert store.append_batch(appends) == store.append_batch(appends)
+        assert [store.head(str(append.stream)) for append in appends] == [0, 0, 0]
+
+    def test_what_repeats_an_append_in_part_only_is_refused(self, store: EventStore) -> None:
+        stream, ids = _new(), [uuid4(), uuid4()]
+        one, two = (NewEvent(_opened(), id=event_id) for event_id in ids)
+        store.append(stream, [one, two], expected=NO_STREAM)
+        new = NewEvent(_opened(), id=uuid4())
+        for events in ([two, one], [one, new], [two, new], [one, _opened()], [two, two]):
+            with pytest.raises(EventIdTaken):
+                store.append(stream, events, expected=ANY)
+            with pytest.raises(EventIdTaken):
+                store.append(_new(), events, expected=NO_STREAM)
+        assert store.head(stream) == 1
+
+    def test_an_event_is_found_by_its_id(self, store: EventStore) -> None:
+        stream, event_id = _new(), uuid4()
+        store.append(stream, [_opened(), NewEvent(_opened(), id=event_id)], expected=NO_STREAM)
+        found = store.find(event_id)
+        assert found == list(store.read_stream(stream))[1]
+        assert store.find(uuid4()) is None
+
+    def test_a_snapshot_is_kept_until_there_is_a_newer_one_or_one_of_another_shape(self, store: SnapshotStore) -> None:
+        stream, one, two = _new(), b"\0\0\0\0\1", b"\0\0\0\0\2"
+        assert store.snapshot(stream) is None
+        for version, shape, body, kept in (
+            (4, one, b"first", True),
+            (4, one, b"the same again", False),
+            (3, one, b"late", False),
+            (5, one, b"newer", True),
+            (2, two, b"of another shape", True),
+        ):
+            offered = AggregateSnapshot(stream, version, shape + body)
+            store.keep_snapshot(offered)
+            assert (store.snapshot(stream) == offered) == kept
+
+    def test_of_repetitions_at_once_one_is_appended(self, store: EventStore) -> None:
+        stream, events = _new(), [NewEvent(_opened(), id=uuid4()) for _ in range(3)]
+        results = _at_once(lambda n: store.append(stream, events, expected=ANY))
+        assert len(set(results)) == 1
+        assert store.head(stream) == 2
 
     def test_a_value_that_does_not_fit_is_refused_and_nothing_is_stored(self, store: EventStore) -> None:
         stream = _new()

@@ -1,4 +1,4 @@
-"""An append and what becomes of a lost race."""
+"""An append, what becomes of a lost race, and of an answer that never came."""
 
 from __future__ import annotations
 
@@ -13,40 +13,74 @@ from eventstore.backends.sql.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.reading import Reader
-from eventstore.errors import EventIdTaken, StoreUnavailable
+from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, WrongExpectedVersion
+from eventstore.store import AppendResult
 
 _PATIENCE_SECONDS: Final = 30.0
 _LONGEST_PAUSE_SECONDS: Final = 0.02
+# A server that restarts is back within seconds; a caller who waits for a command should not wait much longer.
+_LOST_SECONDS: Final = 10.0
+_LOST_PAUSE_SECONDS: Final = 0.2
 _CONFLICT: Final = "events_stream_version_key"
 
 
 class Appender:
-    """Inserts batches; what the statement could not see is settled by reading the heads again."""
+    """Appends batches; what the statement could not see is settled by reading the heads, or the ids, again."""
 
     def __init__(self, database: Database, reader: Reader) -> None:
         self._database = database
         self._dialect = database.dialect
         self._reader = reader
 
-    def insert(self, batch: Batch, connection: Connection | None) -> Inserted:
-        """Append in the caller's transaction, or in one of our own.
+    def append(self, batch: Batch, connection: Connection | None) -> list[AppendResult]:
+        """Append in the caller's transaction, or in one of our own; one result a stream.
 
-        Our own tries again while a lost race leaves the expectation met, as under ANY and STREAM_EXISTS.
+        Our own tries again while a lost race leaves the expectation met, as under ANY and STREAM_EXISTS, and looks for
+        the ids of its events where the connection was lost. A repetition gets the results of the first append.
         """
         with typed_failures(self._database.engine, self._dialect):
-            return self._insert_own(batch) if connection is None else self._insert_on(connection, batch)
+            return self._append_own(batch) if connection is None else self._append_on(connection, batch)
 
-    def _insert_on(self, connection: Connection, batch: Batch) -> Inserted:
+    def _append_on(self, connection: Connection, batch: Batch) -> list[AppendResult]:
         if not connection.in_transaction():
             # As SQLAlchemy does by itself before a statement of its own, so that the caller's commit counts.
             connection.begin()
+        # Looked for first: an id that is taken would cost the caller's transaction.
+        if batch.events.named and (earlier := self._reader.earlier(batch, connection)):
+            return earlier
         try:
-            return self._dialect.append(connection, batch)
+            return self._dialect.append(connection, batch).results(batch)
         except DBAPIError as error:
             self._check_lost_race(error, batch)
             raise _contended(batch) from error
 
-    def _insert_own(self, batch: Batch) -> Inserted:
+    def _append_own(self, batch: Batch) -> list[AppendResult]:
+        try:
+            return self._insert(batch).results(batch)
+        except (WrongExpectedVersion, EventIdTaken):
+            earlier = self._reader.earlier(batch) if batch.events.named else None
+            if earlier is None:
+                raise
+            return earlier
+        except StoreUnavailable as error:
+            if not _was_lost(error):
+                raise
+            return self._append_again(batch, error)
+
+    def _append_again(self, batch: Batch, lost: StoreUnavailable) -> list[AppendResult]:
+        """The ids tell whether the append whose answer is missing took place; without them there it is repeated."""
+        until = time.monotonic() + _LOST_SECONDS
+        while time.monotonic() < until:
+            time.sleep(_LOST_PAUSE_SECONDS)
+            try:
+                return self._reader.earlier(batch) or self._insert(batch).results(batch)
+            except EventIdTaken:  # the lost one was committed meanwhile
+                continue
+            except StoreUnavailable as error:
+                lost = error
+        raise _outcome_unknown(batch, lost) from lost
+
+    def _insert(self, batch: Batch) -> Inserted:
         until = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < until:
             try:
@@ -69,10 +103,25 @@ class Appender:
             raise error
 
 
+def _was_lost(error: StoreUnavailable) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, DBAPIError) and cause.connection_invalidated
+
+
+def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the connection was lost during an append, and it cannot be told whether it took place: {lost.message}",
+        remedy="when the database answers again, append the same events under the same ids (NewEvent, error.ids): "
+        "what is there already is not appended twice",
+        place=", ".join(batch.streams.names[:3]),
+        ids=tuple(batch.events.ids),
+    )
+
+
 def _id_taken(batch: Batch) -> EventIdTaken:
     return EventIdTaken(
-        "an event with the same id was appended before",
-        remedy="if this call is a repetition, the first one succeeded: read the stream",
+        "an event with one of these ids was appended before, elsewhere or among others",
+        remedy="give each event an id of its own; to repeat an append, repeat it with all its events and their ids",
         place=", ".join(batch.streams.names[:3]),
     )
 

@@ -33,7 +33,10 @@ class StreamColumns:
 
 @dataclass(slots=True)
 class EventColumns:
-    """One row an event; `stream` and `number` count from 1, metadata columns are empty where all are None."""
+    """One row an event; `stream` and `number` count from 1, metadata columns are empty where all are None.
+
+    `named` says whether every event came with an id of its own: such an append may be a repetition.
+    """
 
     stream: list[int] = field(default_factory=list)
     number: list[int] = field(default_factory=list)
@@ -42,6 +45,7 @@ class EventColumns:
     schema_ids: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     metadata: list[Metadata] = field(default_factory=list)
+    named: bool = False
 
     def metadata_column(self, name: str) -> list[str | None]:
         """Return one metadata field of every event, or nothing where no event has it."""
@@ -125,6 +129,7 @@ class Draft:
         for append, name in zip(self.appends, self.names, strict=True):
             self._add_stream(batch.streams, append, name, categories[name.category])
             self._add_events(batch, append)
+        batch.events.named = _NO_ID not in batch.events.ids
         batch.events.ids = _filled(batch.events.ids)
         return batch
 

@@ -38,7 +38,7 @@ class Tables:
     def metadata(self) -> MetaData:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
-        _events(metadata), _schemas(metadata), _categories(metadata)
+        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata)
         return metadata
 
     @cached_property
@@ -55,6 +55,11 @@ class Tables:
     def categories(self) -> Table:
         """One row a category: its topic and the partition count fixed for life."""
         return self._table("categories")
+
+    @cached_property
+    def snapshots(self) -> Table:
+        """One row a stream: its aggregate snapshot."""
+        return self._table("snapshots")
 
     def _table(self, name: str) -> Table:
         return self.metadata.tables[name if self.schema is None else f"{self.schema}.{name}"]
@@ -122,4 +127,15 @@ def _categories(metadata: MetaData) -> Table:
         Column("topic", Text, nullable=False),
         Column("partitions", Integer, nullable=False),
         Column("generation", Integer, nullable=False),
+    )
+
+
+def _snapshots(metadata: MetaData) -> Table:
+    return Table(
+        "snapshots",
+        metadata,
+        Column("stream", Text, primary_key=True),
+        Column("version", Integer, nullable=False),
+        Column("shape", Integer, nullable=False),
+        Column("payload", LargeBinary, nullable=False),
     )

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, cast
+from uuid import UUID
 
-from sqlalchemy import Row, Select, func, select, tuple_
+from sqlalchemy import Connection, Row, Select, func, select, tuple_
 
+from eventstore.backends.sql.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.serialization import AvroDecoder
-from eventstore.store import FenceStatus
+from eventstore.store import AppendResult, FenceStatus
 
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
+# Below SQLite's limit of bound values in every version (999 before 3.32).
+_IDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,33 @@ class Reader:
             found = connection.execute(query.order_by(columns.version.desc()).limit(1)).scalar()
         return NO_VERSION if found is None else found
 
+    def find(self, event_id: UUID) -> RecordedEvent | None:
+        """Return the event of an id, None without one."""
+        page = self._page(self._columns.where(self._events.c.id == event_id), 1)
+        return page[0] if page else None
+
+    def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
+        """Return the results of an append whose events are all there already, in the same places; else None."""
+        with nullcontext(connection) if connection is not None else self._connect() as reading:
+            places = self._places(reading, batch.events.ids)
+        if len(places) < len(batch.events.ids):
+            return None
+        in_order = iter(batch.events.ids)
+        streams = zip(batch.streams.names, batch.streams.counts, strict=True)
+        found = [_result(name, {i: places[i] for i in islice(in_order, count)}) for name, count in streams]
+        return None if None in found else cast("list[AppendResult]", found)
+
+    def _places(self, connection: Connection, ids: list[UUID]) -> dict[UUID, Any]:
+        columns = self._events.c
+        query = select(
+            columns.id, columns.stream, columns.version, columns.order_xid, columns.position, columns.ce_time
+        )
+        found: dict[UUID, Any] = {}
+        for start in range(0, len(ids), _IDS):
+            rows = connection.execute(query.where(columns.id.in_(ids[start : start + _IDS])))
+            found.update((row.id, row) for row in rows)
+        return found
+
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:
         """Return the place of a category's last event behind the fence, or of the last one older than a moment.
 
@@ -157,6 +190,16 @@ class Reader:
             time=datetime.fromisoformat(ce_time),
             position=Position(order_xid, position),
         )
+
+
+def _result(stream: str, places: Mapping[UUID, Any]) -> AppendResult | None:
+    """The result of an append to one stream whose events went to these places; None where they are not one row."""
+    rows = list(places.values())
+    versions = range(rows[0].version, rows[0].version + len(rows))
+    if any((row.stream, row.version) != (stream, version) for row, version in zip(rows, versions, strict=True)):
+        return None
+    positions = tuple(Position(row.order_xid, row.position) for row in rows)
+    return AppendResult(stream, versions, positions, tuple(places), datetime.fromisoformat(rows[0].ce_time))
 
 
 def _sizes(limit: int | None) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -14,12 +15,14 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
+from eventstore.backends.sql.snapshots import SqlSnapshots
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
+from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class SqlEventStore(Closing):
         self._catalogue = SqlCatalogue(self._database, source=source)
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
         self._appender = Appender(self._database, self._reader)
+        self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
         """Create what is missing; safe to call again and from many processes at once."""
@@ -100,8 +104,9 @@ class SqlEventStore(Closing):
         """Append to many streams, all or none, in one statement; results in the order given.
 
         With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
-        only be rolled back. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        EventIdTaken, SchemaConflict, StoreUnavailable, StoreNotPrepared.
+        only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
+        whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
+        EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
         """
         if not appends:
             return []
@@ -111,7 +116,7 @@ class SqlEventStore(Closing):
         self._catalogue.register((kind.registered for kind in draft.types.values()), connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
         batch = draft.batch(categories, source=self._source, clock=self._clock)
-        return self._appender.insert(batch, connection).results(batch)
+        return self._appender.append(batch, connection)
 
     def read_stream(
         self,
@@ -141,10 +146,22 @@ class SqlEventStore(Closing):
         """
         return self._reader.everything(after, category, limit)
 
+    def find(self, event_id: UUID) -> RecordedEvent | None:
+        """Return the event that was recorded under an id, None without one."""
+        return self._reader.find(event_id)
+
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))
         return None if head == NO_VERSION else head
+
+    def snapshot(self, stream: str) -> AggregateSnapshot | None:
+        """Return a stream's aggregate snapshot, None without one."""
+        return self._snapshots.find(stream)
+
+    def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+        """Keep an aggregate snapshot, unless a newer one of the same shape is there."""
+        self._snapshots.keep(snapshot)
 
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
         """Return the place of a category's last event behind the fence, or of the last one older than a moment."""

@@ -6,39 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from eventstore import (
-    ANY,
-    Accepted,
-    Aggregate,
-    Dispatcher,
-    Metadata,
-    Refusal,
-    SqlEventStore,
-    WrongExpectedVersion,
-    command,
-    event,
-)
-
-
-class Counter(Aggregate):
-    count: int = 0
-
-    @event
-    class Counted:
-        by: int
-
-    @command
-    def add(self, by: int, *, at_most: int = 1000) -> None:
-        if self.count + by > at_most:
-            self.refuse(f"{self.count} and {by} are more than {at_most}")
-        if by:
-            self.emit(self.Counted(by=by))
-
-    def on_counted(self, e: Counted) -> None:
-        self.count += e.by
+from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore, WrongExpectedVersion
+from eventstore.errors import EventIdTaken
+from tests.unit.eventstore.counter import Counter
 
 
 @pytest.fixture
@@ -130,3 +104,49 @@ def test_after_a_bounded_number_of_lost_races_the_conflict_is_shown(store: SqlEv
     with pytest.raises(WrongExpectedVersion) as lost:
         Dispatcher(rival, attempts=3).send("a", Counter.add, 1)
     assert (rival.wins, lost.value.actual) == (97, 2)
+
+
+def test_the_same_command_twice_gets_the_events_of_the_first_and_leaves_none(store: SqlEventStore) -> None:
+    dispatcher, same = Dispatcher(store), uuid4()
+    dispatcher.send("a", Counter.add, 1)
+    first = dispatcher.once(same).send("a", Counter.add_each, 1, 2, 3)
+    dispatcher.send("a", Counter.add, 1)
+    assert isinstance(first, Accepted)
+    again = dispatcher.once(same).send("a", Counter.add_each, 1, 2, 3)
+    assert (again.events, again.version) == (first.events, 3)
+    assert (len(again.events), store.head("counter-a")) == (3, 4)
+
+
+def test_a_repetition_is_not_refused_for_what_the_first_one_did(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store).once(uuid4())
+    first = dispatcher.send("a", Counter.add, 3, at_most=5)
+    assert isinstance(first, Accepted)
+    again = dispatcher.send("a", Counter.add, 3, at_most=5)
+    assert isinstance(again, Accepted)
+    assert again.events == first.events
+
+
+def test_a_refused_command_may_be_accepted_later_under_the_same_id(store: SqlEventStore) -> None:
+    dispatcher, patient = Dispatcher(store), Dispatcher(store).once(uuid4())
+    dispatcher.send("a", Counter.add, 5)
+    assert isinstance(patient.send("a", Counter.add, 3, at_most=5), Refusal)
+    dispatcher.send("a", Counter.add, -5)
+    assert isinstance(patient.send("a", Counter.add, 3, at_most=5), Accepted)
+    assert dispatcher.load(Counter, "a").count == 3
+
+
+def test_repetitions_at_once_are_one_command(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store, attempts=100).once(uuid4())
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: dispatcher.send("a", Counter.add_each, 1, 2), range(16)))
+    assert len({result.events[0].id for result in results}) == 1
+    assert {result.version for result in results} == {1}
+    assert store.head("counter-a") == 1
+
+
+def test_an_id_of_a_command_to_another_aggregate_is_refused(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store).once(uuid4())
+    dispatcher.send("a", Counter.add, 1)
+    with pytest.raises(EventIdTaken, match="was sent to counter-a before"):
+        dispatcher.send("b", Counter.add, 1)
+    assert store.head("counter-b") is None

@@ -1,0 +1,189 @@
+"""Aggregate snapshots: a state as it was at a version, so that loading an aggregate folds only what came after.
+
+A snapshot is framed Avro, as an event is. Its schema is made of the aggregate's state fields, so the schema's id is the
+state's shape: a snapshot of another shape is ignored and overwritten in time, and never migrated, since the events can
+always tell. They are the truth; a snapshot may be lost at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import structlog
+
+from eventstore.errors import StoreUnavailable
+from eventstore.field_types import Field, compile_hints
+from eventstore.identifiers import StreamName
+from eventstore.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from eventstore.aggregate import Aggregate
+    from eventstore.serialization import AvroDecoder, AvroEncoder
+
+A = TypeVar("A", bound="Aggregate")
+
+# A hundred small events are read and folded in some milliseconds; a snapshot saves no more than that.
+EVERY: Final = 100
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSnapshot:
+    """The state of a stream's aggregate at a version, as framed Avro."""
+
+    stream: str
+    version: int
+    payload: bytes
+
+
+class SnapshotStore(Protocol):
+    """Keeps at most one aggregate snapshot a stream."""
+
+    def snapshot(self, stream: str) -> AggregateSnapshot | None:
+        """Return a stream's snapshot, None without one; StoreUnavailable."""
+
+    def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+        """Keep a snapshot, unless a newer one of the same shape is there; StoreUnavailable."""
+
+
+class Snapshots:
+    """Takes an aggregate snapshot every so many events of a stream, and loads from the newest that is known.
+
+    ``cached`` states stay in memory, the last used ones. Either kind is brought up to date by what the stream holds
+    beyond it, so another process may write the same streams.
+    """
+
+    def __init__(self, store: SnapshotStore, *, every: int = EVERY, cached: int = 0) -> None:
+        self._store = store
+        self._every = every
+        self._cache = _Cache(cached)
+
+    def latest(self, kind: type[A], stream: StreamName, *, cached: bool = True) -> A | None:
+        """Return a state to go on from, the caller's own, or None without one.
+
+        ``cached`` false forgets what is in memory, as after a lost race: the stream may have been restored from a
+        backup, and stand before it. UnsupportedFieldType for a state field that has no place in Avro.
+        """
+        if not cached:
+            self._cache.drop(str(stream))
+        elif (known := self._cache.get(kind, str(stream))) is not None:
+            return known
+        found = self._store.snapshot(str(stream))
+        return None if found is None else shape_of(kind).restored(kind, stream, found)
+
+    def passed(self, state: Aggregate, *, before: int) -> None:
+        """Note the state after an append to a stream that stood at ``before``; the state must not change any more."""
+        self._cache.put(str(state.stream), state)
+        if (state.version + 1) // self._every > (before + 1) // self._every:
+            self._keep(state)
+
+    def take(self, state: Aggregate) -> None:
+        """Take a snapshot now; StoreUnavailable, UnsupportedFieldType."""
+        payload = shape_of(type(state)).encode(state)
+        self._store.keep_snapshot(AggregateSnapshot(str(state.stream), state.version, payload))
+
+    def _keep(self, state: Aggregate) -> None:
+        try:
+            self.take(state)
+        except StoreUnavailable as error:  # the events are appended: nobody may take this for a failure of theirs
+            log.warning("aggregate snapshot not kept", stream=str(state.stream), cause=error.message)
+
+
+class _Cache:
+    """The states used last; safe for threads."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._states: OrderedDict[str, Aggregate] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, kind: type[A], stream: str) -> A | None:
+        with self._lock:
+            known = self._states.get(stream)
+            if known is None or type(known) is not kind:
+                return None
+            self._states.move_to_end(stream)
+        # Who puts a state lets go of it, and who gets one gets a copy: deciding changes it.
+        return copy.deepcopy(known)
+
+    def drop(self, stream: str) -> None:
+        with self._lock:
+            self._states.pop(stream, None)
+
+    def put(self, stream: str, state: Aggregate) -> None:
+        if not self._size:
+            return
+        with self._lock:
+            known = self._states.get(stream)
+            if known is None or known.version < state.version:
+                self._states[stream] = state
+            self._states.move_to_end(stream)
+            if len(self._states) > self._size:
+                self._states.popitem(last=False)
+
+
+class StateShape:
+    """An aggregate's state fields and their way to Avro and back; UnsupportedFieldType names one that has none."""
+
+    def __init__(self, kind: type[Aggregate]) -> None:
+        self._fields: tuple[Field, ...] = compile_hints(kind.state_fields(), owner=kind.__qualname__)
+        self._registered = RegisteredSchema.of(
+            {
+                "type": "record",
+                "namespace": kind.category,
+                "name": "aggregate_state",
+                "fields": [{"name": field.name, "type": field.type.avro} for field in self._fields],
+                "state_version": kind.state_version,
+            }
+        )
+
+    @property
+    def id(self) -> int:
+        """The fingerprint of names and types, in their order, and of the version the aggregate gives its state."""
+        return self._registered.id
+
+    def encode(self, state: Aggregate) -> bytes:
+        """Return the state as framed Avro; InvalidEventData names a field whose value does not fit its type."""
+        values = state.state()
+        for field in self._fields:
+            if field.type.to_plain is not None:
+                values[field.name] = field.type.to_plain(values[field.name])
+        return self._encoder.encode(values)
+
+    def restored(self, kind: type[A], stream: StreamName, snapshot: AggregateSnapshot) -> A | None:
+        """Return the state of a snapshot, None where that is of another shape."""
+        from eventstore.serialization import schema_id_of
+
+        if schema_id_of(snapshot.payload) != self.id:
+            return None
+        _, values = self._decoder.decode(snapshot.payload)
+        for field in self._fields:
+            if field.type.from_plain is not None:
+                values[field.name] = field.type.from_plain(values[field.name])
+        return kind.restored(values, id=stream.id, version=snapshot.version)
+
+    @cached_property
+    def _encoder(self) -> AvroEncoder:
+        from eventstore.serialization import AvroEncoder
+
+        return AvroEncoder(self._registered)
+
+    @cached_property
+    def _decoder(self) -> AvroDecoder:
+        from eventstore.serialization import AvroDecoder
+
+        return AvroDecoder(lambda _: self._registered)
+
+
+_SHAPES: dict[type, StateShape] = {}
+
+
+def shape_of(kind: type[Aggregate]) -> StateShape:
+    """Return the shape of an aggregate's state; UnsupportedFieldType."""
+    return _SHAPES.get(kind) or _SHAPES.setdefault(kind, StateShape(kind))
