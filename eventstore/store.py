@@ -53,7 +53,7 @@ class FenceStatus:
     """What readers of the store do not see yet: `waiting` events that are committed, and why.
 
     `age` is for how many seconds the oldest transaction that writes has been open, 0.0 without one, and `holder` says
-    whose it is; both are None where this user may not know.
+    whose it is, None without one. Where this user may not know the age, that is None too.
     """
 
     waiting: int

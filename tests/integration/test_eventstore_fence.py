@@ -92,14 +92,16 @@ def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(store: SqlEventSt
     wait_until(lambda: store.fence() == FenceStatus(0, 0.0, None))
 
 
-def test_the_fence_of_somebody_else_s_transaction_is_seen_without_its_name(store: SqlEventStore) -> None:
+def test_the_age_of_somebody_else_s_transaction_is_not_for_everybody(store: SqlEventStore) -> None:
     role = f"reader_{uuid.uuid4().hex[:8]}"
     with store.engine.begin() as connection:
         connection.exec_driver_sql(f"create role {role} login password 'x'; grant select on events to {role}")
     with store.engine.connect() as slow, slow.begin():
         store.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
         with SqlEventStore(store.engine.url.set(username=role, password="x")) as reader:
-            assert reader.fence() == FenceStatus(0, None, None)
+            fence = reader.fence()
+    assert (fence.waiting, fence.age) == (0, None)
+    assert fence.holder.startswith("a session of postgres in database test_")
     with store.engine.begin() as connection:
         connection.exec_driver_sql(f"drop owned by {role}; drop role {role}")
 

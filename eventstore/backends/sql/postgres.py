@@ -93,7 +93,7 @@ select array(select head from s order by ordinal), array(select order_xid from s
 """
 
 
-# Transaction ids are the cluster's. Without pg_read_all_stats the sessions of others show nothing of theirs.
+# Transaction ids are the cluster's. Without pg_read_all_stats the sessions of others do not show when they began.
 _HOLDER: Final = """
 with open as (
     select backend_xid as xid, xact_start as begun,
@@ -103,12 +103,9 @@ with open as (
     union all
     select transaction, prepared, format('prepared transaction %s in database %s', gid, database)
     from pg_prepared_xacts
-    union all
-    select null, null, null
-    where pg_snapshot_xmin(pg_current_snapshot()) < pg_snapshot_xmax(pg_current_snapshot())
 )
 select extract(epoch from clock_timestamp() - begun)::float8 as age, holder
-from open order by age(xid) desc nulls last limit 1
+from open order by age(xid) desc limit 1
 """
 
 
