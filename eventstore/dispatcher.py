@@ -136,9 +136,12 @@ class Dispatcher:
                 if (earlier := self._earlier(message)) is not None:
                     return earlier
                 state, emitted = decide(cached=attempt.num == 1)
-                accepted = self._append(message, emitted, before=state.version - len(emitted))
+                before = state.version - len(emitted)
+                accepted = self._append(message, emitted, before=before)
+                if accepted.version != state.version:  # the same command was faster elsewhere, on another state
+                    return self._earlier(message) or accepted
                 if emitted and self.snapshots is not None:
-                    self.snapshots.passed(state, before=state.version - len(emitted))
+                    self.snapshots.passed(state, before=before)
                 return accepted
         raise AssertionError("a retry ends by returning or raising")
 

@@ -12,6 +12,7 @@ import pytest
 
 from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore, WrongExpectedVersion
 from eventstore.errors import EventIdTaken
+from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter
 
 
@@ -142,6 +143,24 @@ def test_repetitions_at_once_are_one_command(store: SqlEventStore) -> None:
     assert len({result.events[0].id for result in results}) == 1
     assert {result.version for result in results} == {1}
     assert store.head("counter-a") == 1
+
+
+def test_a_repetition_that_was_overtaken_says_what_was_stored_and_remembers_nothing_else(store: SqlEventStore) -> None:
+    """Decided on a state without the other's event, and found appended after it."""
+    same, snapshots = uuid4(), Snapshots(store, cached=2)
+
+    class Overtaken(Rival):
+        def append(self, stream: Any, events: Any, **options: Any) -> Any:
+            if self.wins:
+                self.wins -= 1
+                self._store.append(stream, [Counter.Counted(by=10)], expected=ANY)
+                Dispatcher(self._store).once(same).send("a", Counter.add, 1)
+            return self._store.append(stream, events, **options)
+
+    found = Dispatcher(Overtaken(store, wins=1), snapshots=snapshots).once(same).send("a", Counter.add, 1)
+    assert isinstance(found, Accepted)
+    assert (found.version, list(found.events)) == (1, list(store.read_stream("counter-a", from_version=1)))
+    assert Dispatcher(store, snapshots=snapshots).load(Counter, "a").count == 11
 
 
 def test_an_id_of_a_command_to_another_aggregate_is_refused(store: SqlEventStore) -> None:
