@@ -1,0 +1,94 @@
+"""Given events, when a command, then events, a refusal, a state: an aggregate's rules tested without a store.
+
+    given(Order, Order.Placed(sku="tea")).when(Order.ship, carrier="sea").then(Order.Shipped(carrier="sea"))
+
+Every event passes through Avro on its way, as it would through a store, and what a command leaves behind is compared
+with what its events make of the same past: a command that changes the state by itself works until the aggregate is
+loaded again, and fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from eventstore.aggregate import Aggregate
+from eventstore.errors import Refused
+from eventstore.event_types import event_type_of
+from eventstore.serialization import AvroDecoder
+
+__all__ = ["Outcome", "Scenario", "given"]
+
+A = TypeVar("A", bound=Aggregate)
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[A]):
+    """What a command led to: its events and the state after them, or the reason why it was refused."""
+
+    state: A
+    events: Sequence[object]
+    reason: str | None = None
+
+    def then(self, *events: object) -> Self:
+        """The command was accepted and led to exactly these events, none if nothing had to happen."""
+        assert self.reason is None, f"refused: {self.reason}"  # noqa: S101 - assertions are what this module is for
+        assert list(self.events) == list(events), _difference("events", list(events), list(self.events))  # noqa: S101
+        return self
+
+    def then_refused(self, reason: str | None = None) -> Self:
+        """The command was refused; ``reason`` is a part of the sentence that says why."""
+        assert self.reason is not None, f"accepted: {list(self.events)}"  # noqa: S101
+        assert reason is None or reason in self.reason, _difference("reason", reason, self.reason)  # noqa: S101
+        return self
+
+    def then_state(self, **fields: object) -> Self:
+        """These fields of the state have these values."""
+        found = {name: getattr(self.state, name) for name in fields}
+        assert found == fields, _difference("state", fields, found)  # noqa: S101
+        return self
+
+
+@dataclass(frozen=True)
+class Scenario(Generic[A]):
+    """An aggregate with a past; each ``when`` begins at that past anew."""
+
+    kind: type[A]
+    past: Sequence[object]
+    id: str
+
+    def when(self, command: Callable[Concatenate[A, P], object], *args: P.args, **kwargs: P.kwargs) -> Outcome[A]:
+        """Let the aggregate decide about one command; AssertionError where it changed more than its events say."""
+        state = self.state()
+        try:
+            emitted = self.kind.decide(state, command, *args, **kwargs)
+        except Refused as refused:
+            return Outcome(self.state(), (), refused.reason)
+        replayed = self._evolved([*self.past, *emitted])
+        assert replayed.state() == state.state(), _difference(  # noqa: S101
+            "what the events make of the state", replayed.state(), state.state()
+        )
+        return Outcome(replayed, emitted)
+
+    def state(self) -> A:
+        """The aggregate as its past made it."""
+        return self._evolved(self.past)
+
+    def _evolved(self, events: Sequence[object]) -> A:
+        state = self.kind.initial_state(self.id)
+        for event in events:
+            declared = event_type_of(event)
+            _, values = AvroDecoder(lambda _, found=declared.registered: found).decode(declared.encode(event))  # type: ignore[misc]
+            self.kind.evolve_plain(state, declared.name, values)
+        return state
+
+
+def given(kind: type[A], *past: object, id: str = "1") -> Scenario[A]:
+    """Return an aggregate to which these events have happened, in this order."""
+    return Scenario(kind, past, id)
+
+
+def _difference(what: str, expected: object, found: object) -> str:
+    return f"{what}\n  expected: {expected}\n  found:    {found}"
