@@ -7,6 +7,8 @@ with what its events make of the same past: a command that changes the state by 
 loaded again, and fails here.
 """
 
+# ruff: noqa: S101  # assertions are what this module is for
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -34,20 +36,20 @@ class Outcome(Generic[A]):
 
     def then(self, *events: object) -> Self:
         """The command was accepted and led to exactly these events, none if nothing had to happen."""
-        assert self.reason is None, f"refused: {self.reason}"  # noqa: S101 - assertions are what this module is for
-        assert list(self.events) == list(events), _difference("events", list(events), list(self.events))  # noqa: S101
+        assert self.reason is None, f"refused: {self.reason}"
+        assert list(self.events) == list(events), _difference("events", list(events), list(self.events))
         return self
 
     def then_refused(self, reason: str | None = None) -> Self:
         """The command was refused; ``reason`` is a part of the sentence that says why."""
-        assert self.reason is not None, f"accepted: {list(self.events)}"  # noqa: S101
-        assert reason is None or reason in self.reason, _difference("reason", reason, self.reason)  # noqa: S101
+        assert self.reason is not None, f"accepted: {list(self.events)}"
+        assert reason is None or reason in self.reason, _difference("reason", reason, self.reason)
         return self
 
     def then_state(self, **fields: object) -> Self:
         """These fields of the state have these values."""
         found = {name: getattr(self.state, name) for name in fields}
-        assert found == fields, _difference("state", fields, found)  # noqa: S101
+        assert found == fields, _difference("state", fields, found)
         return self
 
 
@@ -67,7 +69,7 @@ class Scenario(Generic[A]):
         except Refused as refused:
             return Outcome(self.state(), (), refused.reason)
         replayed = self._evolved([*self.past, *emitted])
-        assert replayed.state() == state.state(), _difference(  # noqa: S101
+        assert replayed.state() == state.state(), _difference(
             "what the events make of the state", replayed.state(), state.state()
         )
         return Outcome(replayed, emitted)
