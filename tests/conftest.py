@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
@@ -66,12 +67,13 @@ def stack() -> Iterator[LocalStack]:
 
 
 @pytest.fixture(autouse=True)
-def signals_stay() -> Iterator[None]:
-    """Give SIGINT and SIGTERM back what they did before: a command that is run in this process takes them."""
+def process_stays() -> Iterator[None]:
+    """Give SIGINT, SIGTERM and the logs back what they did before: a command that is run in this process takes them."""
     taken = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in taken.items():
         signal.signal(number, handler)
+    structlog.reset_defaults()
 
 
 @pytest.fixture
