@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, Strea
 from eventstore.backends.sql import appending
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.backends.sql.reading import Reader
-from eventstore.errors import OutcomeUnknown
+from eventstore.errors import EventIdTaken, OutcomeUnknown
 
 
 class Order(Aggregate):
@@ -87,11 +88,31 @@ def test_a_batch_whose_answer_was_lost_is_found_by_its_ids(store, cut_after_comm
     assert [store.head(f"order-{n}") for n in range(3)] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("expected", [ANY, NO_STREAM])
+def test_an_append_that_is_committed_while_it_is_repeated_is_found_too(store, cut_after_commit, monkeypatch, expected):
+    """The server goes on with what it was told by a connection that is gone."""
+    real, held = PostgresDialect.append, []
+
+    def append(self, connection, batch):
+        if not held:
+            held.append(store.engine.connect())
+            held[0].begin()
+            real(self, held[0], batch)  # told, and not committed yet
+            connection.exec_driver_sql(CUT)
+        threading.Timer(0.3, held[0].commit).start()
+        return real(self, connection, batch)
+
+    monkeypatch.setattr(PostgresDialect, "append", append)
+    result = store.append("order-1", [PLACED], expected=expected)
+    assert [recorded.id for recorded in store.read_stream("order-1")] == list(result.ids)
+    held[0].close()
+
+
 def test_the_planted_fault_is_seen_who_does_not_look_for_the_ids_cannot_tell(store, cut_after_commit, monkeypatch):
     monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
     monkeypatch.setattr(Reader, "earlier", lambda *arguments: None)
     cut_after_commit(1)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(EventIdTaken):
         store.append("order-1", [PLACED], expected=ANY)
     assert store.head("order-1") == 0  # not twice: the ids are still the same
 

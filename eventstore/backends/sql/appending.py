@@ -56,29 +56,32 @@ class Appender:
 
     def _append_own(self, batch: Batch) -> list[AppendResult]:
         try:
-            return self._insert(batch).results(batch)
-        except (WrongExpectedVersion, EventIdTaken):
-            earlier = self._reader.earlier(batch) if batch.events.named else None
-            if earlier is None:
-                raise
-            return earlier
+            return self._append_once(batch, repeated=batch.events.named)
         except StoreUnavailable as error:
             if not _was_lost(error):
                 raise
             return self._append_again(batch, error)
 
     def _append_again(self, batch: Batch, lost: StoreUnavailable) -> list[AppendResult]:
-        """The ids tell whether the append whose answer is missing took place; without them there it is repeated."""
+        """Repeat an append whose answer is missing: where it took place after all, the ids of its events say so."""
         until = time.monotonic() + _LOST_SECONDS
         while time.monotonic() < until:
             time.sleep(_LOST_PAUSE_SECONDS)
             try:
-                return self._reader.earlier(batch) or self._insert(batch).results(batch)
-            except EventIdTaken:  # the lost one was committed meanwhile
-                continue
+                return self._append_once(batch, repeated=True)
             except StoreUnavailable as error:
                 lost = error
         raise _outcome_unknown(batch, lost) from lost
+
+    def _append_once(self, batch: Batch, *, repeated: bool) -> list[AppendResult]:
+        """Append; what is refused because it is there already, under its own ids, is no refusal where it may be."""
+        try:
+            return self._insert(batch).results(batch)
+        except (WrongExpectedVersion, EventIdTaken):
+            earlier = self._reader.earlier(batch) if repeated else None
+            if earlier is None:
+                raise
+            return earlier
 
     def _insert(self, batch: Batch) -> Inserted:
         until = time.monotonic() + _PATIENCE_SECONDS
