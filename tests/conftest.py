@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-_WITH_SERVERS = {"conformance", "integration", "test_branches_killed.py", "test_flights.py"}
+_WITH_SERVERS = {"conformance", "integration", "test_branches_killed.py", "test_flights.py", "test_shop.py"}
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
@@ -36,7 +36,8 @@ class Halves(LoadScopeScheduling):
     """The tests of some folders and files go to the process that has the stack, all others to the other one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "alone" if _WITH_SERVERS.isdisjoint(nodeid.partition("::")[0].split("/")) else "servers"
+        apart = _WITH_SERVERS.isdisjoint(nodeid.partition("::")[0].split("/"))
+        return "alone" if apart or nodeid.endswith("[embedded]") else "servers"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:
