@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
+    from eventstore.backends.memory import MemoryEventStore
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
@@ -45,6 +46,7 @@ __all__ = [
     "FactfoldError",
     "KafkaSettings",
     "Lag",
+    "MemoryEventStore",
     "Metadata",
     "NewEvent",
     "Position",
@@ -70,6 +72,7 @@ __all__ = [
 
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
+    "backends.memory": ("MemoryEventStore",),
     "backends.sql.store": ("SqlEventStore",),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.reading import Reader
@@ -101,7 +101,7 @@ class Appender:
         if violated == _CONFLICT:
             batch.check_heads([self._reader.head(name) for name in batch.streams.names])
         elif violated is not None:
-            raise _id_taken(batch) from error
+            raise batch.id_taken() from error
         elif not self._dialect.is_passing(error):
             raise error
 
@@ -118,14 +118,6 @@ def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:
         "what is there already is not appended twice",
         place=", ".join(batch.streams.names[:3]),
         ids=tuple(batch.events.ids),
-    )
-
-
-def _id_taken(batch: Batch) -> EventIdTaken:
-    return EventIdTaken(
-        "an event with one of these ids was appended before, elsewhere or among others",
-        remedy="give each event an id of its own; to repeat an append, repeat it with all its events and their ids",
-        place=", ".join(batch.streams.names[:3]),
     )
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Table, select
 
-from eventstore.backends.sql.batch import rfc3339
+from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import PartitionsFixed

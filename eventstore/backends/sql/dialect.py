@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
 

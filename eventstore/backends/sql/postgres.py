@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 
 # "fact" as a number: two processes that create the tables at once wait for each other.

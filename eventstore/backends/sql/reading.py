@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, Select, func, select, tuple_
 
-from eventstore.backends.sql.batch import Batch
+from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, Position
@@ -111,25 +110,12 @@ class Reader:
 
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""
+        ids, found = batch.events.ids, dict[UUID, RecordedEvent]()
         with nullcontext(connection) if connection is not None else self._connect() as reading:
-            places = self._places(reading, batch.events.ids)
-        if len(places) < len(batch.events.ids):
-            return None
-        in_order = iter(batch.events.ids)
-        streams = zip(batch.streams.names, batch.streams.counts, strict=True)
-        found = [_result(name, {i: places[i] for i in islice(in_order, count)}) for name, count in streams]
-        return None if None in found else cast("list[AppendResult]", found)
-
-    def _places(self, connection: Connection, ids: list[UUID]) -> dict[UUID, Any]:
-        columns = self._events.c
-        query = select(
-            columns.id, columns.stream, columns.version, columns.order_xid, columns.position, columns.ce_time
-        )
-        found: dict[UUID, Any] = {}
-        for start in range(0, len(ids), _IDS):
-            rows = connection.execute(query.where(columns.id.in_(ids[start : start + _IDS])))
-            found.update((row.id, row) for row in rows)
-        return found
+            for start in range(0, len(ids), _IDS):
+                query: Select[Any] = self._columns.where(self._events.c.id.in_(ids[start : start + _IDS]))
+                found.update((row.id, self._recorded(row)) for row in reading.execute(query))
+        return batch.placed([found[event_id] for event_id in ids]) if len(found) == len(ids) else None
 
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:
         """Return the place of a category's last event behind the fence, or of the last one older than a moment.
@@ -190,16 +176,6 @@ class Reader:
             time=datetime.fromisoformat(ce_time),
             position=Position(order_xid, position),
         )
-
-
-def _result(stream: str, places: Mapping[UUID, Any]) -> AppendResult | None:
-    """The result of an append to one stream whose events went to these places; None where they are not one row."""
-    rows = list(places.values())
-    versions = range(rows[0].version, rows[0].version + len(rows))
-    if any((row.stream, row.version) != (stream, version) for row, version in zip(rows, versions, strict=True)):
-        return None
-    positions = tuple(Position(row.order_xid, row.position) for row in rows)
-    return AppendResult(stream, versions, positions, tuple(places), datetime.fromisoformat(rows[0].ce_time))
 
 
 def _sizes(limit: int | None) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, func, insert, select, text, true
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql.batch import Batch, Inserted
+from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.identifiers import NO_VERSION
 from eventstore.topics import message_key

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
+from eventstore.backends.batch import Draft, stream_name
 from eventstore.backends.sql.appending import Appender
-from eventstore.backends.sql.batch import Draft, stream_name
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.models import Tables

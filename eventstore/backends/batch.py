@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from uuid import UUID
 
-from eventstore.errors import InvalidAppend, WrongExpectedVersion
+from eventstore.errors import EventIdTaken, InvalidAppend, WrongExpectedVersion
 from eventstore.event_types import EventType, event_type_of
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, accepted_heads
-from eventstore.messages import NO_METADATA, Metadata, NewEvent
+from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.store import AppendResult, Category, StreamAppend
 from eventstore.topics import partition_of
 
@@ -80,6 +81,26 @@ class Batch:
             refusal = self.refusal(stream, head)
             if refusal is not None:
                 raise refusal
+
+    def placed(self, events: Sequence[RecordedEvent]) -> list[AppendResult] | None:
+        """Return the results of this append, whose events were recorded as these; None where they stand otherwise."""
+        results, in_order = [], iter(events)
+        for name, count in zip(self.streams.names, self.streams.counts, strict=True):
+            part = list(islice(in_order, count))
+            versions = range(part[0].version, part[0].version + count)
+            if any((e.stream, e.version) != (name, version) for e, version in zip(part, versions, strict=True)):
+                return None
+            positions, ids = tuple(e.position for e in part), tuple(e.id for e in part)
+            results.append(AppendResult(name, versions, positions, ids, part[0].time))
+        return results
+
+    def id_taken(self) -> EventIdTaken:
+        """Return the error for an id that another event has."""
+        return EventIdTaken(
+            "an event with one of these ids was appended before, elsewhere or among others",
+            remedy="give each event an id of its own; to repeat an append, repeat it with all its events and their ids",
+            place=", ".join(self.streams.names[:3]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
