@@ -243,8 +243,8 @@ class KafkaSource:
             return
         consumer.incremental_assign(placed)
         self._places.given(placed)
-        if self._paused:
-            consumer.pause(placed)
+        # librdkafka remembers that a partition was paused through the loss of it: one that is back would stay silent.
+        (consumer.pause if self._paused else consumer.resume)(placed)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._guarded(self._on_revoked)

@@ -192,6 +192,21 @@ def test_what_a_member_had_fetched_when_it_lost_its_partitions_is_handled_once_b
     assert sorted(amounts(engine)) == list(range(40))
 
 
+def test_partitions_that_were_lost_while_they_paused_are_read_again_when_they_are_back(settings, payments):
+    """As when a handler is at work while the broker goes away: nobody else resumes what it had paused."""
+    seen: list[int] = []
+    payments.receive(range(10))
+    declared = noting(payments.name, group="g", into=seen)
+    source = _Impatient(declared, settings)
+    with Subscriber(declared, source) as subscriber:
+        deliver(subscriber, records=10)
+        source.keep_alive()
+        time.sleep(7)
+        wait_until(lambda: source.keep_alive() or not source._places.owned())
+        payments.receive(range(10, 20))
+        wait_until(lambda: subscriber.run_once(timeout=0.2) and set(seen) == set(range(20)), within=30)
+
+
 def test_members_that_claim_the_same_events_wait_for_each_other(engine):
     """As after a rebalance without notice: both hold the same records, one in the other order."""
     Inbox(engine, "books", topic="payment").create_tables()
