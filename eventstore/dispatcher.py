@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import takewhile
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID, uuid4, uuid5
@@ -100,13 +100,10 @@ class Dispatcher:
             state = self._load(kind, stream, cached=cached)
             return state, kind.decide(state, command, *args, **kwargs)
 
-        handle: Send = partial(self._handle, decide)
-        send = reduce(_within, reversed(self.middleware), handle)
-        message = self._message(stream, command, args, kwargs)
-        try:
-            return send(message)
-        except Refused as refused:  # by middleware
-            return Refusal(message, message.stream, refused.reason)
+        send = _answered(partial(self._decided, decide))
+        for middleware in reversed(self.middleware):
+            send = _answered(partial(_through, middleware, send))
+        return send(self._message(stream, command, args, kwargs))
 
     def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate as its events made it; version -1 where it has none."""
@@ -123,12 +120,6 @@ class Dispatcher:
         state = self.load(kind, aggregate_id)
         self.snapshots.take(state)
         return state
-
-    def _handle(self, decide: Callable[..., tuple[Aggregate, list[object]]], message: Command) -> Result:
-        try:
-            return self._decided(decide, message)
-        except Refused as refused:
-            return Refusal(message, message.stream, refused.reason)
 
     def _decided(self, decide: Callable[..., tuple[Aggregate, list[object]]], message: Command) -> Accepted:
         for attempt in self._retries():
@@ -198,8 +189,20 @@ class Dispatcher:
         )
 
 
-def _within(send: Send, middleware: Middleware) -> Send:
-    return lambda message: middleware(message, send)
+def _through(middleware: Middleware, send: Send, message: Command) -> Result:
+    return middleware(message, send)
+
+
+def _answered(send: Send) -> Send:
+    """Let whoever stands around see a refusal as a value, whether the aggregate raised it or middleware within."""
+
+    def answered(message: Command) -> Result:
+        try:
+            return send(message)
+        except Refused as refused:
+            return Refusal(message, message.stream, refused.reason)
+
+    return answered
 
 
 def _event_id(command_id: UUID, number: int) -> UUID:

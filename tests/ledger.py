@@ -1,8 +1,21 @@
-"""What services of the tests write: a ledger that shows every handling of a payment, in its order."""
+"""What services of the tests handle and write: payments, and a ledger that shows every handling in its order."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
+
+from eventstore import Aggregate, event
+
+
+class Payment(Aggregate):
+    @event
+    class Received:
+        amount: int
+
+    @event
+    class Refunded:
+        amount: int
+
 
 METADATA = sa.MetaData()
 # No unique constraint: whatever is handled twice is here twice.

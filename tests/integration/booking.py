@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from eventstore import subscription
 from eventstore.kafka.places import Places
-from tests.integration.payments_topic import Payment
-from tests.ledger import LEDGER
+from tests.ledger import LEDGER, Payment
 
 TOPIC = os.environ.get("FACTFOLD_TEST_TOPIC", "payment")
 # A group of its own: a member that says who it is stays one until its session ends, whatever topic it read.

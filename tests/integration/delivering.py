@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from eventstore import Subscriber, subscription
 from eventstore.subscriptions import Subscription
 from sample_app.background import Background
-from tests.integration.payments_topic import Payment
-from tests.ledger import LEDGER
+from tests.ledger import LEDGER, Payment
 from tests.waiting import wait_until
 
 

@@ -6,23 +6,14 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from eventstore import Aggregate, Settings, event
+from eventstore import Settings
 from eventstore.event_types import event_type_of
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import SCHEMAS_TOPIC, branch_topic, partition_of, schemas_topic
+from tests.ledger import Payment
 
 PARTITIONS = 4
-
-
-class Payment(Aggregate):
-    @event
-    class Received:
-        amount: int
-
-    @event
-    class Refunded:
-        amount: int
 
 
 class PaymentsTopic:

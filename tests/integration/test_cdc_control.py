@@ -80,8 +80,7 @@ def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, 
 
 def test_a_stopped_connector_is_resumed(connect: ConnectClient, other: Any, running: Any) -> None:
     connect.stop(other.name)
-    while not connect.status(other.name).stopped:
-        time.sleep(0.05)
+    wait_until(lambda: connect.status(other.name).stopped, what="the stop")
 
     assert apply(connect, running, source=other.engine).resumed
 

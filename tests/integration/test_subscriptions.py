@@ -25,8 +25,8 @@ from eventstore.kafka.admin import end_offsets, quiet
 from eventstore.kafka.groups import group_lag, group_offsets, reset_group
 from factfold.cli.entry import main
 from tests.integration.delivering import booking, deliver, noting, running
-from tests.integration.payments_topic import Payment, PaymentsTopic
-from tests.ledger import amounts
+from tests.integration.payments_topic import PaymentsTopic
+from tests.ledger import Payment, amounts
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -27,8 +27,7 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_offsets, reset_group
 from eventstore.kafka.source import KafkaSource
 from tests.integration.delivering import booking, deliver, noting
-from tests.integration.payments_topic import Payment
-from tests.ledger import LEDGER, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.waiting import wait_until
 
 # By amount: 2 MB is more than librdkafka sends by default; the other, with what belongs to it, is all a topic takes.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -10,6 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
+
+T = TypeVar("T")
+
+# Below SQLite's limit of bound values in every version (999 before 3.32).
+_MOST_BOUND: Final = 500
 
 
 class Dialect(Protocol):
@@ -39,6 +45,12 @@ class Dialect(Protocol):
 
     def is_missing_table(self, error: DBAPIError) -> bool:
         """Say whether an error reports a table that does not exist."""
+
+
+def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut values into parts that any database takes in one statement."""
+    for start in range(0, len(values), _MOST_BOUND):
+        yield values[start : start + _MOST_BOUND]
 
 
 def dialect_of(engine: Engine, tables: Tables) -> Dialect:

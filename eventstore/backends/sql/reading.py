@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Select, func, select, tuple_
 
 from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import bindable
 from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
@@ -22,8 +23,6 @@ from eventstore.store import AppendResult, FenceStatus
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
-# Below SQLite's limit of bound values in every version (999 before 3.32).
-_IDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,8 @@ class Reader:
         """Return the results of an append whose events are all there already, in the same places; else None."""
         ids, found = batch.events.ids, dict[UUID, RecordedEvent]()
         with nullcontext(connection) if connection is not None else self._connect() as reading:
-            for start in range(0, len(ids), _IDS):
-                query: Select[Any] = self._columns.where(self._events.c.id.in_(ids[start : start + _IDS]))
+            for wanted in bindable(ids):
+                query: Select[Any] = self._columns.where(self._events.c.id.in_(wanted))
                 found.update((row.id, self._recorded(row)) for row in reading.execute(query))
         return batch.placed([found[event_id] for event_id in ids]) if len(found) == len(ids) else None
 

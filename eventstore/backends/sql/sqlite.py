@@ -9,12 +9,11 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, text, tr
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
+from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
 from eventstore.identifiers import NO_VERSION
 from eventstore.topics import message_key
 
-# Below SQLite's limit of bound values in every version (999 before 3.32).
-_CHUNK: Final = 500
 # One writer at a time makes the position the order of commits: no second number is needed.
 _ORDER_XID: Final = 0
 
@@ -45,8 +44,7 @@ class SqliteDialect:
     def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
         stream, version = self._events.c.stream, self._events.c.version
         heads: dict[str, int] = {}
-        for start in range(0, len(names), _CHUNK):
-            wanted = names[start : start + _CHUNK]
+        for wanted in bindable(names):
             query = select(stream, func.max(version)).where(stream.in_(wanted)).group_by(stream)
             heads.update((name, head) for name, head in connection.execute(query))
         return heads

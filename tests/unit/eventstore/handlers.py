@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
-from tests.ledger import LEDGER, amounts
-from tests.unit.eventstore.memory_source import MemorySource, Payment, arrivals
+from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
 
 def booking(*, fails_on=(), fails_times=10**9, **options):

@@ -6,19 +6,10 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from eventstore import Aggregate, Lag, Position, RecordedEvent, event
+from eventstore import Lag, Position, RecordedEvent
 from eventstore.event_types import event_type_of
 from eventstore.messages import NO_METADATA
-
-
-class Payment(Aggregate):
-    @event
-    class Received:
-        amount: int
-
-    @event
-    class Refunded:
-        amount: int
+from tests.ledger import Payment
 
 
 def recorded(amount, *, kind=Payment.Received, stream="payment-1", data=None):

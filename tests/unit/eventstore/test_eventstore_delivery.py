@@ -14,9 +14,9 @@ from eventstore.errors import (
     SubscriptionError,
     UnknownSchema,
 )
-from tests.ledger import LEDGER, METADATA, amounts
+from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.handlers import booking, deliver
-from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
 
 
 def test_a_batch_is_one_transaction_and_then_acknowledged(engine):

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
 from eventstore.errors import HandlerHung, StoreUnavailable
-from tests.ledger import LEDGER, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import booking, deliver
-from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, Payment, arrivals, recorded
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
 from tests.waiting import wait_until
 
 

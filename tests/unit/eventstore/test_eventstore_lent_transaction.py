@@ -8,9 +8,9 @@ from sqlalchemy.pool import StaticPool
 
 from eventstore import Subscriber, subscription
 from eventstore.errors import DeclarationError, TransactionBroken
-from tests.ledger import LEDGER, METADATA, amounts
+from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.handlers import ENDINGS, assert_only_the_culprit_is_given_up, deliver, ending
-from tests.unit.eventstore.memory_source import MemorySource, Payment, arrivals
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
 
 @pytest.mark.parametrize("at", [1, 3, 5], ids=["first", "in the middle", "last"])

@@ -60,9 +60,11 @@ def test_middleware_may_raise_a_refusal(store):
     def never(command, send):
         raise Refused("not on a Sunday")
 
-    refusal = Dispatcher(store, middleware=[never]).send("a", Counter.add, 1)
+    seen = []
+    refusal = Dispatcher(store, middleware=[noting("outer", seen), never]).send("a", Counter.add, 1)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == "not on a Sunday"
+    assert seen == ["outer before counter.add", "outer after Refusal"]
 
 
 def test_a_lost_race_is_decided_again_within_one_pass_of_the_middleware(store):

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from eventstore import ANY, Position, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import CheckpointMoved, DeclarationError, UnknownSchema
-from tests.ledger import LEDGER, METADATA, amounts
-from tests.unit.eventstore.memory_source import Payment
+from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 
 class Clock:

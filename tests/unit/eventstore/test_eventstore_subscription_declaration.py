@@ -9,19 +9,10 @@ import pytest
 
 from eventstore import Aggregate, RecordedEvent, event, subscription
 from eventstore.errors import DeclarationError, InvalidIdentifier
+from tests.ledger import Payment
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-
-class Payment(Aggregate):
-    @event
-    class Received:
-        amount: int
-
-    @event
-    class Refunded:
-        amount: int
 
 
 @event(name="payment.received")
