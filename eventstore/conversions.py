@@ -28,6 +28,13 @@ def within(whole_digits: int) -> Convert:
     return checked
 
 
+def as_long(value: int) -> int:
+    """Check that a number is one of 64 bits: among several types fastavro would make a double of a longer one."""
+    if -(2**63) <= value < 2**63:
+        return value
+    raise ValueError(f"{value} has more than 64 bits")
+
+
 def exactly(kind: type) -> Convert:
     """Check what fastavro would convert: text as a date, a datetime as a date, any object as a boolean."""
 

@@ -14,6 +14,7 @@ from eventstore.conversions import Convert
 from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventType
 from eventstore.field_types import Compilation, Field, compile_fields
 from eventstore.identifiers import check_type_name, snake_case
+from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
 
 T = TypeVar("T")
@@ -25,8 +26,13 @@ _DECLARED = "__factfold_event__"
 class _Declared:
     """What `@event` knows before the aggregate, and so the type name, exists."""
 
-    name: str | None
+    compilation: Compilation
     fields: tuple[Field, ...]
+
+    def named(self, cls: type, name: str) -> EventType:
+        """Give the class its type name, whose first part is where its records are named."""
+        self.compilation.namespace = name.rpartition(".")[0]
+        return EventType(name, cls, self.fields)
 
 
 class BodyCodec(Protocol):
@@ -77,14 +83,19 @@ class EventType:
         return tuple((f.name, f.type.from_plain) for f in self.fields if f.type.from_plain is not None)
 
     @cached_property
+    def _ways(self) -> RecordClass:
+        return _ways_of(self.cls)
+
+    @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(field.name for field in self.fields)
 
     def to_plain(self, event: object) -> dict[str, Any]:
         """Return the event's values as Avro takes them; read only, they may be the event's own."""
+        values = self._ways.values(event)
         if not self._to_plain:
-            return event.__dict__
-        values = dict(event.__dict__)
+            return values
+        values = dict(values)
         for name, convert in self._to_plain:
             values[name] = self._convert(name, convert, values[name])
         return values
@@ -92,15 +103,12 @@ class EventType:
     def from_plain(self, values: Mapping[str, Any]) -> Any:
         """Build the event from plain values; fields the writer did not know take their defaults.
 
-        The dataclass's own constructor is passed by: one dictionary copy costs a third of it, and a stored
-        fact is not validated again.
+        A stored fact is not validated again.
         """
-        event: Any = object.__new__(self.cls)
-        own = event.__dict__
-        own.update(values if values.keys() == self._names else self._fitted(values))
+        known = dict(values) if values.keys() == self._names else self._fitted(values)
         for name, convert in self._from_plain:
-            own[name] = self._convert(name, convert, own[name])
-        return event
+            known[name] = self._convert(name, convert, known[name])
+        return self._ways.restore(known)
 
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""
@@ -168,11 +176,29 @@ def visible_names(frame: FrameType | None) -> dict[str, Any]:
 
 
 def _declare(cls: type[T], name: str | None, names: Mapping[str, Any]) -> type[T]:
-    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    fields = compile_fields(made, Compilation(made.__qualname__, names, {}))
-    declared = _Declared(None if name is None else check_type_name(name), fields)
-    setattr(made, _DECLARED, EventType(name, made, fields) if name is not None else declared)
+    is_model = record_class(cls) is not None and not dataclasses.is_dataclass(cls)
+    made = cls if is_model else dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    _require_frozen(made)
+    compilation = Compilation(made.__qualname__, names)
+    declared = _Declared(compilation, compile_fields(made, compilation))
+    setattr(made, _DECLARED, declared if name is None else declared.named(made, check_type_name(name)))
     return made
+
+
+def _require_frozen(cls: type) -> None:
+    if not _ways_of(cls).frozen:
+        raise DeclarationError(
+            f"event {cls.__qualname__} can be changed after the fact",
+            remedy=f"class {cls.__name__}({cls.__bases__[0].__name__}, frozen=True)",
+            place=cls.__qualname__,
+        )
+
+
+def _ways_of(cls: type) -> RecordClass:
+    ways = record_class(cls)
+    if ways is None:
+        raise AssertionError(f"{cls.__qualname__} was declared an event, and is no class of fields")
+    return ways
 
 
 def finish_declaration(cls: type, category: str) -> EventType:
@@ -180,7 +206,7 @@ def finish_declaration(cls: type, category: str) -> EventType:
     declared = vars(cls)[_DECLARED]
     if isinstance(declared, EventType):
         return declared
-    finished = EventType(check_type_name(f"{category}.{snake_case(cls.__name__)}"), cls, declared.fields)
+    finished: EventType = declared.named(cls, check_type_name(f"{category}.{snake_case(cls.__name__)}"))
     setattr(cls, _DECLARED, finished)
     return finished
 

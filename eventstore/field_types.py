@@ -7,16 +7,16 @@ change, so that recording an event of plain fields touches no field at all.
     bytes → bytes           Decimal → bytes decimal(18, 4), or Annotated[Decimal, Digits(precision, scale)]
     datetime (aware) → long timestamp-micros, UTC           date → int date         UUID → string uuid
     Enum → string (its value where all values are text, else its member's name)
-    X | None → ["null", X]  list[X] → array                 dict[str, X] → map      dataclass → record
+    X | None → ["null", X]  list[X] → array                 dict[str, X] → map      X | Y → union
+    dataclass, pydantic model, msgspec struct → record
 """
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -26,6 +26,7 @@ from uuid import UUID
 
 from eventstore.conversions import (
     Convert,
+    as_long,
     as_uuid,
     aware_utc,
     each,
@@ -37,6 +38,8 @@ from eventstore.conversions import (
     within,
 )
 from eventstore.errors import UnsupportedFieldType
+from eventstore.record_classes import RecordClass, record_class
+from eventstore.unions import Branch, alike, union_from_plain, union_to_plain
 
 Avro = str | dict[str, Any] | list[Any]
 
@@ -69,7 +72,7 @@ class FieldType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One named field of a record; `default` is dataclasses.MISSING where the field is required."""
+    """One named field of a record; `default` makes its default, and is None where the field is required."""
 
     name: str
     type: FieldType
@@ -84,11 +87,15 @@ class Field:
 
 @dataclass(slots=True)
 class Compilation:
-    """The class being declared, names its annotations may use, and the nested records met so far."""
+    """The class being declared, names its annotations may use, and the nested records met so far.
+
+    `namespace` is where its records are named, and known only when an aggregate claims the class.
+    """
 
     owner: str
     names: Mapping[str, Any]
-    records: dict[type, FieldType | None]
+    records: dict[type, FieldType | None] = field(default_factory=dict)
+    namespace: str = ""
 
 
 # fastavro would cut 1.5 to the long 1 and read "1.5" as a double; these two functions of C refuse that, and
@@ -102,20 +109,23 @@ _PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
 
 
 def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
-    """Compile every field of a dataclass; UnsupportedFieldType names the field that has no place in Avro."""
-    hints = _hints(cls, compilation)
-    return tuple(_compile_field(field, hints[field.name], compilation) for field in dataclasses.fields(cls))
+    """Compile every field of a class of fields; UnsupportedFieldType names the field that has no place in Avro."""
+    ways = record_class(cls)
+    return () if ways is None else _compile_record(cls, ways, compilation)
 
 
-def compile_hints(hints: Mapping[str, Any], *, owner: str) -> tuple[Field, ...]:
+def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str) -> tuple[Field, ...]:
     """Compile fields whose types are known, as those of an aggregate's state; UnsupportedFieldType."""
-    compilation = Compilation(owner, {}, {})
+    compilation = Compilation(owner, {}, namespace=namespace)
     return tuple(Field(_avro_name(n, compilation), _compile(hint, n, compilation), None) for n, hint in hints.items())
 
 
-def _compile_field(field: dataclasses.Field[Any], hint: Any, compilation: Compilation) -> Field:
-    name = _avro_name(field.name, compilation)
-    return Field(name, _compile(hint, name, compilation), _default(field))
+def _compile_record(cls: type, ways: RecordClass, compilation: Compilation) -> tuple[Field, ...]:
+    hints = _hints(cls, compilation)
+    return tuple(
+        Field(_avro_name(name, compilation), _compile(hints[name], name, compilation), default)
+        for name, default in ways.defaults.items()
+    )
 
 
 def _avro_name(name: str, compilation: Compilation) -> str:
@@ -139,15 +149,6 @@ def _hints(cls: type, compilation: Compilation) -> dict[str, Any]:
         ) from None
 
 
-def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory
-    if field.default is not dataclasses.MISSING:
-        value = field.default
-        return lambda: value
-    return None
-
-
 def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
     if hint in _PLAIN_TYPES:
         return _PLAIN_TYPES[hint]
@@ -169,8 +170,8 @@ def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldTyp
         return FieldType({"type": "string", "logicalType": "uuid"}, exactly(UUID), as_uuid)
     if issubclass(hint, Enum):
         return _enum(hint)
-    if dataclasses.is_dataclass(hint):
-        return _record(hint, compilation)
+    if (ways := record_class(hint)) is not None:
+        return _record(hint, ways, compilation)
     raise _unsupported(hint, place, compilation)
 
 
@@ -180,8 +181,8 @@ def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldTy
     match get_origin(hint), get_args(hint):
         case origin, (inner, *notes) if origin is Annotated:
             return _annotated(inner, notes, place, compilation)
-        case (origin, (first, second)) if origin in (Union, UnionType) and NoneType in (first, second):
-            return _optional(_compile(first if second is NoneType else second, place, compilation))
+        case (origin, members) if origin in (Union, UnionType):
+            return _union(members, place, compilation)
         case (origin, (item,)) if origin is list:
             return _list(_compile(item, f"{place}[]", compilation))
         case (origin, (key, item)) if origin is dict and key is str:
@@ -214,9 +215,61 @@ def _enum(hint: type[Enum]) -> FieldType:
     return FieldType("string", texts.__getitem__, enum_member(hint, texts), enum=hint)
 
 
+def _union(members: Sequence[Any], place: str, compilation: Compilation) -> FieldType:
+    held = [member for member in members if member is not NoneType]
+    compiled = [_compile(member, place, compilation) for member in held]
+    whole = compiled[0] if len(compiled) == 1 else _several(held, compiled, place, compilation)
+    return whole if len(held) == len(members) else _optional(whole)
+
+
+def _several(members: Sequence[Any], compiled: Sequence[FieldType], place: str, compilation: Compilation) -> FieldType:
+    branches = [
+        Branch(
+            _class_of(member),
+            kind.avro,
+            as_long if kind.avro == "long" else kind.to_plain,
+            kind.from_plain,
+            _record_of(kind),
+        )
+        for member, kind in zip(members, compiled, strict=True)
+    ]
+    if (pair := alike(branches)) is not None:
+        raise _indistinct(pair, place, compilation)
+    to_plain = union_to_plain(branches, lambda: compilation.namespace)
+    return FieldType([branch.avro for branch in branches], to_plain, union_from_plain(branches))
+
+
+def _class_of(hint: Any) -> type:
+    """The class of a type's values."""
+    if hasattr(hint, "__supertype__"):
+        return _class_of(hint.__supertype__)
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _class_of(get_args(hint)[0])
+    found: type = origin or hint
+    return found
+
+
+def _record_of(kind: FieldType) -> str | None:
+    """The name of a record, whether it is defined here or only named."""
+    if not kind.fields:
+        return None
+    return str(kind.avro["name"] if isinstance(kind.avro, dict) else kind.avro)
+
+
+def _indistinct(pair: tuple[Branch, Branch], place: str, compilation: Compilation) -> UnsupportedFieldType:
+    one, other = (branch.cls.__name__ for branch in pair)
+    return UnsupportedFieldType(
+        f"field {place} of {compilation.owner} holds {one} or {other}, which nobody could tell apart once written",
+        remedy="give each a field of its own, or wrap one in a dataclass",
+        place=f"{compilation.owner}.{place}",
+    )
+
+
 def _optional(inner: FieldType) -> FieldType:
     to_plain, from_plain = unless_none(inner.to_plain), unless_none(inner.from_plain)
-    return FieldType(["null", inner.avro], to_plain, from_plain, inner.enum, inner.fields)
+    held = inner.avro if isinstance(inner.avro, list) else [inner.avro]
+    return FieldType(["null", *held], to_plain, from_plain, inner.enum, inner.fields)
 
 
 def _list(item: FieldType) -> FieldType:
@@ -228,13 +281,13 @@ def _map(item: FieldType) -> FieldType:
     return FieldType(avro, each_value(item.to_plain), each_value(item.from_plain))
 
 
-def _record(cls: type, compilation: Compilation) -> FieldType:
+def _record(cls: type, ways: RecordClass, compilation: Compilation) -> FieldType:
     if cls in compilation.records:
         return _record_again(cls, compilation)
     compilation.records[cls] = None
-    fields = compile_fields(cls, compilation)
+    fields = _compile_record(cls, ways, compilation)
     name = _record_name(cls, compilation)
-    to_plain, from_plain = _record_to_plain(fields), _record_from_plain(cls, fields)
+    to_plain, from_plain = _record_to_plain(fields), _record_from_plain(ways, fields)
     # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.
     compilation.records[cls] = FieldType(name, to_plain, from_plain, fields=fields)
     avro = {"type": "record", "name": name, "fields": [field.avro() for field in fields]}
@@ -274,11 +327,12 @@ def _record_to_plain(fields: tuple[Field, ...]) -> Convert:
     return to_plain
 
 
-def _record_from_plain(cls: type, fields: tuple[Field, ...]) -> Convert:
+def _record_from_plain(ways: RecordClass, fields: tuple[Field, ...]) -> Convert:
     converts = {field.name: field.type.from_plain or _same for field in fields}
+    construct = ways.construct
 
     def from_plain(values: Mapping[str, Any]) -> object:
-        return cls(**{name: converts[name](value) for name, value in values.items() if name in converts})
+        return construct({name: converts[name](value) for name, value in values.items() if name in converts})
 
     return from_plain
 
@@ -291,6 +345,6 @@ def _unsupported(hint: Any, place: str, compilation: Compilation) -> Unsupported
     return UnsupportedFieldType(
         f"field {place} of {compilation.owner} has type {hint!r}, which has no place in Avro",
         remedy="use str, int, float, bool, bytes, Decimal, datetime, date, UUID, Enum, a dataclass, "
-        "or list, dict[str, …] and optional of them",
+        "or list, dict[str, …], optional and unions of them",
         place=f"{compilation.owner}.{place}",
     )

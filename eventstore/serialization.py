@@ -80,7 +80,8 @@ class AvroDecoder:
         body = BytesIO(framed)
         body.seek(_FRAME.size)
         try:
-            values = schemaless_reader(body, parsed, None)
+            # Which of several records a union holds: its name comes beside it, and a single one alone.
+            values = schemaless_reader(body, parsed, None, return_record_name=True, return_record_name_override=True)
         except Exception as error:
             raise _broken(framed) from error
         if body.tell() != len(framed):

@@ -132,7 +132,9 @@ class StateShape:
     """An aggregate's state fields and their way to Avro and back; UnsupportedFieldType names one that has none."""
 
     def __init__(self, kind: type[Aggregate]) -> None:
-        self._fields: tuple[Field, ...] = compile_hints(kind.state_fields(), owner=kind.__qualname__)
+        self._fields: tuple[Field, ...] = compile_hints(
+            kind.state_fields(), owner=kind.__qualname__, namespace=kind.category
+        )
         self._registered = RegisteredSchema.of(
             {
                 "type": "record",

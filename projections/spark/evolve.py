@@ -83,7 +83,7 @@ def _evolver(
 def _events(batch: pa.RecordBatch, schemas: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """The events of a batch: stream, version, offset, plain values, type name, stored state."""
     names = batch.schema.names
-    decoded = [batch.column(c).to_pylist() for c in schemas]
+    decoded = [batch.column(c).to_pylist(maps_as_pydicts="strict") for c in schemas]
     values = (next((v for v in row if v is not None), None) for row in zip(*decoded, strict=True))
     stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
     plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))

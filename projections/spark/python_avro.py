@@ -6,7 +6,10 @@ as long. It is for people who have Python and Java and have fetched nothing.
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +18,7 @@ import pyarrow.compute as pc
 from eventstore.errors import NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder
-from projections.errors import InvalidDefinition
+from eventstore.unions import MEMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -24,6 +27,9 @@ _PLAIN = {"string": pa.string(), "int": pa.int32(), "long": pa.int64(), "float":
           "boolean": pa.bool_(), "bytes": pa.binary(), "enum": pa.string(), "fixed": pa.binary()}  # fmt: skip
 _LOGICAL = {"timestamp-micros": pa.timestamp("us", "UTC"), "timestamp-millis": pa.timestamp("us", "UTC"),
             "date": pa.date32(), "uuid": pa.string()}  # fmt: skip
+
+_CLASSES = {"string": str, "long": int, "double": float, "boolean": bool, "bytes": bytes, "array": list,
+            "decimal": Decimal, "uuid": uuid.UUID, "timestamp-micros": dt.datetime, "date": dt.date}  # fmt: skip
 
 
 def avro_in_the_jvm() -> bool:
@@ -102,7 +108,7 @@ class Kinds:
         self._named: dict[str, Kind] = {}
 
     def of(self, avro: Any) -> Kind:
-        """The kind of a field's type; raises InvalidDefinition for a union of more than null and one other."""
+        """The kind of a field's type."""
         if isinstance(avro, list):
             return self._optional(avro)
         if isinstance(avro, str):
@@ -117,15 +123,23 @@ class Kinds:
 
     def _optional(self, members: list[Any]) -> Kind:
         others = [member for member in members if member != "null"]
-        if len(others) != 1:
-            raise InvalidDefinition(
-                f"an event field is a union of {len(others)} types",
-                remedy="use X | None, or give Spark its Avro jar",
-                place=str(members)[:80],
-            )
-        kind = self.of(others[0])
+        kind = self.of(others[0]) if len(others) == 1 else self._several(others)
         convert = kind.convert
         return Kind(kind.arrow, None if convert is None else lambda v: None if v is None else convert(v))
+
+    def _several(self, members: list[Any]) -> Kind:
+        """A struct of one field a branch, all null but the one that the value is of."""
+        kinds = [self.of(member) for member in members]
+        by_class = {_class_of(member): number for number, member in enumerate(members)}
+        by_name = {_short_name(member): number for number, member in enumerate(members)}
+
+        def convert(value: Any) -> Row:
+            named = type(value) is tuple  # one of several records
+            number = by_name[value[0].rpartition(".")[2]] if named else by_class[type(value)]
+            inner, kind = value[1] if named else value, kinds[number]
+            return {f"{MEMBER}{number}": inner if kind.convert is None else kind.convert(inner)}
+
+        return Kind(pa.struct([(f"{MEMBER}{n}", kind.arrow) for n, kind in enumerate(kinds)]), convert)
 
     def _nested(self, avro: Mapping[str, Any]) -> Kind:
         if avro["type"] == "array":
@@ -145,6 +159,17 @@ class Kinds:
         if not converts:
             return Kind(arrow)
         return Kind(arrow, lambda v: v | {name: convert(v[name]) for name, convert in converts.items()})
+
+
+def _class_of(avro: Any) -> type:
+    """The class of fastavro's values of a union's branch; those of a record are dictionaries."""
+    found = avro.get("logicalType", avro["type"]) if isinstance(avro, Mapping) else avro
+    return _CLASSES.get(found, dict)
+
+
+def _short_name(avro: Any) -> str:
+    name: str = avro.get("name", "") if isinstance(avro, Mapping) else avro
+    return name.rpartition(".")[2]
 
 
 def _each(item: Kind) -> Kind:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Table
 from projections.reference import fold_table, newest_per_key
@@ -159,3 +161,36 @@ def test_values_of_every_column_type_arrive_as_declared(spark):
     records = [(0, '{"id": "x"}', _change("c", after, 5))]
     found = rows_of(Reduction({}).reduce(raw_frame(spark, records), table), table)
     assert found == {"x": {name: expected for name, (_, _, expected) in kinds.items()}}
+
+
+@dataclass(frozen=True)
+class Cash:
+    note: int
+
+
+@dataclass(frozen=True)
+class Card:
+    note: int
+
+
+class Till(Aggregate):
+    takings: str = ""
+
+    @event
+    class Paid:
+        by: Cash | Card | int | None
+        coins: dict[str, int]
+
+    def on_paid(self, e: Paid) -> None:
+        self.takings += f"{e.by} {sorted(e.coins.items())};"
+
+
+@pytest.mark.parametrize("decoded", ["in the JVM", "in Python"], indirect=True)
+def test_a_python_fold_gets_unions_and_maps_as_the_aggregate_knows_them(spark, decoded):
+    paid = [Till.Paid(by=by, coins={"two": 2, "one": 1}) for by in (Cash(5), Card(5), 5, None)]
+    records = [(n, f"till-1@{n}", event_type_of(e).encode(e)) for n, e in enumerate(paid)]
+    table = Table.from_events(Till, key="till_id")
+    registry = {kind.schema_id: kind.registered for kind in Till.event_types.values()}
+    folded = rows_of(Reduction(registry).reduce(raw_frame(spark, records), table), table)
+    assert folded == fold_table(table, records)
+    assert folded["1"]["takings"].startswith("Cash(note=5) [('one', 1), ('two', 2)];Card(note=5)")

@@ -196,7 +196,7 @@ def test_a_handler_of_nothing_is_refused() -> None:
             def on_paid(self, e: object) -> None: ...
 
 
-@pytest.mark.parametrize("hint", [object, set[str], dict[int, str], int | str, tuple[int, ...], complex, Any])
+@pytest.mark.parametrize("hint", [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any])
 def test_a_field_without_a_place_in_avro_is_refused_by_name(hint: Any) -> None:
     with pytest.raises(UnsupportedFieldType, match="odd") as refused:
 

@@ -1,0 +1,87 @@
+"""Fields that hold one of several types: an Avro union, whose branch a value tells by its own type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from eventstore.conversions import Convert
+
+# Spark gives a union of several types as a struct of one field a branch, all null but one.
+MEMBER: Final = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One type of a union: the class of its values, its Avro form and conversions, its name where it is a record."""
+
+    cls: type
+    avro: Any
+    to_plain: Convert | None
+    from_plain: Convert | None
+    record: str | None = None
+
+    @property
+    def looks(self) -> str:
+        """What its values look like once read: two branches that look alike could not be told apart.
+
+        A day is a number of Avro, as a moment is, and Spark makes one number of both. A record is read as a dictionary
+        unless its union has several.
+        """
+        kind = str(self.avro["type"]) if isinstance(self.avro, dict) else self.avro
+        if self.record is not None:
+            return f"map or {self.record}"
+        return {"int": "long", "map": "map or "}.get(kind, kind)
+
+
+def alike(branches: Sequence[Branch]) -> tuple[Branch, Branch] | None:
+    """Return two branches that could not be told apart, or None."""
+    for number, branch in enumerate(branches):
+        for other in branches[:number]:
+            looks = sorted((other.looks, branch.looks))
+            if looks[0] == looks[1] or (looks[0] == "map or " and looks[1].startswith("map or ")):
+                return other, branch
+    return None
+
+
+def union_to_plain(branches: Sequence[Branch], namespace: Callable[[], str]) -> Convert:
+    """Convert a value by the branch of its class; one of several records becomes its full name and its values."""
+    by_class = {branch.cls: branch for branch in branches}
+    several = sum(branch.record is not None for branch in branches) > 1
+
+    def to_plain(value: Any) -> Any:
+        branch = by_class.get(type(value))
+        if branch is None:
+            raise TypeError(f"{type(value).__name__} is none of {', '.join(cls.__name__ for cls in by_class)}")
+        plain = value if branch.to_plain is None else branch.to_plain(value)
+        return (f"{namespace()}.{branch.record}", plain) if several and branch.record is not None else plain
+
+    return to_plain
+
+
+def union_from_plain(branches: Sequence[Branch]) -> Convert:
+    """Convert what Avro gives for a branch, or what Spark does: a struct of members."""
+    records = {branch.record: branch for branch in branches if branch.record is not None}
+    by_class = {_plain_class(branch): branch for branch in branches}
+    members = {f"{MEMBER}{number}": branch for number, branch in enumerate(branches)}
+
+    def found(value: Any) -> tuple[Branch, Any]:
+        if type(value) is tuple:
+            return records[value[0].rpartition(".")[2]], value[1]
+        if type(value) is dict and value.keys() == members.keys():
+            return next((members[name], inner) for name, inner in value.items() if inner is not None)
+        return by_class[type(value)], value
+
+    def from_plain(value: Any) -> Any:
+        branch, inner = found(value)
+        return inner if branch.from_plain is None else branch.from_plain(inner)
+
+    return from_plain
+
+
+def _plain_class(branch: Branch) -> type:
+    if branch.record is not None:
+        return dict
+    return str if issubclass(branch.cls, Enum) else branch.cls
