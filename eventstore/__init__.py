@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eventstore.errors import FactfoldError, Refused, WrongExpectedVersion
     from eventstore.event_types import event
     from eventstore.field_types import Digits
+    from eventstore.functional import FunctionalAggregate, decider
     from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position, StreamName
     from eventstore.messages import Command, Metadata, NewEvent, RecordedEvent
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
@@ -44,6 +45,7 @@ __all__ = [
     "EventStore",
     "ExpectedVersion",
     "FactfoldError",
+    "FunctionalAggregate",
     "KafkaSettings",
     "Lag",
     "MemoryEventStore",
@@ -64,6 +66,7 @@ __all__ = [
     "Subscription",
     "WrongExpectedVersion",
     "command",
+    "decider",
     "event",
     "open_subscriber",
     "run_subscription",
@@ -81,6 +84,7 @@ _HOMES = {
     "errors": ("FactfoldError", "Refused", "WrongExpectedVersion"),
     "event_types": ("event",),
     "field_types": ("Digits",),
+    "functional": ("FunctionalAggregate", "decider"),
     "identifiers": ("ANY", "NO_STREAM", "STREAM_EXISTS", "ExpectedVersion", "Position", "StreamName"),
     "messages": ("Command", "Metadata", "NewEvent", "RecordedEvent"),
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),

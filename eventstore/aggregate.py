@@ -21,12 +21,11 @@ from typing import (
     ParamSpec,
     Self,
     TypeVar,
-    cast,
     get_origin,
     get_type_hints,
 )
 
-from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownHandler
+from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownEventType, UnknownHandler
 from eventstore.event_types import (
     EventType,
     finish_declaration,
@@ -122,7 +121,7 @@ class Aggregate:
         try:
             handler = cls._handlers[type(event)]
         except KeyError:
-            raise unknown_event_type(type(event).__qualname__, cls.event_types, cls.category) from None
+            raise cls._foreign(event) from None
         if handler is not None:
             handler(state, event)
         state.version += 1
@@ -148,14 +147,15 @@ class Aggregate:
 
     @classmethod
     def decide(
-        cls, state: A, command: Callable[Concatenate[A, P], object], *args: P.args, **kwargs: P.kwargs
+        cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
         """Return the events a command leads to, or raise Refused; the state has evolved by them already.
 
         Throw the state away after Refused: it may hold what the command emitted before it was refused.
         """
         command(state, *args, **kwargs)
-        emitted, state.pending = state.pending, []
+        emitted: list[object] = state.pending
+        state.pending = []
         return emitted
 
     def emit(self, event: object) -> None:
@@ -173,6 +173,15 @@ class Aggregate:
         return StreamName(self.category, self.id)
 
     @classmethod
+    def source(cls) -> str:
+        """Return the Python text that makes the state what it is."""
+        return inspect.getsource(cls)
+
+    @classmethod
+    def _foreign(cls, event: object) -> UnknownEventType:
+        return unknown_event_type(type(event).__qualname__, cls.event_types, cls.category)
+
+    @classmethod
     def _type(cls, name: str) -> EventType:
         try:
             return cls.event_types[name]
@@ -185,15 +194,29 @@ _OWN_NAMES: Final = frozenset(name for name in dir(Aggregate) if not name.starts
 )
 
 
-def aggregate_of(command: Callable[Concatenate[A, P], object]) -> type[A]:
-    """Return the aggregate a command belongs to; UnknownAggregate where it is not one's `@command`."""
+def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
+    """Return the aggregate a command belongs to; UnknownAggregate where it is not one's."""
     owner = getattr(command, _OWNER, None)
     if isinstance(owner, type) and issubclass(owner, Aggregate):
-        return cast("type[A]", owner)
+        return owner
     raise UnknownAggregate(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
-        remedy="decorate the method with @command and pass it unbound, for example Order.place",
+        remedy="decorate the method with @command and pass it unbound, for example Order.place; "
+        "or give the function to decider(decide=[…])",
     )
+
+
+def claim_command(function: Callable[..., object], owner: type[Aggregate]) -> Callable[..., object]:
+    """Make a function a command of an aggregate; DeclarationError where it is another one's already."""
+    known = getattr(function, _OWNER, owner)
+    if known.category != owner.category:
+        raise DeclarationError(
+            f"{function.__qualname__} is a command of {known.category} already",
+            remedy="write a function for each aggregate; what they share may be called by both",
+            place=owner.category,
+        )
+    setattr(function, _OWNER, owner)
+    return function
 
 
 def _state_fields(cls: type[Aggregate], names: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,7 +311,5 @@ def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] |
 
 
 def _commands(cls: type[Aggregate]) -> dict[str, Callable[..., object]]:
-    own = {name: value for name, value in vars(cls).items() if hasattr(value, _COMMAND)}
-    for method in own.values():
-        setattr(method, _OWNER, cls)
+    own = {name: claim_command(value, cls) for name, value in vars(cls).items() if hasattr(value, _COMMAND)}
     return {**cls.commands, **own}

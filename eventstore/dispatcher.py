@@ -84,11 +84,11 @@ class Dispatcher:
     def send(
         self,
         aggregate_id: str,
-        command: Callable[Concatenate[A, P], object],
+        command: Callable[Concatenate[Any, P], object],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Result:
-        """Send `Order.place` with its arguments to one aggregate.
+        """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
         WrongExpectedVersion only after ten lost races; InvalidIdentifier, InvalidEventData, UnknownAggregate,
         and the store's own errors.
@@ -96,7 +96,7 @@ class Dispatcher:
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
 
-        def decide(*, cached: bool) -> tuple[A, list[object]]:
+        def decide(*, cached: bool) -> tuple[Aggregate, list[object]]:
             state = self._load(kind, stream, cached=cached)
             return state, kind.decide(state, command, *args, **kwargs)
 

@@ -6,7 +6,6 @@ Nothing here imports Spark: a declaration says which topic, which columns, which
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +159,7 @@ class EventTable(Table):
     def signature(self) -> str:
         """Adds the fold: declared setters, or the source of the aggregate."""
         if self.setters is None:
-            fold = hashlib.sha256(inspect.getsource(self.aggregate).encode()).hexdigest()
+            fold = hashlib.sha256(self.aggregate.source().encode()).hexdigest()
         else:
             fold = str([(c, [(s.event.name, s.field, s.value) for s in ss]) for c, ss in sorted(self.setters.items())])
         return f"{super().signature()}|{self.aggregate.category}|{fold}"

@@ -17,6 +17,7 @@ from projections.reference import fold_table, newest_per_key
 from projections.spark import decode
 from projections.spark.inputs import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
+from tests.unit.eventstore.account import Deposited, Opened, account
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"
 REGISTRY = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
@@ -194,3 +195,13 @@ def test_a_python_fold_gets_unions_and_maps_as_the_aggregate_knows_them(spark, d
     folded = rows_of(Reduction(registry).reduce(raw_frame(spark, records), table), table)
     assert folded == fold_table(table, records)
     assert folded["1"]["takings"].startswith("Cash(note=5) [('one', 1), ('two', 2)];Card(note=5)")
+
+
+def test_an_aggregate_of_functions_is_folded_as_one_of_methods(spark):
+    happened = [Opened(owner="Ada"), Deposited(amount=Decimal(3)), Deposited(amount=Decimal("1.5"))]
+    records = [(n, f"account-1@{n}", event_type_of(e).encode(e)) for n, e in enumerate(happened)]
+    table = Table.from_events(account, key="account_id")
+    registry = {kind.schema_id: kind.registered for kind in account.event_types.values()}
+    folded = rows_of(Reduction(registry).reduce(raw_frame(spark, records), table), table)
+    assert folded == fold_table(table, records) == {"1": {"owner": "Ada", "balance": Decimal("4.5")}}
+    assert table.signature() != Table.from_events(Till, key="account_id").signature()
