@@ -35,6 +35,7 @@ from eventstore.event_types import (
 )
 from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
 from eventstore.messages import RecordedEvent
+from eventstore.upcasting import FIRST
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +68,7 @@ class Aggregate:
     version: int
     pending: list[object]
 
+    _stored_types: ClassVar[Mapping[str, EventType]] = {}
     _handlers: ClassVar[Mapping[type, Callable[[Any, Any], object] | None]] = {}
     _fields: ClassVar[Mapping[str, Any]] = {}
     _constants: ClassVar[Mapping[str, Any]] = {}
@@ -82,6 +84,7 @@ class Aggregate:
         cls._fields = _state_fields(cls, visible_names(inspect.currentframe()))
         cls._fresh, cls._constants = _defaults(cls)
         cls.event_types = _event_types(cls)
+        cls._stored_types = _stored_types(cls)
         cls._handlers = _handlers(cls)
         cls.commands = _commands(cls)
 
@@ -128,22 +131,35 @@ class Aggregate:
         return state
 
     @classmethod
-    def evolve_plain(cls, state: Self, type_name: str, values: Mapping[str, Any]) -> Self:
-        """Evolve by an event still in plain values, as Avro or Arrow give them."""
-        return cls.evolve(state, cls._type(type_name).from_plain(values))
+    def evolve_plain(
+        cls, state: Self, type_name: str, values: Mapping[str, Any], *, schema_version: int | None = None
+    ) -> Self:
+        """Evolve by a stored event still in plain values, as Avro or Arrow give them; the version is one more.
+
+        ``schema_version`` is that of the class that wrote it, today's unless given.
+        """
+        kind, version = cls.stored_type(type_name), state.version
+        for event in kind.events(schema_version or kind.version, values):
+            cls.evolve(state, event)
+        state.version = version + 1
+        return state
 
     @classmethod
     def fold(cls, state: Self, events: Iterable[RecordedEvent]) -> Self:
         """Evolve by recorded events of this aggregate's stream, in version order."""
         for recorded in events:
-            cls.evolve_plain(state, recorded.type, recorded.data)
+            for event in cls.events_of(recorded):
+                cls.evolve(state, event)
             state.version = recorded.version
         return state
 
     @classmethod
-    def event_of(cls, recorded: RecordedEvent) -> Any:
-        """Return a recorded event as an object of its class; UnknownEventType where no class claims it."""
-        return cls._type(recorded.type).from_plain(recorded.data)
+    def events_of(cls, recorded: RecordedEvent) -> list[Any]:
+        """Return what a recorded event is today: one object of its class, unless an upcaster makes it others.
+
+        UnknownEventType where no class claims it, and the errors of `EventType.upcast`.
+        """
+        return cls.stored_type(recorded.type).events(recorded.schema_version, recorded.data)
 
     @classmethod
     def decide(
@@ -173,7 +189,7 @@ class Aggregate:
         return StreamName(self.category, self.id)
 
     @classmethod
-    def source(cls) -> str:
+    def state_source(cls) -> str:
         """Return the Python text that makes the state what it is."""
         return inspect.getsource(cls)
 
@@ -182,9 +198,15 @@ class Aggregate:
         return unknown_event_type(type(event).__qualname__, cls.event_types, cls.category)
 
     @classmethod
-    def _type(cls, name: str) -> EventType:
+    def stored_types(cls) -> Mapping[str, EventType]:
+        """Return the event types by every name that they are or were stored under."""
+        return cls._stored_types
+
+    @classmethod
+    def stored_type(cls, name: str) -> EventType:
+        """Return the event type that is or was stored under a name; UnknownEventType."""
         try:
-            return cls.event_types[name]
+            return cls._stored_types[name]
         except KeyError:
             raise unknown_event_type(name, cls.event_types, cls.category) from None
 
@@ -204,6 +226,13 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
         remedy="decorate the method with @command and pass it unbound, for example Order.place; "
         "or give the function to decider(decide=[…])",
     )
+
+
+def types_that_split(event: type) -> list[EventType]:
+    """Return the event types of the same aggregate of which a function may make this event."""
+    owner = getattr(event, _OWNER, None)
+    kinds = owner.event_types.values() if isinstance(owner, type) and issubclass(owner, Aggregate) else ()
+    return [kind for kind in kinds if not kind.upcasters.declared_from(FIRST)]
 
 
 def claim_command(function: Callable[..., object], owner: type[Aggregate]) -> Callable[..., object]:
@@ -288,6 +317,7 @@ def _event_types(cls: type[Aggregate]) -> dict[str, EventType]:
     for value in list(vars(cls).values()):
         if is_event_class(value):
             declared = finish_declaration(value, cls.category)
+            setattr(value, _OWNER, cls)
             if declared.name in inherited:
                 raise DeclarationError(
                     f"{cls.__qualname__} has two events named {declared.name!r}",
@@ -296,6 +326,19 @@ def _event_types(cls: type[Aggregate]) -> dict[str, EventType]:
                 )
             inherited[declared.name] = declared
     return inherited
+
+
+def _stored_types(cls: type[Aggregate]) -> dict[str, EventType]:
+    found: dict[str, EventType] = {}
+    for kind in cls.event_types.values():
+        for name in kind.stored_names:
+            if found.setdefault(name, kind) is not kind:
+                raise DeclarationError(
+                    f"{cls.__qualname__} has two events that are or were stored as {name!r}",
+                    remedy="let one of them have been Retype'd from it",
+                    place=cls.__qualname__,
+                )
+    return found
 
 
 def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] | None]:

@@ -217,6 +217,7 @@ def _recorded(result: AppendResult, i: int, event: object, metadata: Metadata) -
         version=result.versions[i],
         type=kind.name,
         schema_id=kind.schema_id,
+        schema_version=kind.version,
         data=dict(kind.to_plain(event)),
         metadata=metadata,
         time=result.time,

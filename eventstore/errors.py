@@ -12,6 +12,7 @@ FactfoldError                  message, remedy, place
 ├── SchemaError
 │   ├── SchemaConflict         two schemas share one fingerprint
 │   ├── UnknownSchema          a schema id the registry does not hold
+│   ├── NewerEvent             an event of a newer version than the code's
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
@@ -54,6 +55,7 @@ __all__ = [
     "InvalidEventData",
     "InvalidIdentifier",
     "KafkaError",
+    "NewerEvent",
     "NotFramedAvro",
     "OffsetsGone",
     "OutcomeUnknown",
@@ -161,6 +163,10 @@ class SchemaConflict(SchemaError):
 
 class UnknownSchema(SchemaError):
     """A schema id that the registry does not hold."""
+
+
+class NewerEvent(SchemaError):
+    """A newer version of the code has written the event."""
 
 
 class InvalidEventData(SchemaError):

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Protocol, TypeVar, dataclass_transform, overload
 
 from eventstore.conversions import Convert
@@ -16,6 +16,7 @@ from eventstore.field_types import Compilation, Field, compile_fields
 from eventstore.identifiers import check_type_name, snake_case
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 
 T = TypeVar("T")
 
@@ -28,11 +29,12 @@ class _Declared:
 
     compilation: Compilation
     fields: tuple[Field, ...]
+    upcasters: Upcasters
 
     def named(self, cls: type, name: str) -> EventType:
         """Give the class its type name, whose first part is where its records are named."""
         self.compilation.namespace = name.rpartition(".")[0]
-        return EventType(name, cls, self.fields)
+        return EventType(name, cls, self.fields, self.upcasters)
 
 
 class BodyCodec(Protocol):
@@ -49,13 +51,26 @@ class EventType:
     name: str
     cls: type
     fields: tuple[Field, ...]
+    upcasters: Upcasters = NO_UPCASTERS
+
+    @property
+    def version(self) -> int:
+        """The version that its events are written in."""
+        return self.upcasters.version
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """Every name that its events are stored under, today's first."""
+        return (self.name, *self.upcasters.former_names)
 
     @cached_property
     def registered(self) -> RegisteredSchema:
         """The Avro schema with its id."""
         namespace, _, name = self.name.rpartition(".")
         fields = [field.avro() for field in self.fields]
-        return RegisteredSchema.of({"type": "record", "namespace": namespace, "name": name, "fields": fields})
+        version = {"version": self.version} if self.version > FIRST else {}
+        schema = {"type": "record", "namespace": namespace, "name": name, "fields": fields}
+        return RegisteredSchema.of({**schema, **version})
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -110,6 +125,55 @@ class EventType:
             known[name] = self._convert(name, convert, known[name])
         return self._ways.restore(known)
 
+    def upcast(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
+        """Return the events of today that stored values stand for; one, unless a function makes it others.
+
+        NewerEvent; InvalidEventData where a value cannot be cast.
+        """
+        if version == self.version:
+            return [(self, values)]
+        self.require_known(version)
+        found = self.upcasters.run(version, values, PlainMeaning(self.name))
+        if isinstance(found, dict):
+            return [(self, found)]
+        return [(kind, kind.to_plain(event)) for event in found for kind in [event_type_of(event)]]
+
+    def today(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
+        """Do as `upcast`, and give the fields that the writer did not know their defaults, as plain values.
+
+        A field without a default that the writer did not know stays away.
+        """
+        return [(kind, kind.completed(plain)) for kind, plain in self.upcast(version, values)]
+
+    def seen(self, written: RegisteredSchema) -> RegisteredSchema:
+        """Return what records of a schema look like once they are upcast by declared changes.
+
+        It keeps the writer's schema id; fields of today that such a record has no value for are left out.
+        InvalidEventData where a cast cannot be made.
+        """
+        if written.id == self.schema_id:
+            return self.registered
+        types = {field["name"]: field["type"] for field in written.schema["fields"]}
+        carried = self.upcasters.interpret(written.version, types, TypeMeaning())
+        fields = [{"name": f.name, "type": carried.get(f.name, f.type.avro)} for f in self.fields if f.name in carried
+                  or f.default is not None]  # fmt: skip
+        return RegisteredSchema(written.id, self.name, {**self.schema, "fields": fields})
+
+    def default_of(self, name: str) -> Any:
+        """Return the plain default of a field that has one."""
+        field = next(field for field in self.fields if field.name == name)
+        default = field.default() if field.default else None
+        return default if field.type.to_plain is None else field.type.to_plain(default)
+
+    def require_known(self, version: int) -> None:
+        """Raise NewerEvent for a version that this class never was."""
+        if version > self.version:
+            raise newer_event(self.name, version, self.version)
+
+    def events(self, version: int, values: Mapping[str, Any]) -> list[Any]:
+        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`."""
+        return [kind.from_plain(plain) for kind, plain in self.upcast(version, values)]
+
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""
         return self.codec.encode(self.to_plain(event))
@@ -129,6 +193,13 @@ class EventType:
             place=f"{self.name}.{name}",
         )
 
+    def completed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return plain values of today's fields alone, defaults included; one that has none may be missing."""
+        if values.keys() == self._names:
+            return values
+        known = {field.name: values[field.name] for field in self.fields if field.name in values}
+        return {f.name: self.default_of(f.name) for f in self.fields if f.default is not None} | known
+
     def _fitted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {field.name: self._value(field, values) for field in self.fields}
 
@@ -136,8 +207,7 @@ class EventType:
         if field.name in values:
             return values[field.name]
         if field.default is not None:
-            default = field.default()
-            return default if field.type.to_plain is None else field.type.to_plain(default)
+            return self.default_of(field.name)
         raise InvalidEventData(
             f"a stored {self.name} has no value for field {field.name}",
             remedy="give the new field a default: events stored before it existed stay without it",
@@ -150,19 +220,26 @@ def event(cls: type[T], /) -> type[T]: ...
 
 
 @overload
-def event(*, name: str) -> Callable[[type[T]], type[T]]: ...
+def event(*, name: str | None = None, upcasters: Mapping[int, Step] = ...) -> Callable[[type[T]], type[T]]: ...
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def event(cls: type[T] | None = None, /, *, name: str | None = None) -> Any:
+def event(
+    cls: type[T] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    upcasters: Mapping[int, Step] = MappingProxyType({}),
+) -> Any:
     """Make a class an event: a frozen dataclass of keyword arguments with a stable type name.
 
-    Inside an aggregate the name defaults to `category.class_name`; elsewhere `name` is required.
+    Inside an aggregate the name defaults to `category.class_name`; elsewhere `name` is required. ``upcasters`` lead
+    from each version that the class had before to the next, the first being 1; see `eventstore.upcasting`.
     """
     names = visible_names(inspect.currentframe())
     if cls is not None:
-        return _declare(cls, name, names)
-    return lambda decorated: _declare(decorated, name, names)
+        return _declare(cls, name, names, upcasters)
+    return lambda decorated: _declare(decorated, name, names, upcasters)
 
 
 def visible_names(frame: FrameType | None) -> dict[str, Any]:
@@ -175,12 +252,13 @@ def visible_names(frame: FrameType | None) -> dict[str, Any]:
     return {name: value for scope in reversed(scopes) for name, value in scope.items()}
 
 
-def _declare(cls: type[T], name: str | None, names: Mapping[str, Any]) -> type[T]:
+def _declare(cls: type[T], name: str | None, names: Mapping[str, Any], upcasters: Mapping[int, Step]) -> type[T]:
     is_model = record_class(cls) is not None and not dataclasses.is_dataclass(cls)
     made = cls if is_model else dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     _require_frozen(made)
     compilation = Compilation(made.__qualname__, names)
-    declared = _Declared(compilation, compile_fields(made, compilation))
+    fields = compile_fields(made, compilation)
+    declared = _Declared(compilation, fields, Upcasters.of(upcasters, compilation=compilation))
     setattr(made, _DECLARED, declared if name is None else declared.named(made, check_type_name(name)))
     return made
 

@@ -120,6 +120,11 @@ def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str) -> tu
     return tuple(Field(_avro_name(n, compilation), _compile(hint, n, compilation), None) for n, hint in hints.items())
 
 
+def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    """Compile one type; UnsupportedFieldType names the place."""
+    return _compile(hint, place, compilation)
+
+
 def _compile_record(cls: type, ways: RecordClass, compilation: Compilation) -> tuple[Field, ...]:
     hints = _hints(cls, compilation)
     return tuple(

@@ -96,7 +96,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
         return emitted
 
     @classmethod
-    def source(cls) -> str:
+    def state_source(cls) -> str:
         """Return the Python text that makes the state what it is."""
         return "".join(inspect.getsource(part) for part in (cls._evolve, type(cls._initial())))
 

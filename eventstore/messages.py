@@ -73,7 +73,8 @@ class RecordedEvent:
     """An event as the store keeps it.
 
     `data` holds the field values as Avro gives them: enums as text, nested records as dictionaries;
-    `Order.event_of(recorded)` turns it into the class. `version` counts from 0 in its stream.
+    `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its stream, `schema_version` is that
+    of the class that wrote it.
     """
 
     id: UUID
@@ -81,6 +82,7 @@ class RecordedEvent:
     version: int
     type: str
     schema_id: int
+    schema_version: int = 1
     data: Mapping[str, Any]
     metadata: Metadata
     time: datetime

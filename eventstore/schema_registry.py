@@ -19,6 +19,11 @@ class RegisteredSchema:
     name: str
     schema: Mapping[str, Any]
 
+    @property
+    def version(self) -> int:
+        """The version of the event's class that wrote it, from 1 on."""
+        return int(self.schema.get("version", 1))
+
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> RegisteredSchema:
         """Give a record schema its fingerprint and its full name."""

@@ -71,12 +71,12 @@ class AvroDecoder:
 
     def __init__(self, lookup: Callable[[int], RegisteredSchema]) -> None:
         self._lookup = lookup
-        self._parsed: dict[int, Any] = {}
+        self._parsed: dict[int, tuple[RegisteredSchema, Any]] = {}
 
-    def decode(self, framed: bytes) -> tuple[int, dict[str, Any]]:
-        """Return the schema id and the plain values; NotFramedAvro or UnknownSchema where that fails."""
+    def decode(self, framed: bytes) -> tuple[RegisteredSchema, dict[str, Any]]:
+        """Return the writer's schema and the plain values; NotFramedAvro or UnknownSchema where that fails."""
         schema_id = schema_id_of(framed)
-        parsed = self._parsed.get(schema_id) or self._parse(schema_id)
+        schema, parsed = self._parsed.get(schema_id) or self._parse(schema_id)
         body = BytesIO(framed)
         body.seek(_FRAME.size)
         try:
@@ -86,10 +86,11 @@ class AvroDecoder:
             raise _broken(framed) from error
         if body.tell() != len(framed):
             raise _broken(framed)
-        return schema_id, values  # type: ignore[return-value]  # the schema of an event is a record
+        return schema, values  # type: ignore[return-value]  # the schema of an event is a record
 
-    def _parse(self, schema_id: int) -> Any:
-        return self._parsed.setdefault(schema_id, parse_schema(dict(self._lookup(schema_id).schema)))
+    def _parse(self, schema_id: int) -> tuple[RegisteredSchema, Any]:
+        schema = self._lookup(schema_id)
+        return self._parsed.setdefault(schema_id, (schema, parse_schema(dict(schema.schema))))
 
 
 def schema_id_of(framed: bytes) -> int:

@@ -11,6 +11,7 @@ from uuid import UUID
 from eventstore.errors import InvalidIdentifier, NotFramedAvro
 from eventstore.identifiers import Position, check_topic
 from eventstore.messages import Metadata, RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
 
 SCHEMAS_TOPIC: Final = "factfold.schemas"
@@ -143,12 +144,12 @@ def recorded_event(record: TopicRecord, decoder: AvroDecoder) -> RecordedEvent:
     """
     if record.value is None:
         raise not_an_event("it has no value", record.place)
-    schema_id, data = decoder.decode(record.value)
-    return event_of(record.headers, schema_id=schema_id, data=data, place=record.place)
+    schema, data = decoder.decode(record.value)
+    return event_of(record.headers, schema=schema, data=data, place=record.place)
 
 
 def event_of(
-    headers: Iterable[tuple[str, bytes | None]], *, schema_id: int, data: Mapping[str, Any], place: str
+    headers: Iterable[tuple[str, bytes | None]], *, schema: RegisteredSchema, data: Mapping[str, Any], place: str
 ) -> RecordedEvent:
     """Put a decoded value and its headers together; NotFramedAvro where the headers are not those of an event."""
     try:
@@ -158,7 +159,8 @@ def event_of(
             stream=texts["ce_subject"],
             version=int(texts["ce_streamversion"]),
             type=texts["ce_type"],
-            schema_id=schema_id,
+            schema_id=schema.id,
+            schema_version=schema.version,
             data=data,
             metadata=_metadata(texts),
             time=datetime.fromisoformat(texts["ce_time"]),

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Final
 
 from eventstore.aggregate import Aggregate
-from eventstore.event_types import unknown_event_type
 from eventstore.identifiers import check_topic
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.upcasting import FIRST
 from projections.errors import InvalidDefinition
 from projections.event_fields import check_against, check_predicate
 from projections.matching import Matcher, matcher
@@ -58,16 +58,16 @@ class Branches:
         cannot be put to records of the schema. Both are dead letters for whoever routes. Without a schema the values
         alone are looked at, of the predicates up to the one that matches.
         """
-        if event.type not in self.aggregate.event_types:
-            raise unknown_event_type(event.type, self.aggregate.event_types, f"branches of {self.topic}")
+        kind = self.aggregate.stored_type(event.type)
         if schema is not None and schema.id not in self._accepted:
-            self.require_comparable(schema)
+            self.require_comparable(kind.seen(schema))
             self._accepted.add(schema.id)
-        matching = (name for name, matches in self._matchers.items() if matches(event.type, event.data))
+        ((_, values),) = kind.today(event.schema_version, event.data)
+        matching = (name for name, matches in self._matchers.items() if matches(kind.name, values))
         return next(matching, self.otherwise)
 
     def require_comparable(self, schema: RegisteredSchema) -> None:
-        """Raise InvalidPredicate unless every predicate can be put to records of a schema, older ones included."""
+        """Raise InvalidPredicate unless every predicate can be put to records that look, once read, like a schema."""
         for predicate in self.predicates.values():
             check_against(predicate, schema)
 
@@ -104,6 +104,7 @@ def branches(
         )
     declared = Branches(source, check_topic(topic or source.category), dict(chosen), otherwise)
     _check_names(declared)
+    _check_upcasters(declared)
     for name, predicate in declared.predicates.items():
         _check_predicate(declared, name, predicate)
     return declared
@@ -127,6 +128,16 @@ def _check_names(declared: Branches) -> None:
         _check_name(name, place)
     for topic in (*declared.topics.values(), declared.dead_letter_topic):
         check_topic(topic)
+
+
+def _check_upcasters(declared: Branches) -> None:
+    for kind in declared.aggregate.event_types.values():
+        if not kind.upcasters.declared_from(FIRST):
+            raise InvalidDefinition(
+                f"a function upcasts {kind.name}, and the router runs no Python",
+                remedy="declare the change by Rename, Default, Drop, Cast and Retype",
+                place=f"branches of {declared.topic}",
+            )
 
 
 def _check_name(name: str, place: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from cdc.rules import UNAVAILABLE
-from eventstore.errors import NotFramedAvro, UnknownEventType, UnknownSchema
+from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
@@ -24,20 +24,24 @@ from projections.errors import InvalidPredicate
 from projections.setters import Setter
 from projections.tables import EventTable
 
+Decoded = tuple[RegisteredSchema, dict[str, Any]]
 Record = tuple[int, str, bytes | None]  # offset, key, value
 
 
-def fold_table(table: EventTable, records: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """The table's rows by key: every stream's events by version, each once, through setters or evolve."""
-    names = {kind.schema_id: kind.name for kind in table.event_types()}
-    schemas = {kind.schema_id: kind.registered for kind in table.event_types()}
-    decoder = AvroDecoder(schemas.__getitem__)
+def fold_table(
+    table: EventTable, records: Iterable[Record], registry: Mapping[int, RegisteredSchema] | None = None
+) -> dict[str, dict[str, Any]]:
+    """The table's rows by key: every stream's events by version, each once, through setters or evolve.
+
+    ``registry`` has the schemas of the records' writers, those of today's events unless given.
+    """
+    known = registry or {kind.schema_id: kind.registered for kind in table.event_types()}
+    decoder = AvroDecoder(known.__getitem__)
     rows = {}
     for stream, events in _streams(records).items():
         identity = stream.removeprefix(f"{table.aggregate.category}-")
         decoded = [decoder.decode(value) for _, value in sorted(events.items())]
-        facts = [(names[schema_id], fields) for schema_id, fields in decoded]
-        rows[identity] = _evolved(table, identity, facts) if table.setters is None else _declared(table, facts)
+        rows[identity] = _evolved(table, identity, decoded) if table.setters is None else _declared(table, decoded)
     return rows
 
 
@@ -50,13 +54,14 @@ def _streams(records: Iterable[Record]) -> dict[str, dict[int, bytes]]:
     return streams
 
 
-def _declared(table: EventTable, facts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def _declared(table: EventTable, decoded: Iterable[Decoded]) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(table.payload)
-    for name, fields in facts:
-        for column, setters in (table.setters or {}).items():
-            for setter in setters:
-                if setter.event.name == name:
-                    row[column] = _set(setter, fields)
+    for written, stored in decoded:
+        for kind, fields in table.aggregate.stored_type(written.name).today(written.version, stored):
+            for column, setters in (table.setters or {}).items():
+                for setter in setters:
+                    if setter.event.name == kind.name:
+                        row[column] = _set(setter, fields)
     return row
 
 
@@ -64,10 +69,10 @@ def _set(setter: Setter, fields: Mapping[str, Any]) -> Any:
     return setter.value if setter.field is None else fields.get(setter.field)
 
 
-def _evolved(table: EventTable, identity: str, facts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def _evolved(table: EventTable, identity: str, decoded: Iterable[Decoded]) -> dict[str, Any]:
     state = table.aggregate.initial_state(identity)
-    for name, fields in facts:
-        state = table.aggregate.evolve_plain(state, name, fields)
+    for written, fields in decoded:
+        state = table.aggregate.evolve_plain(state, written.name, fields, schema_version=written.version)
     return state.state()
 
 
@@ -169,10 +174,9 @@ def _routed(
     branches: Branches, record: TopicRecord, decoder: AvroDecoder, registry: Mapping[int, RegisteredSchema]
 ) -> tuple[str, str | None]:
     try:
-        schema_id, data = decoder.decode(record.value or b"")
-        schema = registry[schema_id]
-        name = branches.branch_of(_event(schema.name, schema_id, data), schema=schema)
-    except (NotFramedAvro, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
+        schema, data = decoder.decode(record.value or b"")
+        name = branches.branch_of(_event(schema, data), schema=schema)
+    except (NotFramedAvro, InvalidEventData, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
         return branches.dead_letter_topic, type(error).__name__
     return branches.topics[name], None
 
@@ -186,9 +190,10 @@ def _lookup(registry: Mapping[int, RegisteredSchema]) -> Callable[[int], Registe
     return lookup
 
 
-def _event(name: str, schema_id: int, data: Mapping[str, Any]) -> RecordedEvent:
+def _event(schema: RegisteredSchema, data: Mapping[str, Any]) -> RecordedEvent:
     """An event of which only type and data count."""
     return RecordedEvent(
-        id=UUID(int=0), stream="any-1", version=0, type=name, schema_id=schema_id, data=data,
+        id=UUID(int=0), stream="any-1", version=0, type=schema.name, schema_id=schema.id, data=data,
+        schema_version=schema.version,
         metadata=NO_METADATA, time=datetime.fromtimestamp(0, UTC), position=Position(0, 0),
     )  # fmt: skip

@@ -159,7 +159,7 @@ class EventTable(Table):
     def signature(self) -> str:
         """Adds the fold: declared setters, or the source of the aggregate."""
         if self.setters is None:
-            fold = hashlib.sha256(self.aggregate.source().encode()).hexdigest()
+            fold = hashlib.sha256(self.aggregate.state_source().encode()).hexdigest()
         else:
             fold = str([(c, [(s.event.name, s.field, s.value) for s in ss]) for c, ss in sorted(self.setters.items())])
         return f"{super().signature()}|{self.aggregate.category}|{fold}"

@@ -133,13 +133,14 @@ class MemoryEventStore(Closing):
 
     def _recorded(self, batch: Batch, row: int, heads: list[int]) -> RecordedEvent:
         columns, stream = batch.events, batch.events.stream[row] - 1
-        schema_id, data = self._decoder.decode(columns.payloads[row])
+        schema, data = self._decoder.decode(columns.payloads[row])
         return RecordedEvent(
             id=columns.ids[row],
             stream=batch.streams.names[stream],
             version=heads[stream] + columns.number[row],
             type=columns.types[row],
-            schema_id=schema_id,
+            schema_id=schema.id,
+            schema_version=schema.version,
             data=data,
             metadata=columns.metadata[row],
             time=batch.time,

@@ -63,11 +63,14 @@ class AttemptFailed(Exception):
 
 
 class _Pending(NamedTuple):
-    """An event to hand over: its arrival and place in the run, as the handler takes it, and as recorded if it asks."""
+    """A record to hand over: its arrival and place in the run, its events as the handler takes them, and as recorded.
+
+    There is one event, unless an upcaster makes several of an old one; they are handled together.
+    """
 
     place: int
     arrival: Arrival
-    event: Any
+    events: list[Any]
     recorded: RecordedEvent | None
 
 
@@ -159,8 +162,9 @@ class Attempt:
                 if kind is None or (types is not None and kind not in types):
                     continue
                 recorded = arrival.recorded() if needs_recorded else None
-                event = recorded if types is None else types[kind].from_plain(arrival.data)
-                pending.append(_Pending(place, arrival, event, recorded))
+                events = [recorded] if types is None else self._signature.events(arrival)
+                if events:
+                    pending.append(_Pending(place, arrival, events, recorded))
         except SchemaError as error:
             raise AttemptFailed(error, place, hopeless=True) from error
         return pending
@@ -185,7 +189,7 @@ class Attempt:
             self._unclaim(inbox, tx, left)
 
     def _hand_over(self, pending: list[_Pending], lent: LentTransaction | None) -> int:
-        """Return how many events the handler took."""
+        """Return how many records the handler took."""
         call = self._call_once if self._signature.many else self._call_each
         return call(pending, lent)
 
@@ -197,13 +201,13 @@ class Attempt:
             for one in pending:
                 if handled and is_halted():
                     break
-                given[signature.event] = one.event
                 if signature.recorded is not None:
                     given[signature.recorded] = one.recorded
-                go_on(CALL, one.arrival)
-                handler(**given)
-                if lent is not None:
-                    lent.check()
+                for given[signature.event] in one.events:
+                    go_on(CALL, one.arrival)
+                    handler(**given)
+                    if lent is not None:
+                        lent.check()
                 handled += 1
         except Exception as error:
             at = pending[handled].place
@@ -216,7 +220,8 @@ class Attempt:
             return 0
         self._calls.go_on(CALL, pending[0].arrival)
         try:
-            events, recorded = [one.event for one in pending], [one.recorded for one in pending]
+            events = [event for one in pending for event in one.events]
+            recorded = [one.recorded for one in pending for _ in one.events]
             self._handler(**self._signature.arguments(events, recorded, lent and lent.tx))
             if lent is not None:
                 lent.check()

@@ -6,11 +6,15 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
+from eventstore.aggregate import types_that_split
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.messages import RecordedEvent
+
+if TYPE_CHECKING:
+    from eventstore.delivery.source import Arrival
 
 # The name is the rule: `Connection` is often imported for type checkers only, and then has no value here.
 _TRANSACTION: Final = "tx"
@@ -19,18 +23,29 @@ _CALLABLE_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Par
 
 @dataclass(frozen=True, slots=True)
 class HandlerSignature:
-    """Names of the parameters; `types` None takes every event as it was recorded, `many` takes lists."""
+    """Names of the parameters; `types` None takes every event as it was recorded, `many` takes lists.
+
+    `types` are the types by the names they are stored under: those of the handler's classes, and those that an upcaster
+    may make such events of.
+    """
 
     event: str
     recorded: str | None
     tx: bool
     many: bool
     types: Mapping[str, EventType] | None
+    classes: frozenset[type] = frozenset()
 
     @property
     def needs_recorded(self) -> bool:
         """Whether the handler asks for events as they were recorded."""
         return self.recorded is not None or self.types is None
+
+    def events(self, arrival: Arrival) -> list[Any]:
+        """Return what a record is today, as far as the handler takes it; SchemaError."""
+        kind = (self.types or {})[str(arrival.type)]
+        found = kind.events(arrival.schema_version, arrival.data)
+        return [event for event in found if type(event) in self.classes]
 
     def arguments(self, event: Any, recorded: Any, tx: Any) -> dict[str, Any]:
         """Return what to call the handler with."""
@@ -60,6 +75,7 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
         tx=_TRANSACTION in inspect.signature(handler).parameters,
         many=many[event],
         types=_types(classes[event], place) if typed else None,
+        classes=frozenset(classes[event]) if typed else frozenset(),
     )
 
 
@@ -103,10 +119,11 @@ def _check(
 
 
 def _types(classes: tuple[Any, ...], place: str) -> dict[str, EventType]:
-    found = {kind.name: kind for kind in map(event_type_of, classes)}
-    if len(found) < len(classes):
+    own = {kind.name: kind for kind in map(event_type_of, classes)}
+    if len(own) < len(classes):
         raise _mistake(place, "takes two classes of one event type", "leave one of them out")
-    return found
+    split = {kind.name: kind for cls in classes for kind in types_that_split(cls)}
+    return {name: kind for kind in {**split, **own}.values() for name in kind.stored_names}
 
 
 def _mistake(place: str, what: str, remedy: str) -> DeclarationError:

@@ -44,6 +44,10 @@ class Arrival(Protocol):
         """The event's fields as Avro gives them, where there is a type."""
 
     @property
+    def schema_version(self) -> int:
+        """The version of the class that wrote the event, where there is a type."""
+
+    @property
     def problem(self) -> FactfoldError | None:
         """Why the record could not be read: NotFramedAvro, UnknownSchema."""
 

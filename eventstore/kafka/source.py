@@ -19,6 +19,7 @@ from eventstore.kafka.places import Places, start_places
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
@@ -40,9 +41,14 @@ class KafkaArrival:
     message: Message
     type: str | None = None
     id: str = ""
-    schema_id: int = 0
+    schema: RegisteredSchema | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     problem: FactfoldError | None = None
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the class that wrote it."""
+        return 1 if self.schema is None else self.schema.version
 
     @property
     def place(self) -> str:
@@ -51,7 +57,9 @@ class KafkaArrival:
 
     def recorded(self) -> RecordedEvent:
         """Return the event as it was recorded; NotFramedAvro where headers are missing."""
-        return event_of(_headers(self.message), schema_id=self.schema_id, data=self.data, place=self.place)
+        if self.schema is None:
+            raise not_an_event("it was not decoded", self.place)
+        return event_of(_headers(self.message), schema=self.schema, data=self.data, place=self.place)
 
 
 class KafkaSource:
@@ -220,12 +228,12 @@ class KafkaSource:
                 # A body that nobody wants is not decoded.
                 self._check_known(kind, value)
                 return KafkaArrival(message)
-            schema_id, data = self._decoder.decode(value)
+            schema, data = self._decoder.decode(value)
         except SchemaError as problem:
             return self._unreadable(message, problem)
         except (KeyError, ValueError, AttributeError) as error:
             return self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
-        return KafkaArrival(message, kind, event_id, schema_id, data)
+        return KafkaArrival(message, kind, event_id, schema, data)
 
     def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:
         found = KafkaArrival(message, problem=problem)

@@ -85,7 +85,7 @@ class StoreConformance:
         assert [first.id, second.id] == list(result.ids)
         assert [first.position, second.position] == list(result.positions)
         assert before - timedelta(seconds=1) < first.time <= datetime.now(UTC) + timedelta(seconds=1)
-        assert Account.event_of(first) == _opened("Ada")
+        assert Account.events_of(first) == [_opened("Ada")]
 
     def test_versions_count_from_zero_without_gaps(self, store: EventStore) -> None:
         stream = _new()

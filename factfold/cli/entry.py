@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import branches, cdc, doctor, projections, stack, subscriptions
+from factfold.cli import branches, cdc, doctor, projections, schema, stack, subscriptions
 from factfold.cli.failures import show
 
 
@@ -25,6 +25,7 @@ def application() -> typer.Typer:
     app.add_typer(projections.app, name="projections")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
+    app.add_typer(schema.app, name="schema")
     app.command("doctor")(doctor.doctor)
     return app
 

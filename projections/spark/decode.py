@@ -6,41 +6,63 @@ Without Spark's Avro jar a Python worker takes the place of that function alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
 from projections.spark.failures import refuse
 from projections.spark.python_avro import avro_in_the_jvm, parsed_in_python
+from projections.spark.upcasting import Reading, split
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SENTINEL = "_factfold_decoded"
+_MISFIT = "a value does not fit its new type"
 # The key without its last @ and what follows.
 _STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The writer schemas of one topic's event types, each with the column its records decode into."""
+    """The writer schemas of one topic's event types, each with the column its records decode into.
 
-    schemas: Sequence[RegisteredSchema]
+    Records are read as their event types are today, unless ``as_written``.
+    """
+
+    readings: Sequence[Reading]
+    as_written: bool = False
 
     @staticmethod
-    def of(names: Sequence[str], registry: Mapping[int, RegisteredSchema]) -> Decoder:
+    def of(
+        kinds: Iterable[EventType], registry: Mapping[int, RegisteredSchema], *, as_written: bool = False
+    ) -> Decoder:
         """The decoder of the given event types, from every schema that the registry holds of them."""
-        wanted = set(names)
-        return Decoder(sorted((s for s in registry.values() if s.name in wanted), key=lambda s: s.id))
+        named = {name: kind for kind in kinds for name in kind.stored_names}
+        found = {s.id: Reading.of(s, named[s.name]) for s in registry.values() if s.name in named}
+        if not as_written and any(reading.needs_python for reading in found.values()):
+            found |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
+        return Decoder([found[schema_id] for schema_id in sorted(found)], as_written)
+
+    @property
+    def schemas(self) -> Sequence[RegisteredSchema]:
+        """What records look like, under the ids of their writers' schemas."""
+        return [reading.written if self.as_written else reading.seen for reading in self.readings]
+
+    @property
+    def splits(self) -> bool:
+        """Whether a record may become several: then ``_nth`` tells which of them a row is."""
+        return not self.as_written and any(reading.needs_python for reading in self.readings)
 
     def columns_of(self, event_type: str) -> list[tuple[str, RegisteredSchema]]:
         """The decoded columns that hold events of a type."""
         return [(column_of(s), s) for s in self.schemas if s.name == event_type]
 
     def prepare(self, *, keep: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
-        """The decoding step: gives _stream, _version, _at_offset, _type and one struct column a schema.
+        """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
 
         ``keep`` names columns of the raw records that are wanted beside them.
 
@@ -49,29 +71,54 @@ class Decoder:
         """
         from pyspark.sql import functions as F
 
+        nth = ["_nth"] if self.splits else []
         number = F.substring_index(F.col("key").cast("string"), "@", -1)
         parsed: list[Column | str] = [
-            *dict.fromkeys(["topic", "partition", "offset", "value", *keep]),
+            *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth]),
             F.expr(_STREAM).alias("_stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
             *self.parsed(),
         ]  # fmt: skip
         kept: list[Column | str] = [
             *keep,
+            *nth,
             "_stream",
             "_version",
             F.col("offset").alias("_at_offset"),
             self.judged(good=lambda schema: F.lit(schema.name), fault=refuse).alias("_type"),
             *map(column_of, self.schemas),
         ]
-        return lambda raw: raw.select(*parsed).select(*kept)
+        today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
+        return lambda raw: today(self._split(raw).select(*parsed)).select(*kept)
+
+    def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+        """The step after `parsed`: records as they are seen; no step at all where all were written as of today."""
+        from pyspark.sql import functions as F
+
+        changed = [] if self.as_written else [reading for reading in self.readings if reading.changes]
+        if not changed:
+            return lambda parsed: parsed
+        columns = {column_of(r.written): r.today(F.col(column_of(r.written)), _SENTINEL) for r in changed}
+        every: list[Column | str] = [*dict.fromkeys(keep)]
+        every += [columns[c].alias(c) if c in columns else c for c in map(column_of, self.schemas)]
+        return lambda parsed: parsed.select(*every)
+
+    def _split(self, raw: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if not self.splits:
+            return raw
+        values = split(F.col("value"), [reading for reading in self.readings if reading.needs_python])
+        others = [column for column in raw.columns if column != "value"]
+        every = F.posexplode(F.coalesce(values, F.array("value"))).alias("_nth", "value")
+        return raw.select(*others, every)
 
     def parsed(self) -> list[Column]:
         """One struct column a schema, null in records of others.
 
         They belong in a projection of their own: inlined into each use, every field would decode its record again.
         """
-        return [self._parsed(schema).alias(column_of(schema)) for schema in self.schemas]
+        return [self._parsed(r.written).alias(column_of(r.written)) for r in self.readings]
 
     def _parsed(self, schema: RegisteredSchema) -> Column:
         from pyspark.sql import functions as F
@@ -91,10 +138,12 @@ class Decoder:
         from pyspark.sql import functions as F
 
         choice = F.when(F.col("value").isNull(), fault("deleted"))
-        for schema in self.schemas:
-            broken = F.col(column_of(schema))[_SENTINEL].isNull()
-            whole = F.when(broken, fault("bad_avro", F.lit(schema.name))).otherwise(good(schema))
-            choice = choice.when(_has_id(schema), whole)
+        for reading, schema in zip(self.readings, self.schemas, strict=True):
+            sound = F.col(column_of(schema))[_SENTINEL]
+            whole = F.when(sound.isNull(), fault("bad_avro", F.lit(schema.name)))
+            if reading.changes and not self.as_written:
+                whole = whole.when(~sound, fault("bad_cast", F.lit(f"{schema.name}: {reading.problem or _MISFIT}")))
+            choice = choice.when(_has_id(schema), whole.otherwise(good(schema)))
         head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
         framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
         return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(fault("not_avro", head))

@@ -10,13 +10,14 @@ import enum
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eventstore.aggregate import Aggregate
 from projections.columns import ColumnType
-from projections.spark.decode import Decoder
+from projections.spark.decode import Decoder, column_of
 from projections.spark.fold import STAGING, key_column
 from projections.tables import EventTable
 
@@ -38,7 +39,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     decode, key = decoder.prepare(), key_column(table)
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
-    evolver = _evolver(table, {f"_event_{s.id}": s.name for s in decoder.schemas})
+    evolver = _evolver(table, {column_of(s): s.version for s in decoder.schemas})
 
     def fold(raw: DataFrame, stored: DataFrame | None) -> DataFrame:
         decoded = decode(raw)
@@ -65,13 +66,13 @@ def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> Da
 
 
 def _evolver(
-    table: EventTable, schemas: Mapping[str, str]
+    table: EventTable, schemas: Mapping[str, int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def evolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold, schema = _Fold(table.aggregate), _row_schema(table)
+        fold, schema, kinds = _Fold(table.aggregate), _row_schema(table), table.aggregate.stored_types()
         for batch in batches:
-            for stream, version, offset, values, name, stored in _events(batch, schemas):
-                fold.add(stream, version, offset, name, values, stored)
+            for stream, version, offset, (written, values), name, stored in _events(batch, schemas):
+                fold.add(stream, version, offset, partial(kinds[name].events, written, values), stored)
             if len(fold.rows) >= _ROWS:
                 yield fold.take(schema)
         fold.finish_stream()
@@ -80,11 +81,15 @@ def _evolver(
     return evolve
 
 
-def _events(batch: pa.RecordBatch, schemas: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """The events of a batch: stream, version, offset, plain values, type name, stored state."""
+def _events(batch: pa.RecordBatch, schemas: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:
+    """The events of a batch: stream, version, offset, (writer's version, plain values), stored name, stored state."""
     names = batch.schema.names
     decoded = [batch.column(c).to_pylist(maps_as_pydicts="strict") for c in schemas]
-    values = (next((v for v in row if v is not None), None) for row in zip(*decoded, strict=True))
+    versions = list(schemas.values())
+    values = (
+        next((written, v) for written, v in zip(versions, row, strict=True) if v is not None)
+        for row in zip(*decoded, strict=True)
+    )
     stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
     plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
@@ -102,7 +107,6 @@ class _Fold:
     def __init__(self, aggregate: type[Aggregate]) -> None:
         self.rows: list[dict[str, Any]] = []
         self._aggregate = aggregate
-        self._from_plain = {name: kind.from_plain for name, kind in aggregate.event_types.items()}
         self._restore = {c: r for c, t in aggregate.state_fields().items() if (r := _restorer(t))}
         self._stream: str | None = None
         self._state: Aggregate = aggregate.initial_state()
@@ -113,11 +117,10 @@ class _Fold:
         stream: str,
         version: int,
         offset: int,
-        name: str,
-        values: Mapping[str, Any],
+        events: Callable[[], list[Any]],
         stored: Mapping[str, Any] | None,
     ) -> None:
-        """Evolve by one event, unless the state has seen its version already."""
+        """Evolve by what one record is today, unless the state has seen its version already."""
         if stream != self._stream:
             self.finish_stream()
             self._begin(stream, version, offset, stored)
@@ -125,7 +128,8 @@ class _Fold:
         if version > meta["_pos"]:
             meta["_count"] += 1
             meta["_pos"] = version
-            self._aggregate.evolve(self._state, self._from_plain[name](values))
+            for event in events():
+                self._aggregate.evolve(self._state, event)
         if offset > meta["_offset"]:
             meta["_offset"] = offset
 

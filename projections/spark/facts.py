@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from projections.spark.decode import Decoder
 from projections.spark.failures import refuse
-from projections.spark.fold import identity, set_value
+from projections.spark.fold import identity, order_of, set_value
 from projections.streams import EventStream
 from projections.tables import EVENT_TIME
 
@@ -26,19 +26,21 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     decode = decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
     wanted = F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
-    aggregates, result = _aggregates([*_identity(stream), *_values(stream, decoder)]), _result(stream)
+    columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
+    aggregates = _aggregates(columns, order_of(decoder))
     return lambda raw: decode(raw).where(wanted).groupBy(*by).agg(*aggregates).select(*result)
 
 
-def _aggregates(columns: Sequence[Column]) -> list[Column]:
+def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
     """The first event of a key as a struct, and what tells whether there is another."""
     from pyspark.sql import functions as F
 
-    earliest = F.struct("_version", "_at_offset")
+    earliest = F.struct(order.alias("order"), "_at_offset")
     return [
         F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
-        F.min("_version").alias("first"),
-        F.max("_version").alias("last"),
+        F.min(order).alias("first"),
+        F.max(order).alias("last"),
+        F.max("_version").alias("version"),
         F.max("_at_offset").alias("_offset"),
     ]
 
@@ -78,7 +80,7 @@ def _result(stream: EventStream) -> list[Column]:
         *(row[c].alias(c) for c in stream.columns),
         F.unix_micros(row[stream.time]).alias(EVENT_TIME),
         F.lit(0).cast("bigint").alias("_epoch"),
-        F.when(F.col("first") < last, second).otherwise(last).alias("_pos"),
+        F.when(F.col("first") < last, second).otherwise(F.col("version")).alias("_pos"),
         F.col("_offset"),
         F.lit(False).alias("_deleted"),
     ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MESSAGES: Final[Mapping[str, str]] = {
     "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
     "bad_avro": "the record's body does not fit its schema {detail}",
+    "bad_cast": "the record cannot be read as of today: {detail}",
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event in JSON",
     "bad_value": "column {detail} has a value that does not fit its declared type",

@@ -19,9 +19,9 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
 
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice.
     """
-    decode, set_columns = decoder.prepare(), table.setters or {}
+    decode, set_columns, order = decoder.prepare(), table.setters or {}, order_of(decoder)
     facts: list[Column | str] = [
-        "_stream", "_version", "_at_offset",
+        "_stream", "_version", "_at_offset", order.alias("_order"),
         *(set_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
     ]  # fmt: skip
@@ -42,7 +42,7 @@ def _aggregates(columns: Sequence[str]) -> list[Column]:
 
     order = F.col("_version")
     return [
-        *(F.max_by(F.col(c), F.when(F.col(set_at(c)), order)).alias(c) for c in columns),
+        *(F.max_by(F.col(c), F.when(F.col(set_at(c)), F.col("_order"))).alias(c) for c in columns),
         *(F.max(F.when(F.col(set_at(c)), order)).alias(set_at(c)) for c in columns),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(order).alias("_pos"),
@@ -52,6 +52,13 @@ def _aggregates(columns: Sequence[str]) -> list[Column]:
         # Versions, not records: one that is repeated must not hide one that is missing.
         F.size(F.collect_set(order)).cast("bigint").alias("_count"),
     ]
+
+
+def order_of(decoder: Decoder) -> Column:
+    """What orders a stream's events: the version, and where a record may become several which of them it is."""
+    from pyspark.sql import functions as F
+
+    return F.struct("_version", "_nth") if decoder.splits else F.col("_version")
 
 
 def key_column(table: EventTable) -> Column:

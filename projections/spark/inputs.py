@@ -44,7 +44,7 @@ class Reduction:
 
     def _prepare(self, table: Table) -> Fold:
         if isinstance(table, EventTable) and table.setters is None:
-            return prepare_evolved_fold(table, self._decoder(table))
+            return prepare_evolved_fold(table, Decoder.of(table.event_types(), self._registry, as_written=True))
         rows = self._prepare_rows(table)
         return lambda raw, stored: rows(raw)
 
@@ -60,7 +60,7 @@ class Reduction:
         raise TypeError(f"no reduction for {type(table).__name__}")
 
     def _decoder(self, table: EventTable | EventStream) -> Decoder:
-        return Decoder.of([event_type.name for event_type in table.event_types()], self._registry)
+        return Decoder.of(table.event_types(), self._registry)
 
 
 def needs_stored_state(table: Table) -> bool:

@@ -130,8 +130,8 @@ class Kinds:
     def _several(self, members: list[Any]) -> Kind:
         """A struct of one field a branch, all null but the one that the value is of."""
         kinds = [self.of(member) for member in members]
-        by_class = {_class_of(member): number for number, member in enumerate(members)}
-        by_name = {_short_name(member): number for number, member in enumerate(members)}
+        by_class = {class_of(member): number for number, member in enumerate(members)}
+        by_name = {short_name(member): number for number, member in enumerate(members)}
 
         def convert(value: Any) -> Row:
             named = type(value) is tuple  # one of several records
@@ -161,13 +161,14 @@ class Kinds:
         return Kind(arrow, lambda v: v | {name: convert(v[name]) for name, convert in converts.items()})
 
 
-def _class_of(avro: Any) -> type:
+def class_of(avro: Any) -> type:
     """The class of fastavro's values of a union's branch; those of a record are dictionaries."""
     found = avro.get("logicalType", avro["type"]) if isinstance(avro, Mapping) else avro
     return _CLASSES.get(found, dict)
 
 
-def _short_name(avro: Any) -> str:
+def short_name(avro: Any) -> str:
+    """The name of a record, defined here or only named, without its namespace."""
     name: str = avro.get("name", "") if isinstance(avro, Mapping) else avro
     return name.rpartition(".")[2]
 

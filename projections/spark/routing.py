@@ -30,7 +30,8 @@ Start = Literal["beginning", "end"]
 # The names of the errors that plain Python raises for the same records.
 _ERRORS: Final[Mapping[str, str]] = {
     "deleted": "NotFramedAvro", "not_avro": "NotFramedAvro", "bad_avro": "NotFramedAvro",
-    "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "invalid_predicate": "InvalidPredicate",
+    "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "bad_cast": "InvalidEventData",
+    "invalid_predicate": "InvalidPredicate",
 }  # fmt: skip
 _MESSAGES: Final[Mapping[str, str]] = {
     **MESSAGES,
@@ -73,7 +74,7 @@ class Routing:
         """
         from pyspark.sql import functions as F
 
-        decoder = Decoder.of(list(self.branches.aggregate.event_types), self.registry)
+        decoder = Decoder.of(self.branches.aggregate.event_types.values(), self.registry)
         kept = ["topic", "partition", "offset", "key", "value", "headers"]
         outcome = decoder.judged(good=self._branch, fault=self._fault).alias("_outcome")
         branch = F.coalesce(F.col("_outcome.branch"), F.lit(DEAD_LETTER))
@@ -81,7 +82,7 @@ class Routing:
         dead = F.concat(_without_death(own), _dead_letter_headers())
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))
         return (
-            records.select(*kept, *decoder.parsed())
+            decoder.today(kept)(records.select(*kept, *decoder.parsed()))
             .select(*kept, outcome)
             .select(
                 "key", "value", headers.alias("headers"), "partition",
@@ -117,7 +118,7 @@ class Routing:
         """The registered schemas of events that the aggregate does not declare: name by id, as texts."""
         from pyspark.sql import functions as F
 
-        declared = self.branches.aggregate.event_types
+        declared = self.branches.aggregate.stored_types()
         others = [schema for schema in self.registry.values() if schema.name not in declared]
         pairs = [F.lit(text) for schema in others for text in (str(schema.id), schema.name)]
         return F.create_map(*pairs).cast("map<string,string>")

@@ -137,7 +137,7 @@ def in_spark(spark, tried, records):
     def truths(schema):
         return F.array(*(condition(predicate, schema, F.col(column_of(schema))) for predicate in tried))
 
-    decoder = Decoder(list(REGISTRY.values()))
+    decoder = Decoder.of(Payment.event_types.values(), REGISTRY, as_written=True)
     rows = [("t", 0, offset, "k@0", bytearray(value)) for offset, (_, value) in enumerate(records)]
     raw = small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)
     judged = raw.select("*", *decoder.parsed()).select(

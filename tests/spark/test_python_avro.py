@@ -93,7 +93,7 @@ def columns(spark, *values):
         [("t", 0, n, bytearray(b"parcel-1@%d" % n), None if v is None else bytearray(v)) for n, v in enumerate(values)],
         "topic string, partition int, offset bigint, key binary, value binary",
     )
-    return Decoder.of(list(Parcel.event_types), REGISTRY).prepare()(frame)
+    return Decoder.of(Parcel.event_types.values(), REGISTRY).prepare()(frame)
 
 
 def test_values_of_every_field_type_are_those_of_the_jvm(spark, monkeypatch):

@@ -163,13 +163,14 @@ class Reader:
 
     def _recorded(self, row: Row[Any]) -> RecordedEvent:
         event_id, stream, version, kind, payload, ce_time, order_xid, position, *why = tuple(row)
-        schema_id, data = self._decoder.decode(payload)
+        schema, data = self._decoder.decode(payload)
         return RecordedEvent(
             id=event_id,
             stream=stream,
             version=version,
             type=kind,
-            schema_id=schema_id,
+            schema_id=schema.id,
+            schema_version=schema.version,
             data=data,
             metadata=_metadata(*why),
             time=datetime.fromisoformat(ce_time),

@@ -65,6 +65,11 @@ class StoreArrival:
         return self.event.data
 
     @property
+    def schema_version(self) -> int:
+        """The version of the class that wrote it."""
+        return self.event.schema_version
+
+    @property
     def place(self) -> str:
         """Stream and version."""
         return f"{self.event.stream}@{self.event.version}"

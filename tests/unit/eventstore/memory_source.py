@@ -42,6 +42,10 @@ class MemoryArrival:
         return self.event.id.hex
 
     @property
+    def schema_version(self):
+        return self.event.schema_version
+
+    @property
     def data(self):
         return self.event.data
 

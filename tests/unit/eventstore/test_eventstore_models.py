@@ -72,7 +72,7 @@ def events() -> list[Any]:
     dispatcher.send("1", Visit.plan, "Ada")
     dispatcher.send("1", Visit.move, 4)
     assert dispatcher.load(Visit, "1").where == "4/0, 1 boxes"
-    return [Visit.event_of(recorded) for recorded in store.read_stream("visit-1")]
+    return [event for recorded in store.read_stream("visit-1") for event in Visit.events_of(recorded)]
 
 
 def test_models_come_back_as_they_were(events: list[Any]) -> None:

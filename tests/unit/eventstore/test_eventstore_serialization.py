@@ -116,8 +116,8 @@ def decoder_of(*kinds: EventType) -> AvroDecoder:
 
 def round_trip(sent: Any) -> Any:
     kind = event_type_of(sent)
-    schema_id, values = decoder_of(kind).decode(kind.encode(sent))
-    assert schema_id == kind.schema_id
+    schema, values = decoder_of(kind).decode(kind.encode(sent))
+    assert schema == kind.registered
     return kind.from_plain(values)
 
 

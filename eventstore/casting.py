@@ -1,0 +1,110 @@
+"""Casts of plain values from one field type to another: the pairs that lose nothing, and texts that say it exactly.
+
+Each pair is named, so that Spark can do the same; a value that would be rounded or cut is refused on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+Avro = str | dict[str, Any] | list[Any]
+
+WHOLE: Final = r"^[+-]?[0-9]+$"
+NUMBER: Final = r"^[+-]?[0-9]+(\.[0-9]+)?$"
+DAY: Final = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+IDENTIFIER: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+
+
+def kind_of(avro: Avro) -> str:
+    """Return the logical type, or the plain one; null beside it is looked through."""
+    if isinstance(avro, list):
+        others = [member for member in avro if member != "null"]
+        return kind_of(others[0]) if len(others) == 1 else "union"
+    if isinstance(avro, dict):
+        return str(avro.get("logicalType", avro["type"]))
+    return avro
+
+
+def can_cast(source: Avro, target: Avro) -> bool:
+    """Say whether there is a cast between two field types, or none is needed."""
+    pair = (kind_of(source), kind_of(target))
+    return pair in _CASTS or pair[0] == pair[1]
+
+
+def cast_plain(value: Any, target: Avro) -> Any:
+    """Cast a plain value; None stays None. ValueError where the value cannot be said in the target type."""
+    if value is None:
+        return None
+    kind = kind_of(target)
+    pair = (_kind_of_value(value), kind)
+    if pair not in _CASTS and pair[0] != kind:
+        raise ValueError(f"there is no cast from {pair[0]} to {kind}")
+    found = _CASTS[pair](value) if pair in _CASTS else value
+    return _fitting(found, target) if kind == "decimal" else found
+
+
+_KINDS: Final[dict[type, str]] = {
+    bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes", Decimal: "decimal", date: "date",
+    datetime: "timestamp-micros", UUID: "uuid", list: "array", dict: "map",
+}  # fmt: skip
+
+
+def _kind_of_value(value: Any) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _matching(pattern: str, convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    compiled = re.compile(pattern, re.ASCII)
+
+    def cast(text: str) -> Any:
+        # fullmatch: $ alone would let a line break pass.
+        if compiled.fullmatch(text) is None:
+            raise ValueError(f"{text!r} does not look like {pattern}")
+        return convert(text)
+
+    return cast
+
+
+def _long(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{text} has more than 64 bits")
+    return value
+
+
+def _fitting(value: Decimal, target: Avro) -> Decimal:
+    """The same number with the target's digits; ValueError where it would be rounded or has no place."""
+    digits = next(member for member in (target if isinstance(target, list) else [target]) if member != "null")
+    assert isinstance(digits, dict)  # noqa: S101 - a decimal's schema is an object
+    exponent = int(value.as_tuple().exponent)
+    unscaled = value.scaleb(digits["scale"])
+    if -exponent > digits["scale"] and unscaled != unscaled.to_integral_value():
+        raise ValueError(f"{value} has more than {digits['scale']} digits after the point")
+    if abs(unscaled) >= 10 ** digits["precision"]:
+        raise ValueError(f"{value} has more than {digits['precision']} digits")
+    return Decimal(int(unscaled)).scaleb(-digits["scale"])
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(tzinfo=UTC))
+
+
+_CASTS: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
+    ("boolean", "long"): int,
+    ("long", "double"): float,
+    ("long", "decimal"): Decimal,
+    ("long", "string"): str,
+    ("decimal", "string"): lambda value: format(value, "f"),
+    ("decimal", "decimal"): lambda value: value,
+    ("date", "timestamp-micros"): _midnight,
+    ("string", "long"): _matching(WHOLE, _long),
+    ("string", "decimal"): _matching(NUMBER, Decimal),
+    ("string", "date"): _matching(DAY, date.fromisoformat),
+    ("string", "uuid"): _matching(IDENTIFIER, UUID),
+    ("uuid", "string"): str,
+}

@@ -1,0 +1,226 @@
+"""Upcasters: how events written by an older version of their class are read today.
+
+Each step leads from one version to the next and is a list of changes. Declared changes are interpreted: over plain
+values and over Avro types here, over columns in Spark. A function of Python takes the plain values as they are at its
+step, and returns them changed, or the events of today that the old one stands for.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from eventstore.casting import can_cast, cast_plain, kind_of
+from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
+from eventstore.field_types import Avro, Compilation, compile_type
+
+V = TypeVar("V")
+FIRST: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A field has another name."""
+
+    field: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A field that was not there has this value; where it was there, it keeps its own."""
+
+    field: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A field is there no more."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A field has another type; a value that the new type cannot hold exactly is refused when it is read."""
+
+    field: str
+    to: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Retype:
+    """The event was stored under another type name until then."""
+
+    was: str
+
+
+Change = Rename | Default | Drop | Cast | Retype
+Function = Callable[[dict[str, Any]], "Mapping[str, Any] | Iterable[object]"]
+Step = Sequence[Change | Function]
+
+
+class Meaning(Protocol[V]):
+    """What constants and casts are where changes are interpreted."""
+
+    def constant(self, value: Any, avro: Avro | None) -> V:
+        """Return a plain value of a type; None for the type of an empty list or dictionary, or of None itself."""
+
+    def cast(self, value: V, to: Avro, field: str) -> V:
+        """Return a value in another type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A `Default` with its plain value and type."""
+
+    field: str
+    value: Any
+    avro: Avro | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Recast:
+    """A `Cast` with the Avro form of its type."""
+
+    field: str
+    to: Avro
+
+
+Compiled = Rename | _Filled | Drop | _Recast | Retype
+
+
+@dataclass(frozen=True)
+class Upcasters:
+    """The steps of one event type: ``steps[n]`` leads from version n to n + 1, and the last one to today's."""
+
+    steps: Mapping[int, Sequence[Compiled | Function]]
+
+    @staticmethod
+    def of(steps: Mapping[int, Step], *, compilation: Compilation) -> Upcasters:
+        """Check the steps of a class; DeclarationError where one is missing, UnsupportedFieldType."""
+        expected = range(FIRST, FIRST + len(steps))
+        missing = next((version for version in expected if version not in steps), None)
+        if missing is None:
+            return Upcasters({n: [_compiled(change, compilation) for change in steps[n]] for n in expected})
+        raise DeclarationError(
+            f"{compilation.owner} has no upcaster from version {missing}",
+            remedy="give every version but today's its own: upcasters={1: [Rename(…)], 2: [Default(…)]}",
+            place=compilation.owner,
+        )
+
+    @property
+    def version(self) -> int:
+        """The version that events are written in today."""
+        return FIRST + len(self.steps)
+
+    @property
+    def former_names(self) -> tuple[str, ...]:
+        """The type names that events were stored under before."""
+        return tuple(c.was for step in self.steps.values() for c in step if isinstance(c, Retype))
+
+    def declared_from(self, version: int) -> bool:
+        """Say whether every change from a version on is declared, so that no function has to run."""
+        return all(isinstance(c, Compiled) for n in range(version, self.version) for c in self.steps[n])
+
+    def interpret(self, version: int, fields: Mapping[str, V], meaning: Meaning[V]) -> dict[str, V]:
+        """Carry the fields of a version to today's, by declared changes alone."""
+        found = self.run(version, fields, meaning)
+        assert isinstance(found, dict)  # noqa: S101 - only a function makes anything else
+        return found
+
+    def run(self, version: int, fields: Mapping[str, V], meaning: Meaning[V]) -> dict[str, V] | list[object]:
+        """Carry the fields of a version to today's; or to the events that a function made of them."""
+        carried = dict(fields)
+        for number in range(version, self.version):
+            for change in self.steps[number]:
+                if isinstance(change, Compiled):
+                    _apply(change, carried, meaning)
+                    continue
+                found = change(carried)
+                if not isinstance(found, Mapping):
+                    return list(found)
+                carried = dict(found)
+        return carried
+
+
+def _compiled(change: Change | Function, compilation: Compilation) -> Compiled | Function:
+    match change:
+        case Cast(field, to):
+            return _Recast(field, compile_type(to, field, compilation).avro)
+        case Default(field, value) if value is None or isinstance(value, list | dict):
+            return _Filled(field, value, None)
+        case Default(field, value):
+            kind = compile_type(type(value), field, compilation)
+            return _Filled(field, value if kind.to_plain is None else kind.to_plain(value), kind.avro)
+    return change
+
+
+def _apply(change: Compiled, fields: dict[str, V], meaning: Meaning[V]) -> None:
+    match change:
+        case Rename(field, to):
+            if field in fields:
+                fields[to] = fields.pop(field)
+        case _Filled(field, value, avro):
+            if field not in fields:
+                fields[field] = meaning.constant(value, avro)
+        case Drop(field):
+            fields.pop(field, None)
+        case _Recast(field, to_type):
+            if field in fields:
+                fields[field] = meaning.cast(fields[field], to_type, field)
+
+
+class PlainMeaning:
+    """Plain values, as Avro gives them, of an event type."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+
+    def constant(self, value: Any, avro: Avro | None) -> Any:
+        """Return the value, a list or dictionary as a copy."""
+        return copy.copy(value)
+
+    def cast(self, value: Any, to: Avro, field: str) -> Any:
+        """Return the value in another type; InvalidEventData names the field."""
+        try:
+            return cast_plain(value, to)
+        except ValueError as error:
+            raise InvalidEventData(
+                f"field {field} cannot be cast: {error}",
+                remedy="upcast it by a function that knows what such a value means",
+                place=f"{self._owner}.{field}",
+            ) from None
+
+
+class TypeMeaning:
+    """Avro types: what the values of a field are once they are read."""
+
+    def constant(self, value: Any, avro: Avro | None) -> Avro:
+        """Return the type of the constant."""
+        return "null" if avro is None else avro
+
+    def cast(self, value: Avro, to: Avro, field: str) -> Avro:
+        """Return the type after the cast, optional where it was; InvalidEventData where there is no such cast."""
+        if not can_cast(value, to):
+            raise InvalidEventData(
+                f"field {field} cannot be cast from {kind_of(value)} to {kind_of(to)}",
+                remedy="upcast it by a function that knows what such a value means",
+                place=field,
+            )
+        return ["null", to] if isinstance(value, list) and not isinstance(to, list) else to
+
+
+NO_UPCASTERS: Final = Upcasters({})
+
+
+def newer_event(name: str, version: int, known: int) -> NewerEvent:
+    """Build the error for an event that a newer version of the code has written."""
+    return NewerEvent(
+        f"{name} was stored in version {version}, and the newest that this code knows is {known}",
+        remedy="read it with the code that writes it: bring readers up to date before writers",
+        place=name,
+    )

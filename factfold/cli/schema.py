@@ -1,0 +1,90 @@
+"""`factfold schema`: check, write."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from factfold.cli.definitions import load_definition
+from factfold.cli.projections import Json
+
+if TYPE_CHECKING:
+    from eventstore import Aggregate
+    from eventstore.schema_check import SchemaCheck
+    from eventstore.schema_registry import RegisteredSchema
+
+app = typer.Typer(help="Schemas: can the code read what was written?", no_args_is_help=True)
+
+Aggregates = Annotated[list[str], typer.Argument(help="The aggregates, each as module:name.", metavar="MODULE:NAME...")]
+KeptIn = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
+
+
+@app.command()
+def check(
+    aggregates: Aggregates,
+    file: KeptIn = Path("schemas.json"),
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="A store whose registered schemas count instead.")
+    ] = None,
+    schema: Annotated[str | None, typer.Option("--schema", help="The store's schema in its database.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which events the code could not read any more; exit code 1 where there are any."""
+    from eventstore.schema_check import check_schemas, read_schemas
+
+    owners = _load(aggregates)
+    kept = read_schemas(file) if store is None else _registered(store, schema)
+    found = check_schemas(owners, kept)
+    typer.echo(json.dumps(_facts(found))) if as_json else _tell(found)
+    raise typer.Exit(0 if found.passed else 1)
+
+
+@app.command()
+def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: Json = False) -> None:
+    """Add the code's schemas to a file to commit; the ones it holds stay."""
+    from eventstore.schema_check import write_schemas
+
+    added = write_schemas(file, _load(aggregates))
+    typer.echo(json.dumps({"file": str(file), "added": added}) if as_json else f"{file}: {added} schemas added")
+
+
+def _load(specs: list[str]) -> list[type[Aggregate]]:
+    from eventstore import Aggregate
+    from eventstore.errors import DeclarationError
+
+    found = [load_definition(s, type, what="aggregate", example="shop.orders:Order") for s in specs]
+    for spec, owner in zip(specs, found, strict=True):
+        if not issubclass(owner, Aggregate):
+            raise DeclarationError(f"{spec!r} is no aggregate", remedy="name a class that inherits from Aggregate")
+    return found
+
+
+def _registered(url: str, schema: str | None) -> list[RegisteredSchema]:
+    from eventstore import SqlEventStore
+
+    with SqlEventStore(url, schema=schema) as opened:
+        return opened.schemas()
+
+
+def _facts(found: SchemaCheck) -> dict[str, object]:
+    return {
+        "passed": found.passed,
+        "findings": [dataclasses.asdict(finding) for finding in found.findings],
+        "new": [schema.name for schema in found.new],
+        "by_function": [schema.id for schema in found.by_function],
+    }
+
+
+def _tell(found: SchemaCheck) -> None:
+    for finding in found.findings:
+        typer.echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
+        typer.echo(f"  remedy: {finding.remedy}")
+    for schema in found.by_function:
+        typer.echo(f"not checked: schema {schema.id} of {schema.name}, which a function upcasts")
+    for schema in found.new:
+        typer.echo(f"new: {schema.name}, version {schema.version}")
+    typer.echo("every event can be read" if found.passed else f"{len(found.findings)} would break")

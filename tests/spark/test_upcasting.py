@@ -1,0 +1,207 @@
+"""Spark reads events of older versions as Python does: the same changes, the same defaults, the same refusals."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Aggregate, event
+from eventstore.casting import cast_plain
+from eventstore.event_types import event_type_of
+from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord
+from eventstore.upcasting import Cast
+from projections import Stream, Table, branches, field, on
+from projections.errors import InvalidDefinition
+from projections.reference import fold_table, route
+from projections.spark import decode
+from projections.spark.inputs import Reduction
+from projections.spark.routing import Routing
+from projections.spark.upcasting import _cast
+from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, REGISTRY, First, Shipment, framed, ordered_first
+
+RAW = "topic string, partition int, offset bigint, key string, value binary"
+ORDERED = on(Shipment.Ordered)
+DECLARED = Table.from_events(
+    Shipment,
+    key="shipment_id",
+    columns={
+        "customer_id": ORDERED.take("customer_id"),
+        "currency": ORDERED.take("currency"),
+        "priority": ORDERED.take("priority"),
+        "ordered": ORDERED.take("at"),
+        "amount": [ORDERED.take("amount"), on(Shipment.Paid).take("amount")],
+        # Both halves of a split event set it: the last one decides, and they have one version.
+        "last": [on(Shipment.Paid).set("paid"), on(Shipment.Sent).take("carrier")],
+        "why": on(Shipment.Lost).take("why"),
+    },
+)
+EVOLVED = Table.from_events(Shipment, key="shipment_id")
+STREAMS = [
+    [ordered_first(), First.PaidAndSent(amount=31, carrier="sea")],
+    [ORDERED_SECOND, First.PaidAndSent(amount=0, carrier="")],
+    [ORDERED_TODAY, First.Gone(), Shipment.Lost(why="storm")],
+    [First.PaidAndSent(amount=5, carrier="")],
+]
+HAPPENED = [(f"shipment-{n}@{v}", happened) for n, stream in enumerate(STREAMS) for v, happened in enumerate(stream)]
+RECORDS = [(number, key, framed(happened)) for number, (key, happened) in enumerate(HAPPENED)]
+
+
+def raw_frame(spark, records):
+    rows = [("shipment", 0, offset, key, bytearray(value)) for offset, key, value in records]
+    return spark.createDataFrame(rows, RAW).repartition(2)
+
+
+def rows_of(frame, table):
+    found = frame.select(*table.columns).toArrow().to_pylist()
+    return {row[table.key[0]]: {c: row[c] for c in table.payload} for row in found}
+
+
+@pytest.fixture(params=["in the JVM", "in Python"])
+def decoded(request, monkeypatch):
+    if request.param == "in Python":
+        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
+
+
+@pytest.mark.parametrize("table", [DECLARED, EVOLVED], ids=["declared columns", "Python evolve"])
+def test_a_fold_reads_every_version_as_plain_python_does(spark, decoded, table):
+    twice = [*RECORDS, *RECORDS[:3]]
+    frame = Reduction(REGISTRY).reduce(raw_frame(spark, twice), table)
+    counted = {row.shipment_id: row["_count"] for row in frame.select("shipment_id", "_count").collect()}
+    assert rows_of(frame, table) == fold_table(table, twice, REGISTRY)
+    assert counted == {str(n): len(stream) for n, stream in enumerate(STREAMS)}
+
+
+def test_what_the_folds_are_compared_with_is_what_was_meant():
+    rows = fold_table(DECLARED, RECORDS, REGISTRY)
+    assert rows["0"] == {
+        "customer_id": 7, "currency": "EUR", "priority": 3, "ordered": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
+        "amount": Decimal(31), "last": "sea", "why": None,
+    }  # fmt: skip
+    assert (rows["1"]["amount"], rows["1"]["last"], rows["2"]["why"], rows["3"]["last"]) == (
+        Decimal(40), None, "storm", "paid",
+    )  # fmt: skip
+
+
+def test_a_stream_has_the_events_of_today(spark, decoded):
+    sent = Stream.from_events(Shipment, events=Shipment.Sent, key="shipment_id")
+    found = Reduction(REGISTRY).reduce(
+        raw_frame(spark, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time"), sent
+    )
+    assert [(row.shipment_id, row.carrier, row["_pos"]) for row in found.collect()] == [("0", "sea", 1)]
+
+
+def test_two_halves_of_one_event_are_not_two_rows_of_a_stream(spark):
+    both = Stream.from_events(Shipment, events=[Shipment.Paid, Shipment.Sent], key="change_id", id="shipment_id")
+    raw = raw_frame(spark, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
+    with pytest.raises(Exception, match="second_event"):
+        Reduction(REGISTRY).reduce(raw, both).collect()
+
+
+def test_a_value_that_cannot_be_cast_fails_the_fold_with_its_place(spark, decoded):
+    records = [*RECORDS, (99, "shipment-9@0", framed(ordered_first("Ada")))]
+    for table in (DECLARED, EVOLVED):
+        with pytest.raises(
+            Exception, match=r"shipment\.ordered: a value does not fit its new type|'Ada' does not look"
+        ):
+            Reduction(REGISTRY).reduce(raw_frame(spark, records), table).collect()
+
+
+def test_a_newer_event_fails_the_fold(spark):
+    class Older(Aggregate, category="shipment"):
+        @event
+        class Ordered:
+            customer: str = ""
+
+    table = Table.from_events(Older, key="shipment_id", columns={"customer": on(Older.Ordered).take("customer")})
+    with pytest.raises(Exception, match="stored in version 2, and the newest that this code knows is 1"):
+        Reduction(REGISTRY).reduce(raw_frame(spark, [(0, "shipment-1@0", framed(ORDERED_SECOND))]), table).collect()
+
+
+class Order(Aggregate, category="shipment"):
+    """The shipment without the event that only a function can upcast."""
+
+    Ordered = Shipment.Ordered
+    Lost = Shipment.Lost
+
+
+ROUTES = branches(
+    Order,
+    {
+        "known": field("customer_id") == 7,
+        "dear": field("amount") > 45,
+        "lost": field("why") == "nobody knows",
+        "usual": (field("priority") == 3) & (field("currency") == "EUR"),
+    },
+    otherwise="rest",
+)
+
+
+HEADED = RAW.replace("key string", "key binary") + ", headers array<struct<key:string,value:binary>>"
+
+
+def test_branches_see_the_fields_of_today(spark):
+    first = [ordered_first(), ordered_first("8", 46), ordered_first("x")]
+    values = [framed(one) for one in (*first, ORDERED_SECOND, ORDERED_TODAY, First.Gone())]
+    rows = [("shipment", 0, n, bytearray(b"k@0"), bytearray(value), None) for n, value in enumerate(values)]
+    routed = Routing(ROUTES, REGISTRY).routed(spark.createDataFrame(rows, HEADED).coalesce(1)).collect()
+    records = [TopicRecord("shipment", 0, n, b"k@0", value, (), 0) for n, value in enumerate(values)]
+    expected = route(ROUTES, records, REGISTRY)
+    assert [row.topic for row in routed] == [topic for _, topic, _ in expected]
+    names = [row.topic.rpartition(".")[2] for row in routed]
+    assert names == ["known", "dear", "dead-letter", "usual", "dear", "lost"]
+    letter = {header.key: bytes(header.value).decode() for header in routed[2].headers}
+    assert letter[f"{DEAD_LETTER_PREFIX}error"] == expected[2][2] == "InvalidEventData"
+
+
+def test_an_aggregate_whose_events_a_function_upcasts_is_not_branched():
+    with pytest.raises(InvalidDefinition, match=r"a function upcasts shipment\.paid_and_sent"):
+        branches(Shipment, {"known": field("customer_id") == 7}, otherwise="rest")
+
+
+def avro(hint):
+    @event(name="cast.made", upcasters={1: [Cast("x", hint)]})
+    class Made:
+        x: hint
+
+    return event_type_of(Made).schema["fields"][0]["type"]
+
+
+DECIMAL, NARROW, LONG, DOUBLE, TEXT = (
+    avro(Decimal),
+    {**avro(Decimal), "precision": 4, "scale": 1},
+    "long",
+    "double",
+    "string",
+)
+CASTS = [
+    ("boolean", LONG, [True, False, None]),
+    (LONG, DOUBLE, [3, 2**53 + 1, -(2**63), None]),
+    (LONG, DECIMAL, [3, -(2**63), 10**14 - 1, 10**14, None]),
+    (LONG, TEXT, [3, -(2**63), None]),
+    (DECIMAL, TEXT, [Decimal("0.0000"), Decimal("0.0001"), Decimal("-12.5000"), None]),
+    (DECIMAL, NARROW, [Decimal("12.5000"), Decimal("12.5500"), Decimal("999.9"), Decimal(1000), None]),
+    (avro(dt.date), avro(dt.datetime), [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31), None]),
+    (TEXT, LONG, ["7", "+007", "-7", "", " 7", "7\n", "٣", "1.0", str(2**63), str(-(2**63)), "0" * 50, None]),
+    (TEXT, DECIMAL, ["1", "-1.5", "1.50000", "1.00005", "1.", ".5", "1e3", "9" * 15, "9" * 14, "0.1\n", None]),
+    (TEXT, avro(dt.date), ["2024-02-29", "2024-02-30", "2023-02-29", "0000-01-01", "24-2-9", "2024-02-29\n", None]),
+]  # fmt: skip
+SPARK = {"boolean": "boolean", LONG: "bigint", TEXT: "string", str(DECIMAL): "decimal(18,4)"}
+
+
+@pytest.mark.parametrize(("source", "target", "values"), CASTS)
+def test_every_cast_says_in_spark_what_it_says_in_python(spark, source, target, values):
+    from pyspark.sql import functions as F
+
+    kind = SPARK.get(str(source), "date")
+    frame = spark.createDataFrame([(n, v) for n, v in enumerate(values)], f"n int, x {kind}").coalesce(1)
+    found = frame.select("n", _cast(F.col("x"), source, target).alias("y")).orderBy("n").toArrow()
+    assert found.column("y").to_pylist() == [_in_python(value, target) for value in values]
+
+
+def _in_python(value, target):
+    try:
+        return cast_plain(value, target)
+    except ValueError:
+        return None

@@ -1,0 +1,174 @@
+"""`schema check` names what the code could not read any more, before it is deployed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from eventstore import Aggregate, Digits, SqlEventStore, event
+from eventstore.errors import DeclarationError
+from eventstore.schema_check import check_schemas, read_schemas, write_schemas
+from eventstore.upcasting import Cast, Default, Drop, Rename
+from factfold.cli.entry import main
+from tests.shipments import REGISTRY, First, Second, Shipment
+
+
+@dataclass(frozen=True)
+class Place:
+    street: str
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class NumberedPlace:
+    street: str
+    number: int
+
+
+NumberedPlace.__name__ = "Place"
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def schemas_of(aggregate: type[Aggregate]) -> list[Any]:
+    return [kind.registered for kind in aggregate.event_types.values()]
+
+
+def box(fields: dict[str, Any], *, upcasters: Any = None, category: str = "box") -> type[Aggregate]:
+    made = event(upcasters=upcasters or {})(type("Made", (), {"__annotations__": fields}))
+    return type("Box", (Aggregate,), {"Made": made}, category=category)
+
+
+def problems(written: dict[str, Any], today: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
+    found = check_schemas([box(today, **options)], schemas_of(box(written)))
+    return [(finding.place, finding.problem) for finding in found.findings]
+
+
+def test_upcasters_keep_the_promise_of_every_version() -> None:
+    found = check_schemas([Shipment], REGISTRY.values())
+    assert found.passed
+    assert [schema.name for schema in found.by_function] == ["shipment.paid_and_sent"]
+    assert found.new == []
+
+
+@pytest.mark.parametrize(
+    ("written", "today", "problem"),
+    [
+        ({}, {"x": int}, "it has no value there"),
+        ({"x": str}, {"x": int}, "it is string there, and long today"),
+        ({"x": int | None}, {"x": int}, "it may be null there"),
+        ({"x": int}, {"x": float}, "it is long there, and double today"),
+        ({"x": int | str}, {"x": int}, "it is string there, and long today"),
+        ({"x": list[str]}, {"x": list[int]}, "it is string there, and long today"),
+        ({"x": dict[str, int | None]}, {"x": dict[str, int]}, "it may be null there"),
+        ({"x": Place}, {"x": NumberedPlace}, "in its field number, it may be null there"),
+        ({"a": Place, "x": Place}, {"x": NumberedPlace}, "in its field number, it may be null there"),
+        (
+            {"x": Decimal},
+            {"x": Annotated[Decimal, Digits(10, 2)]},
+            "it has 14 digits before the point and 4 after it there, 8 and 2 today",
+        ),
+    ],
+)
+def test_what_could_not_be_read_is_named(written: Any, today: Any, problem: str) -> None:
+    assert problems(written, today) == [("box.made.x", problem)]
+
+
+@pytest.mark.parametrize(
+    ("written", "today"),
+    [
+        ({"x": int, "gone": str}, {"x": int}),
+        ({"x": int}, {"x": int | None}),
+        ({"x": int}, {"x": str | int}),
+        ({"x": str}, {"x": Colour}),
+        ({"x": list[int]}, {"x": list[int | None]}),
+        ({"x": Place}, {"a": Place | None, "x": Place}),
+        ({"x": NumberedPlace}, {"x": Place}),
+        ({"x": Annotated[Decimal, Digits(10, 2)]}, {"x": Decimal}),
+    ],
+)
+def test_what_can_be_read_passes(written: Any, today: Any) -> None:
+    assert [found for found in problems(written, today) if found[0] == "box.made.x"] == []
+
+
+def test_an_upcaster_mends_what_would_break_and_a_wrong_one_is_named() -> None:
+    steps = {1: [Rename("old", to="x"), Cast("x", int), Default("y", 1), Drop("z")]}
+    assert problems({"old": str, "z": bytes}, {"x": int, "y": int}, upcasters=steps) == []
+    assert problems({"old": bytes}, {"x": int}, upcasters={1: [Rename("old", to="x"), Cast("x", int)]}) == [
+        ("box.made.x", "field x cannot be cast from bytes to long")
+    ]
+
+
+def test_a_cast_is_the_remedy_where_there_is_one() -> None:
+    (castable,) = check_schemas([box({"x": int})], schemas_of(box({"x": str}))).findings
+    (other,) = check_schemas([box({"x": int})], schemas_of(box({"x": bytes}))).findings
+    assert castable.remedy == 'Cast("x", …)'
+    assert "by a function" in other.remedy
+
+
+def test_a_type_without_a_class_is_named_and_other_categories_are_not_ours() -> None:
+    kept = [*schemas_of(First), *schemas_of(box({}, category="other"))]
+    found = check_schemas([Second], kept)
+    places = {finding.place: finding.problem for finding in found.findings}
+    assert places == dict.fromkeys(["shipment.paid_and_sent", "shipment.gone"], "no class claims the type")
+
+
+def test_what_newer_code_wrote_is_named() -> None:
+    (finding,) = [f for f in check_schemas([First], schemas_of(Second)).findings if f.place == "shipment.ordered"]
+    assert finding.problem == "written in version 2, and the code knows versions up to 1"
+
+
+def test_a_file_keeps_every_schema_it_ever_had(tmp_path: Path) -> None:
+    file = tmp_path / "schemas.json"
+    assert write_schemas(file, [First]) == 3
+    assert write_schemas(file, [First]) == 0
+    assert write_schemas(file, [Second]) == 1
+    assert {schema.id for schema in read_schemas(file)} == {s.id for s in [*schemas_of(First), *schemas_of(Second)]}
+
+
+@pytest.mark.parametrize("text", ["", "{}", '[{"id": 1}]', "[1]"])
+def test_a_file_that_holds_no_schemas_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "schemas.json").write_text(text)
+    with pytest.raises(DeclarationError, match="holds no schemas"):
+        read_schemas(tmp_path / "schemas.json")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["factfold", "schema", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_writes_and_checks_a_file(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "write", "tests.shipments:First") == 0
+    assert run(monkeypatch, "check", "tests.shipments:Shipment") == 0
+    assert "every event can be read" in capsys.readouterr().out
+    assert run(monkeypatch, "check", "tests.shipments:Second", "--json") == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert [finding["place"] for finding in facts["findings"]] == ["shipment.gone", "shipment.paid_and_sent"]
+
+
+def test_the_command_checks_a_store(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.register(First)
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store", url) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", "--store", url) == 1
+    assert "broken: shipment.gone" in capsys.readouterr().out
+
+
+def test_the_command_refuses_what_is_no_aggregate(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert run(monkeypatch, "check", "tests.shipments:REGISTRY") == 1
+    assert run(monkeypatch, "check", "pathlib:Path") == 1
+    assert "is no aggregate" in capsys.readouterr().err
