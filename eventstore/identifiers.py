@@ -17,6 +17,7 @@ MAX_NAME_LENGTH: Final = 100
 _CATEGORY = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_NOWHERE = re.compile(r"(?!)")
 _CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -71,7 +72,9 @@ def check_type_name(name: str) -> str:
 
 def check_topic(topic: str) -> str:
     """Return the topic name, or raise InvalidIdentifier, by Kafka's own rule."""
-    return _checked(topic, _TOPIC, "topic", "letters, digits, dots, dashes and underscores")
+    # The two names that a broker refuses although they are of the right characters.
+    pattern = _NOWHERE if topic in {".", ".."} else _TOPIC
+    return _checked(topic, pattern, "topic", "letters, digits, dots, dashes and underscores, and not dots alone")
 
 
 def check_group(group: str) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 from eventstore.backends.batch import Batch, Draft, stream_name
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import ExpectedVersion, Position, StreamName
+from eventstore.identifiers import ExpectedVersion, Position, StreamName, check_category
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
@@ -83,7 +83,9 @@ class MemoryEventStore(Closing):
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in the order in which they were appended."""
+        """Yield events in the order in which they were appended; InvalidIdentifier for what is no category."""
+        if category is not None:
+            check_category(category)
         events = self._log[0 if after is None else after.position :]
         wanted = (e for e in events if category is None or StreamName.parse(e.stream).category == category)
         return islice(wanted, limit)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from random import Random
 
 import pytest
-from sqlalchemy import select
 
-from eventstore import ANY, NO_STREAM, Aggregate, Position, RecordedEvent, SqlEventStore, event
+from eventstore import NO_STREAM, RecordedEvent, SqlEventStore
 from eventstore.store import FenceStatus
+from tests.fence_load import FencedReader, Meter, NaiveReader, disordered, under_load
 from tests.waiting import wait_until
 
 SEED = 20130101
-WRITERS = 16
-APPENDS_EACH = 25
-
-
-class Meter(Aggregate):
-    @event
-    class Read:
-        number: int
 
 
 @pytest.fixture
@@ -32,37 +21,6 @@ def store(database: Callable[[], str]) -> Iterator[SqlEventStore]:
         store.create_tables()
         store.register(Meter)
         yield store
-
-
-class NaiveReader:
-    """Asks for `position > last`, as everybody does first."""
-
-    def __init__(self, store: SqlEventStore) -> None:
-        self._store = store
-        self.last = 0
-        self.seen: list[tuple[str, int]] = []
-
-    def poll(self) -> None:
-        events = self._store.tables.events.c
-        query = select(events.position, events.stream, events.version).where(events.position > self.last)
-        with self._store.engine.connect() as connection:
-            for position, stream, version in connection.execute(query.order_by(events.position)):
-                self.seen.append((stream, version))
-                self.last = position
-
-
-class FencedReader:
-    """Follows the store by `read_all`, keeping the position of the last event as its checkpoint."""
-
-    def __init__(self, store: SqlEventStore) -> None:
-        self._store = store
-        self.checkpoint: Position | None = None
-        self.seen: list[tuple[str, int]] = []
-
-    def poll(self) -> None:
-        for recorded in self._store.read_all(after=self.checkpoint):
-            self.seen.append((recorded.stream, recorded.version))
-            self.checkpoint = recorded.position
 
 
 def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(store: SqlEventStore) -> None:
@@ -143,56 +101,13 @@ def test_readers_hold_nobody_up_while_they_work(store: SqlEventStore) -> None:
 
 def test_nothing_is_skipped_or_disordered_while_writers_delay_and_roll_back(store: SqlEventStore) -> None:
     naive, fenced = NaiveReader(store), FencedReader(store)
-    committed = _under_load(store, lambda: (naive.poll(), fenced.poll()))
+    committed = under_load(store, lambda: (naive.poll(), fenced.poll()), writers=16, appends=25, seed=SEED)
     fenced.poll()
     naive.poll()
     assert sorted(fenced.seen) == sorted(committed), f"seed {SEED}"
-    assert _disordered(fenced.seen) == []
+    assert disordered(fenced.seen) == []
     skipped = set(committed) - set(naive.seen)
-    assert skipped or _disordered(naive.seen), "the load was too gentle to catch even a naive reader"
-
-
-def _under_load(store: SqlEventStore, poll: Callable[[], object]) -> list[tuple[str, int]]:
-    """Poll while writers delay 20 % of their commits and roll 5 % back; return what was committed."""
-    running = threading.Event()
-    running.set()
-    poller = threading.Thread(target=lambda: [poll() for _ in iter(running.is_set, False)])
-    poller.start()
-    try:
-        with ThreadPoolExecutor(WRITERS) as pool:
-            written = list(pool.map(lambda writer: _write(store, writer), range(WRITERS)))
-    finally:
-        running.clear()
-        poller.join()
-    return [place for places in written for place in places]
-
-
-def _write(store: SqlEventStore, writer: int) -> list[tuple[str, int]]:
-    chance, pause, written = Random(SEED + writer), threading.Event(), []
-    for number in range(APPENDS_EACH):
-        with store.engine.connect() as connection:
-            transaction = connection.begin()
-            stream = f"meter-{writer}"
-            result = store.append(stream, [Meter.Read(number=number)], expected=ANY, connection=connection)
-            if chance.random() < 0.2:
-                pause.wait(chance.uniform(0.005, 0.05))
-            if chance.random() < 0.05:
-                transaction.rollback()
-                continue
-            transaction.commit()
-            written.append((stream, result.version))
-    return written
-
-
-def _disordered(seen: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the events seen other than right after their stream's previous version."""
-    next_version: dict[str, int] = {}
-    wrong = []
-    for stream, version in seen:
-        if version != next_version.get(stream, 0):
-            wrong.append((stream, version))
-        next_version[stream] = version + 1
-    return wrong
+    assert skipped or disordered(naive.seen), "the load was too gentle to catch even a naive reader"
 
 
 def test_an_append_inside_the_callers_transaction_goes_with_it(store: SqlEventStore) -> None:

@@ -123,7 +123,7 @@ class SqlCatalogue:
         table = self._tables.categories
         row = {
             "category": check_category(name),
-            "topic": check_topic(topic or name),
+            "topic": check_topic(name if topic is None else topic),
             "partitions": partitions,
             "generation": 1,
         }

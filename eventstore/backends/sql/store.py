@@ -142,9 +142,9 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint.
+        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category.
         """
-        return self._reader.everything(after, category, limit)
+        return self._reader.everything(after, None if category is None else check_category(category), limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""

@@ -1,0 +1,103 @@
+"""T12 for streams, categories, topics, types and schemas: a text is stored as it is or refused; nothing is executed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore.errors import InvalidIdentifier
+from eventstore.identifiers import StreamName, check_category, check_topic, check_type_name
+from eventstore.topics import event_topic
+from tests.hostile_names import HOSTILE
+
+
+class Thing(Aggregate):
+    @event
+    class Named:
+        number: int
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path) -> Iterator[SqlEventStore]:  # type: ignore[no-untyped-def]
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/names.db" if sqlite else request.getfixturevalue("database")()
+    with SqlEventStore(url) as opened:
+        opened.create_tables()
+        opened.register(Thing)
+        yield opened
+
+
+def catalogue(store: SqlEventStore) -> dict[str, object]:
+    """Every schema, table and column of the database, and how many rows the tables hold that nobody meant to change."""
+    inspector = sa.inspect(store.engine)
+    tables = {(schema, table) for schema in inspector.get_schema_names() for table in inspector.get_table_names(schema)}
+    columns = {place: [column["name"] for column in inspector.get_columns(place[1], place[0])] for place in tables}
+    with store.engine.connect() as connection:
+        schemas = connection.scalar(sa.select(sa.func.count()).select_from(store.tables.schemas))
+    return {"columns": columns, "schemas": schemas, "categories": store.categories()}
+
+
+def refused_or(attempt: Callable[[], object]) -> bool:
+    """Whether a name was refused, by the one error there is for it."""
+    try:
+        attempt()
+    except InvalidIdentifier:
+        return True
+    return False
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(set(HOSTILE)) >= 200
+
+
+def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store: SqlEventStore) -> None:
+    before, stored = catalogue(store), {}
+    for number, text in enumerate(HOSTILE):
+        stream = f"thing-{text}"
+        if not refused_or(lambda name=stream, n=number: store.append(name, [Thing.Named(number=n)], expected=ANY)):  # type: ignore[misc]
+            stored.setdefault(stream, []).append(number)
+    assert catalogue(store) == before
+    assert len(stored) > 80, "hardly any of these texts is refused as a stream id"
+    for stream, numbers in stored.items():
+        found = list(store.read_stream(stream))
+        assert [(one.stream, one.data["number"]) for one in found] == [(stream, number) for number in numbers]
+    assert sum(1 for _ in store.read_all()) == sum(map(len, stored.values()))
+
+
+def test_reading_by_a_hostile_name_finds_nothing_or_refuses(store: SqlEventStore) -> None:
+    before = catalogue(store)
+    for text in HOSTILE:
+        refused_or(lambda name=text: list(store.read_stream(f"thing-{name}")))  # type: ignore[misc]
+        refused_or(lambda name=text: list(store.read_all(category=name)))  # type: ignore[misc]
+        refused_or(lambda name=text: store.head(name))  # type: ignore[misc]
+    assert catalogue(store) == before
+
+
+def test_categories_topics_and_schemas_are_words_or_refused(store: SqlEventStore) -> None:
+    before, accepted = catalogue(store), []
+    for text in HOSTILE:
+        name = f"c_{uuid.uuid4().hex[:8]}"
+        refused_or(lambda topic=text, own=name: accepted.append(store.declare_category(own, partitions=1, topic=topic)))  # type: ignore[misc]
+        if not refused_or(lambda category=text: check_category(category)):  # type: ignore[misc]
+            assert text.replace("_", "a").isalnum()
+            assert text.islower()
+            SqlEventStore(store.engine, schema=text)
+        else:
+            with pytest.raises(InvalidIdentifier):
+                SqlEventStore(store.engine, schema=text)
+    after = catalogue(store)
+    assert after["columns"] == before["columns"]
+    assert {category.topic for category in accepted} <= {text for text in HOSTILE if text.isascii()} - {"", ".", ".."}
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check_category, check_topic, check_type_name, StreamName.parse, lambda name: event_topic(name, partitions=1)],
+)
+def test_every_check_accepts_or_raises_its_one_error(check: Callable[[str], object]) -> None:
+    outcomes = [refused_or(lambda name=text: check(name)) for text in HOSTILE]  # type: ignore[misc]
+    assert any(outcomes)
