@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-_WITH_SERVERS = {"conformance", "integration", "test_branches_killed.py", "test_flights.py", "test_shop.py"}
+_WITH_SERVERS = {
+    "conformance", "integration", "test_branches_killed.py", "test_flights.py", "test_relay_killed.py", "test_shop.py"
+}  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
