@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eventstore.functional import FunctionalAggregate, decider
     from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position, StreamName
     from eventstore.messages import Command, Metadata, NewEvent, RecordedEvent
+    from eventstore.relay import Relay, RelayReport, RelayStatus, relay_status
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, Settings
     from eventstore.store import AppendResult, Category, EventStore, StreamAppend
@@ -56,6 +57,9 @@ __all__ = [
     "Refusal",
     "Refused",
     "RegisteredSchema",
+    "Relay",
+    "RelayReport",
+    "RelayStatus",
     "SchemaRegistry",
     "Settings",
     "Source",
@@ -69,6 +73,7 @@ __all__ = [
     "decider",
     "event",
     "open_subscriber",
+    "relay_status",
     "run_subscription",
     "subscription",
 ]
@@ -87,6 +92,7 @@ _HOMES = {
     "functional": ("FunctionalAggregate", "decider"),
     "identifiers": ("ANY", "NO_STREAM", "STREAM_EXISTS", "ExpectedVersion", "Position", "StreamName"),
     "messages": ("Command", "Metadata", "NewEvent", "RecordedEvent"),
+    "relay": ("Relay", "RelayReport", "RelayStatus", "relay_status"),
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
     "settings": ("KafkaSettings", "Settings"),
     "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),

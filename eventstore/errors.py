@@ -22,15 +22,20 @@ FactfoldError                  message, remedy, place
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── StoreNotPrepared           the tables are missing
+├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
 │   └── CheckpointMoved        another subscriber of the group advanced the checkpoint
+├── RelayError
+│   ├── OutboxConnectorFound   a Debezium connector publishes the same store
+│   └── TopicNotRelayed        a topic's last record was not written by this store's relay
 └── KafkaError
     ├── BrokerUnreachable      no broker answered before the deadline
     ├── BrokerRefused          a broker answered no
     ├── TopicMissing           a topic does not exist
     ├── TopicMismatch          a topic exists with other partitions or policy
+    ├── ProducerFenced         another producer of the same transactional id was opened
     ├── OffsetsGone            records a group had not read were deleted
     └── GroupActive            a group with members cannot be moved
 """
@@ -58,16 +63,21 @@ __all__ = [
     "NewerEvent",
     "NotFramedAvro",
     "OffsetsGone",
+    "OutboxConnectorFound",
     "OutcomeUnknown",
     "PartitionsFixed",
+    "ProducerFenced",
     "Refused",
+    "RelayError",
     "SchemaConflict",
     "SchemaError",
     "StoreNotPrepared",
+    "StoreRestored",
     "StoreUnavailable",
     "SubscriptionError",
     "TopicMismatch",
     "TopicMissing",
+    "TopicNotRelayed",
     "TransactionBroken",
     "UnknownAggregate",
     "UnknownEventType",
@@ -209,6 +219,10 @@ class StoreNotPrepared(FactfoldError):
     """The database answers, but the tables of the store are missing."""
 
 
+class StoreRestored(FactfoldError):
+    """The store's events were numbered by another cluster: readers do not see them yet, or not in order."""
+
+
 class SubscriptionError(FactfoldError):
     """A subscription ended; what it had not acknowledged arrives again."""
 
@@ -223,6 +237,18 @@ class TransactionBroken(SubscriptionError):
 
 class CheckpointMoved(SubscriptionError):
     """Another subscriber of the same group advanced the checkpoint."""
+
+
+class RelayError(FactfoldError):
+    """The relay does not publish, because records might come twice or be left out."""
+
+
+class OutboxConnectorFound(RelayError):
+    """A Debezium connector publishes the same store, or may go on doing so."""
+
+
+class TopicNotRelayed(RelayError):
+    """A topic ends with a record that says nothing of how far this store's relay has come."""
 
 
 class KafkaError(FactfoldError):
@@ -243,6 +269,10 @@ class TopicMissing(KafkaError):
 
 class TopicMismatch(KafkaError):
     """A topic exists with another partition count or cleanup policy than asked for."""
+
+
+class ProducerFenced(KafkaError):
+    """Another producer of the same transactional id was opened; nothing of this one's is accepted any more."""
 
 
 class OffsetsGone(KafkaError):

@@ -20,7 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from eventstore.closing import Closing
-from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError, TopicMismatch, TopicMissing
+from eventstore.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    FactfoldError,
+    ProducerFenced,
+    TopicMismatch,
+    TopicMissing,
+)
 from eventstore.settings import KafkaSettings, Settings
 from eventstore.topics import TopicSpec
 
@@ -29,6 +36,8 @@ _MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _MOVING: Final = frozenset(
     {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH"}
 )
+# Another producer was opened under the same transactional id.
+_FENCED: Final = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 Offsets = dict[str, dict[int, int]]
 
@@ -71,9 +80,15 @@ class OffsetReader(Closing):
             self._asked_at = time.monotonic()
         return {topic: self._partitions[topic] for topic in wanted}
 
-    def end_offsets(self, topics: Iterable[str]) -> Offsets:
-        """Return, by topic and partition, the offset after the last committed record."""
-        return self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    def existing(self, topics: Iterable[str]) -> list[str]:
+        """Return those of the topics that exist; BrokerUnreachable."""
+        with typed_errors(self._servers):
+            known = self._admin.list_topics(timeout=self._deadline).topics
+        return [topic for topic in topics if topic in known]
+
+    def end_offsets(self, topics: Iterable[str], *, committed: bool = True) -> Offsets:
+        """Return, by topic and partition, the offset after the last committed record, or after the last of all."""
+        return self._offsets(topics, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
 
     def beginning_offsets(self, topics: Iterable[str]) -> Offsets:
         """Return, by topic and partition, the first offset still kept."""
@@ -98,9 +113,10 @@ class OffsetReader(Closing):
                 raise topic_missing(topic, self._servers)
         return {topic: len(known[topic].partitions) for topic in topics}
 
-    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> Offsets:
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec, *, committed: bool = True) -> Offsets:
         counts = self.partitions(topics)
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: Offsets = {}
         for attempt in stamina.retry_context(
             on=_is_moving,
@@ -111,13 +127,11 @@ class OffsetReader(Closing):
             wait_jitter=0.1,
         ):
             with attempt:
-                found = self._ask_offsets(asked)
+                found = self._ask_offsets(asked, level)
         return {topic: found.get(topic, {}) for topic in counts}
 
-    def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> Offsets:
-        answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._deadline
-        )
+    def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> Offsets:
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._deadline)
         found: Offsets = {}
         for asked_for, answer in answers.items():
             with typed_errors(self._servers, topic=asked_for.topic):
@@ -248,6 +262,12 @@ def _typed(code: Any, servers: str, topic: str | None) -> FactfoldError:
         return broker_unreachable(servers, code.str())
     if code.name() in _MISSING:
         return topic_missing(topic or "?", servers)
+    if code.name() in _FENCED:
+        return ProducerFenced(
+            "another producer has taken over, and this one is shut out",
+            remedy="leave the work to the other one, or stop it and start this one again",
+            place=servers,
+        )
     return BrokerRefused(
         f"Kafka refused: {code.str()}",
         remedy="check the credentials, the access rights and the settings of this client",

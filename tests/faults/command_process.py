@@ -13,17 +13,22 @@ ROOT = Path(__file__).parents[2]
 
 
 class CommandProcess:
-    """One command that runs on; ``settings`` are FACTFOLD_ variables, ``log`` takes everything it says."""
+    """One command that runs on; ``settings`` are FACTFOLD_ variables, ``log`` takes everything it says.
 
-    def __init__(self, arguments: Sequence[str], settings: Mapping[str, str], log: Path) -> None:
-        self._arguments, self._settings, self._log = arguments, settings, log
+    ``module`` is another program that takes the same arguments: a mutant.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], settings: Mapping[str, str], log: Path, *, module: str = "factfold"
+    ) -> None:
+        self._arguments, self._settings, self._log, self._module = arguments, settings, log, module
         self.kills = 0
         self._start()
 
     def _start(self) -> None:
         with self._log.open("ab") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "factfold", *self._arguments],
+                [sys.executable, "-m", self._module, *self._arguments],
                 env=os.environ | self._settings,
                 cwd=ROOT,
                 stdout=said,
@@ -33,14 +38,31 @@ class CommandProcess:
 
     def require_alive(self) -> None:
         """Fail with the end of its log where it has ended by itself."""
-        assert self._process.poll() is None, self._log.read_text(errors="replace")[-3000:]
+        assert self._process.poll() is None, self.said[-3000:]
 
-    def kill_and_restart(self) -> None:
-        """End the process group by SIGKILL and start the command again."""
+    @property
+    def said(self) -> str:
+        """Everything it has said, and those before it."""
+        return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End the process group by SIGKILL."""
         self.require_alive()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(60)
         self.kills += 1
+
+    def kill_and_restart(self) -> None:
+        """End the process group by SIGKILL and start the command again."""
+        self.kill()
+        self._start()
+
+    def wait(self) -> int:
+        """Wait until it ends by itself, and return its exit code."""
+        return self._process.wait(60)
+
+    def restart(self) -> None:
+        """Start the command again after its end."""
         self._start()
 
     def stop(self) -> int:

@@ -1,0 +1,86 @@
+"""Records published a batch a transaction, by one writer at a time: whoever takes over shuts the last one out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from eventstore.closing import Closing
+from eventstore.kafka.admin import typed_errors
+from eventstore.settings import Settings
+from eventstore.topics import MAX_DEAD_LETTER_BYTES
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.outbox import OutboxRecord
+
+# A broker that restarts is back sooner; whatever takes longer begins anew, from the topic's end.
+DEADLINE_SECONDS: Final = 30.0
+# Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
+_TRANSACTION_SECONDS: Final = 45
+
+
+class Publisher(Closing):
+    """The one producer of a transactional id: opening it ends every earlier one, and what that had not committed.
+
+    After any error it is of no more use: close it, and open another. ProducerFenced where another one was opened,
+    BrokerUnreachable, BrokerRefused.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str, *, deadline: float = DEADLINE_SECONDS) -> None:
+        self._servers, self._deadline = settings.kafka.bootstrap_servers, deadline
+        self._producer = Producer(_producer_settings(settings, transactional_id, deadline))
+        with typed_errors(self._servers):
+            # The abort markers of the last one are written when this returns, and its epoch is refused everywhere.
+            self._producer.init_transactions(deadline)
+
+    def send(self, records: Iterable[OutboxRecord]) -> None:
+        """Begin a transaction and hand it these records, in their order; what fails is told by `commit`."""
+        with typed_errors(self._servers):
+            self._producer.begin_transaction()
+        for record in records:
+            with typed_errors(self._servers, topic=record.topic):
+                self._produce(record)
+
+    def commit(self) -> None:
+        """Wait for every record, then commit: all of them are in their topics, or none."""
+        with typed_errors(self._servers):
+            self._producer.commit_transaction(self._deadline)
+
+    def close(self) -> None:
+        """Throw away what is not committed, and leave the broker."""
+        self._producer.purge()
+        # A producer that is shut out has nothing to abort, and says so.
+        with suppress(KafkaException):
+            self._producer.close()
+
+    def _produce(self, record: OutboxRecord) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    headers=record.headers,
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+
+def _producer_settings(settings: Settings, transactional_id: str, deadline: float) -> dict[str, Any]:
+    return {
+        # librdkafka's own limit is 1,000,000 bytes: the topic's is the one that counts.
+        "message.max.bytes": MAX_DEAD_LETTER_BYTES,
+        **settings.kafka.librdkafka_producer(),
+        "log_level": 0,
+        # Implies an idempotent producer, acks=all, and no reordering by retries.
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": int(_TRANSACTION_SECONDS * 1000),
+        "delivery.timeout.ms": int(deadline * 1000),
+        "topic.metadata.propagation.max.ms": int(deadline * 1000),
+    }

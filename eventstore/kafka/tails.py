@@ -1,0 +1,87 @@
+"""The last record of each partition: how far a topic has come, read from the topic itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from eventstore.errors import TopicNotRelayed
+from eventstore.kafka.admin import OffsetReader
+from eventstore.kafka.consumer import RangeReader
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+
+Partition = tuple[str, int]
+
+# Behind the last record lie markers of transactions, and what killed writers left of theirs: windows grow.
+_WINDOW: Final = 32
+_GROWTH: Final = 8
+# Kafka ends a transaction whose writer is silent after 60 s, unless that writer asked for more.
+PATIENCE_SECONDS: Final = 70.0
+_LOOK_SECONDS: Final = 0.1
+
+
+def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, TopicRecord]:
+    """Return the last committed record of each partition that has one; a topic that does not exist has none.
+
+    Tombstones are no records here, nor is what they took back. BrokerUnreachable, BrokerRefused.
+    """
+    with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
+        there = offsets.existing(topics)
+        begins, ends = _by_partition(offsets.beginning_offsets(there)), _by_partition(offsets.end_offsets(there))
+        found: dict[Partition, TopicRecord] = {}
+        asked, window = {place for place, end in ends.items() if begins[place] < end}, _WINDOW
+        while asked:
+            starts = {place: max(begins[place], ends[place] - window) for place in asked}
+            found |= _last_between(reader, starts, {place: ends[place] for place in asked})
+            asked = {place for place in asked if place not in found and begins[place] < starts[place]}
+            window *= _GROWTH
+        return found
+
+
+def _last_between(
+    reader: RangeReader, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> dict[Partition, TopicRecord]:
+    reader.seek(_by_topic(starts))
+    kept: dict[Partition, dict[bytes | None, TopicRecord]] = {}
+    for record in reader.read_up_to(_by_topic(ends)):
+        of_partition = kept.setdefault((record.topic, record.partition), {})
+        of_partition.pop(record.key, None)
+        if record.value is not None:
+            of_partition[record.key] = record
+    return {place: records[next(reversed(records))] for place, records in kept.items() if records}
+
+
+def wait_for_transactions(settings: Settings, topics: Sequence[str]) -> None:
+    """Wait until no transaction is open in these topics: committed records may be hidden behind it.
+
+    TopicNotRelayed where one stays open, TopicMissing, BrokerUnreachable, BrokerRefused.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    with OffsetReader(settings) as offsets:
+        while held := _held(offsets, topics):
+            if time.monotonic() > until:
+                raise TopicNotRelayed(
+                    f"somebody else's transaction stays open in {', '.join(held)}",
+                    remedy="stop the other writer, or end it: kafka-transactions.sh find-hanging, then abort",
+                    place=", ".join(held),
+                )
+            time.sleep(_LOOK_SECONDS)
+
+
+def _held(offsets: OffsetReader, topics: Sequence[str]) -> list[str]:
+    # In this order: what is committed in between makes them equal, and never the other way round.
+    last, stable = offsets.end_offsets(topics, committed=False), offsets.end_offsets(topics)
+    return [f"{t}[{p}]" for t, parts in last.items() for p, end in parts.items() if stable[t][p] < end]
+
+
+def _by_partition(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
+    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
+
+
+def _by_topic(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    nested: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[partition] = offset
+    return nested

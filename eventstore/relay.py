@@ -1,0 +1,264 @@
+"""Store → Kafka for places without Kafka Connect: every record once, in order, by one leader.
+
+The relay keeps no checkpoint. How far it has come is what its topics hold: a place of its own beside them would be
+written before its records or after them, and a crash in between would lose some or repeat some. A batch is one
+transaction of Kafka's, by a producer whose id all relays of a store share. Opening one shuts out the last leader,
+wherever it hangs, and ends what it had not committed; only then is the end of the topics worth reading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import structlog
+
+from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd, Waiting
+from eventstore.closing import Closing
+from eventstore.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ProducerFenced,
+    StoreUnavailable,
+    TopicMissing,
+    TopicNotRelayed,
+)
+from eventstore.identifiers import Position
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.consumer import read_range
+from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
+from eventstore.settings import Settings
+from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+# How soon an event is seen once it is behind the fence: two indexed queries each time.
+GLANCE_SECONDS: Final = 0.02
+# How soon a relay that stands by takes over from one that is gone.
+STANDBY_SECONDS: Final = 0.5
+_CONNECTOR_SECONDS: Final = 10.0
+_LONGEST_PAUSE: Final = 30.0
+# Pauses of 1, 2, 4 … 30 seconds: a minute and a half without a broker or a database.
+_MOST_FAILURES: Final = 8
+_PASSING: Final = (BrokerUnreachable, BrokerRefused, ProducerFenced, StoreUnavailable, TopicMissing)
+# Debezium's EventRouter puts this header first, and the fixed layout has none of its name.
+_DEBEZIUM_HEADER: Final = "id"
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """What a relay has published since it was started: records, and the transactions they went in."""
+
+    events: int = 0
+    schemas: int = 0
+    transactions: int = 0
+
+    def plus(self, *, events: int, schemas: int) -> RelayReport:
+        """Return the report after one more transaction."""
+        return RelayReport(self.events + events, self.schemas + schemas, self.transactions + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatus:
+    """Who leads, None where nobody does, and what each category's topic does not hold yet."""
+
+    leader: str | None
+    waiting: tuple[Waiting, ...]
+
+
+class Relay:
+    """Publishes a store's events and schemas: the records Debezium's outbox would make of them.
+
+    Start it twice: the second one stands by. `ignored_slots` names replication slots that are no outbox connector's
+    though the store's tables are published. UnsupportedBackend for a store that is not in PostgreSQL.
+    """
+
+    def __init__(self, store: SqlEventStore, settings: Settings, *, ignored_slots: Collection[str] = ()) -> None:
+        self._store, self._settings, self._ignored_slots = store, settings, ignored_slots
+        self._has_served = False
+        self.report = RelayReport()
+
+    def run(
+        self, *, stop: Event, once: bool = False, on_state: Callable[[str], None] = lambda state: None
+    ) -> RelayReport:
+        """Publish until `stop` is set, or with `once` until nothing waits behind the fence.
+
+        What passes by itself is waited for, a minute and a half long; what fails before anything has worked is not.
+        `on_state` hears "standing by" and "leading". OutboxConnectorFound, StoreRestored, TopicNotRelayed,
+        TopicMismatch, UnsupportedBackend, StoreNotPrepared, StoreUnavailable, BrokerUnreachable, BrokerRefused,
+        ProducerFenced.
+        """
+        failures = 0
+        while not stop.is_set():
+            before = self.report
+            try:
+                self._lead(stop, once, on_state)
+                break
+            except _PASSING as failure:
+                failures = 1 if self.report != before else failures + 1
+                if not self._has_served or failures > _MOST_FAILURES:
+                    raise
+                pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE)
+                _LOG.warning("the relay begins again", cause=failure.message, seconds=pause)
+                stop.wait(pause)
+        return self.report
+
+    def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None]) -> None:
+        """Stand by for the lock, then publish for as long as its connection lives."""
+        with Outbox(self._store.engine, self._store.tables) as outbox:
+            outbox.check_publishable(self._ignored_slots)
+            if not outbox.lead():
+                self._has_served = True
+                on_state("standing by")
+                while not outbox.lead():
+                    if stop.wait(STANDBY_SECONDS):
+                        return
+            with Term(self._store, outbox, self._settings) as term:
+                self._has_served = True
+                on_state("leading")
+                self._publish(term, outbox, stop, once)
+
+    def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool) -> None:
+        looked_at = time.monotonic()
+        while not stop.is_set():
+            self.report, was_busy = term.step(self.report)
+            if time.monotonic() - looked_at > _CONNECTOR_SECONDS:
+                outbox.check_publishable(self._ignored_slots)
+                looked_at = time.monotonic()
+            if not was_busy and (once or stop.wait(GLANCE_SECONDS)):
+                return
+
+
+class Term(Closing):
+    """One leader's time: from shutting out the last one to the first failure. Nothing of it is used again."""
+
+    def __init__(self, store: SqlEventStore, outbox: Outbox, settings: Settings) -> None:
+        self._store, self._outbox, self._settings = store, outbox, settings
+        self._ahead: list[OutboxRecord] = []
+        self._schemas: set[str] = set()
+        self._publisher = Publisher(settings, outbox.identity())
+        try:
+            self.resume()
+        except BaseException:
+            self._publisher.close()
+            raise
+
+    def resume(self) -> None:
+        """Find out from the topics what they lack; those that are missing are made."""
+        categories = self._store.categories()
+        wanted = [schemas_topic(), *(event_topic(c.topic, partitions=c.partitions) for c in categories)]
+        ensure_topics(self._settings, wanted)
+        wait_for_transactions(self._settings, [topic.name for topic in wanted])
+        ends = partition_ends(self._store, self._outbox, self._settings)
+        self._ends: dict[Partition, Position] = {(end.topic, end.partition): end.position for end in ends}
+        self._furthest = max(self._ends.values(), default=BEFORE_ALL)
+        self._after = _just_before(self._outbox.first_missing(ends)) or self._furthest
+
+    def step(self, report: RelayReport) -> tuple[RelayReport, bool]:
+        """Publish the next page, if there is one; return the report after it, and whether there was."""
+        page = self._page()
+        events = page if self._after >= self._furthest else [record for record in page if self._is_missing(record)]
+        # Asked for after the page was read: what the page's events need is there.
+        schemas = self._missing_schemas()
+        after = page[-1].position if page else self._after
+        if events or schemas:
+            self._publisher.send([*schemas, *events])
+            # Read before the commit: it is done while Kafka works, and shows that the lock is still ours.
+            self._ahead = self._outbox.page(after)
+            self._publisher.commit()
+            self._schemas.update(record.key for record in schemas)
+            report = report.plus(events=len(events), schemas=len(schemas))
+        self._after = after
+        return report, bool(page or schemas)
+
+    def close(self) -> None:
+        """Throw away what is not committed."""
+        self._publisher.close()
+
+    def _page(self) -> list[OutboxRecord]:
+        page, self._ahead = self._ahead or self._outbox.page(self._after), []
+        if all((record.topic, record.partition) in self._ends for record in page):
+            return page
+        self.resume()
+        page = self._outbox.page(self._after)
+        for record in page:
+            if (record.topic, record.partition) not in self._ends:
+                raise _of_no_category(record)
+        return page
+
+    def _missing_schemas(self) -> list[OutboxRecord]:
+        """Return those that are new here and that no other store has published either."""
+        new = self._outbox.schemas(self._schemas)
+        if not new:
+            return []
+        there = {(record.key or b"").decode() for record in read_range(self._settings, SCHEMAS_TOPIC)}
+        self._schemas.update(record.key for record in new if record.key in there)
+        return [record for record in new if record.key not in there]
+
+    def _is_missing(self, record: OutboxRecord) -> bool:
+        return record.position > self._ends[record.topic, record.partition]
+
+
+def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
+    """Return who leads, and what waits; asks once. The errors of `Relay.run`."""
+    with Outbox(store.engine, store.tables) as outbox:
+        waiting = outbox.waiting(partition_ends(store, outbox, settings))
+        return RelayStatus(outbox.leader(), tuple(waiting))
+
+
+def partition_ends(store: SqlEventStore, outbox: Outbox, settings: Settings) -> list[PartitionEnd]:
+    """Return how far every partition of every category has come, by the last record it holds; TopicNotRelayed."""
+    categories = store.categories()
+    records = last_records(settings, [category.topic for category in categories])
+    ids = {place: _event_id(record) for place, record in records.items()}
+    positions = outbox.positions(ids.values())
+    for place, event_id in ids.items():
+        if event_id not in positions:
+            raise _unknown_event(records[place])
+    return [
+        replace(end, position=positions[ids[end.topic, end.partition]]) if (end.topic, end.partition) in ids else end
+        for category in categories
+        for end in (PartitionEnd(category.name, category.topic, number) for number in range(category.partitions))
+    ]
+
+
+def _event_id(record: TopicRecord) -> str:
+    headers = dict(record.headers)
+    if _DEBEZIUM_HEADER in headers:
+        raise TopicNotRelayed(
+            f"{record.topic!r} was filled by a Debezium connector, which orders events by their commits",
+            remedy="keep the outbox connector, or publish the store into a topic of another name",
+            place=record.place,
+        )
+    try:
+        return str(UUID((headers.get("ce_id") or b"").decode()))
+    except ValueError:
+        raise _unknown_event(record) from None
+
+
+def _unknown_event(record: TopicRecord) -> TopicNotRelayed:
+    return TopicNotRelayed(
+        f"{record.topic!r} ends with a record that is no event of this store: {(record.key or b'')[:80]!r}",
+        remedy="give the category a topic of its own; after a restore of an older backup, a new one",
+        place=record.place,
+    )
+
+
+def _of_no_category(record: OutboxRecord) -> TopicNotRelayed:
+    return TopicNotRelayed(
+        f"event {record.key!r} goes to {record.topic}[{record.partition}], which is no category's",
+        remedy="let the table `categories` say what the events say: topic and number of partitions",
+        place=f"position {record.position.position}",
+    )
+
+
+def _just_before(position: Position | None) -> Position | None:
+    return None if position is None else Position(position.order_xid, position.position - 1)
