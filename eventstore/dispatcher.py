@@ -58,7 +58,7 @@ class Dispatcher:
 
     ``middleware`` is asked in the order given, the first one outermost; see `eventstore.middleware`. A lost race is
     decided again, at most ``attempts`` times. With ``snapshots`` an aggregate is loaded from the newest one and the
-    events after it.
+    events after it. ``new_id`` makes the ids of commands.
     """
 
     store: EventStore
@@ -68,6 +68,7 @@ class Dispatcher:
     attempts: int = _ATTEMPTS
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
+    new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> Dispatcher:
         """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
@@ -146,7 +147,7 @@ class Dispatcher:
         bound = inspect.signature(command).bind(None, *args, **kwargs)
         arguments = dict(list(bound.arguments.items())[1:])
         name = f"{stream.category}.{command.__name__}"
-        return Command(name, str(stream), arguments, self.command_id or uuid4(), self.metadata)
+        return Command(name, str(stream), arguments, self.command_id or self.new_id(), self.metadata)
 
     def _earlier(self, message: Command) -> Accepted | None:
         """What the same command led to before, found by the id of its first event."""

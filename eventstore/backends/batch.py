@@ -144,14 +144,22 @@ class Draft:
         samples = {type(bare(event)): bare(event) for append in appends for event in append.events}
         return cls(appends, names, {kind: event_type_of(sample) for kind, sample in samples.items()})
 
-    def batch(self, categories: Mapping[str, Category], *, source: str, clock: Callable[[], datetime]) -> Batch:
-        """Encode every event; InvalidEventData."""
+    def batch(
+        self,
+        categories: Mapping[str, Category],
+        *,
+        source: str,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], UUID] | None = None,
+    ) -> Batch:
+        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData."""
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         for append, name in zip(self.appends, self.names, strict=True):
             self._add_stream(batch.streams, append, name, categories[name.category])
             self._add_events(batch, append)
         batch.events.named = _NO_ID not in batch.events.ids
-        batch.events.ids = _filled(batch.events.ids)
+        ids = batch.events.ids
+        batch.events.ids = _filled(ids) if new_id is None else [new_id() if i is _NO_ID else i for i in ids]
         return batch
 
     def _add_stream(self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category) -> None:

@@ -29,8 +29,14 @@ class MemoryEventStore(Closing):
     Events pass through Avro as in every other store, so what one would refuse is refused here.
     """
 
-    def __init__(self, *, source: str = "/memory", clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._source, self._clock = source, clock
+    def __init__(
+        self,
+        *,
+        source: str = "/memory",
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        new_id: Callable[[], UUID] | None = None,
+    ) -> None:
+        self._source, self._clock, self._new_id = source, clock, new_id
         self._lock = threading.Lock()
         self._log: list[RecordedEvent] = []
         self._streams: dict[str, list[RecordedEvent]] = {}
@@ -56,7 +62,7 @@ class MemoryEventStore(Closing):
             return []
         draft = Draft.of(appends)
         categories = {name: Category(name, name, partitions=1, generation=1) for name in draft.categories}
-        batch = draft.batch(categories, source=self._source, clock=self._clock)
+        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id)
         with self._lock:
             self._schemas.update((kind.schema_id, kind.registered) for kind in draft.types.values())
             return self._earlier(batch) or self._record(batch)

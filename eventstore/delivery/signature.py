@@ -92,7 +92,7 @@ def _hints(handler: Callable[..., object], names: Mapping[str, Any], place: str)
     written = types.SimpleNamespace(__annotations__={name: parameters[name].annotation for name in wanted})
     try:
         return get_type_hints(written, getattr(handler, "__globals__", {}), dict(names))
-    except NameError as error:
+    except (NameError, AttributeError) as error:
         raise _mistake(place, f"has an annotation that cannot be found: {error}", "import it in the module") from None
 
 

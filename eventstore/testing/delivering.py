@@ -1,0 +1,130 @@
+"""Events delivered to a subscription's handler as a subscriber would, as often as a log may deliver them.
+
+    deliver(book, Payment.Received(amount=3), times=3, engine=engine)
+
+The road is the real one (inbox, transaction, retries, in the handler's own database); only the log is a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from eventstore.backends.memory import MemoryEventStore
+from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.delivery.subscriber import Subscriber
+from eventstore.event_types import event_type_of
+from eventstore.identifiers import ANY, StreamName
+from eventstore.messages import RecordedEvent
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from eventstore.errors import FactfoldError
+    from eventstore.subscriptions import Subscription
+
+__all__ = ["deliver"]
+
+
+def deliver(
+    subscription: Subscription[..., Any],
+    *events: object,
+    times: int = 1,
+    engine: Engine | None = None,
+    stream_id: str = "1",
+) -> DeliveryReport:
+    """Deliver events in their order, all of them so many times over, and return what became of them.
+
+    Events are objects of event classes, recorded first in a stream of their category, or recorded ones, such as a
+    dispatcher's `Accepted.events`. ``engine`` is that of the handler's database, where it takes a transaction. What the
+    handler raised is raised, after the attempts that the subscription allows; they follow each other at once.
+    """
+    records = _List(_arrivals(events, stream_id) * times, subscription.batch)
+    with Subscriber(replace(subscription, backoff=0.0), records, engine=engine) as subscriber:
+        while records.left:
+            subscriber.run_once(timeout=0)
+        return subscriber.report
+
+
+def _arrivals(events: Sequence[object], stream_id: str) -> list[_Arrival]:
+    store, recorded = MemoryEventStore(), []
+    for event in events:
+        if isinstance(event, RecordedEvent):
+            recorded.append(event)
+            continue
+        stream = StreamName(event_type_of(event).name.partition(".")[0], stream_id)
+        result = store.append(stream, [event], expected=ANY)
+        recorded += store.read_stream(stream, from_version=result.version)
+    return [_Arrival(event) for event in recorded]
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A recorded event as a source hands it out."""
+
+    event: RecordedEvent
+    problem: FactfoldError | None = None
+
+    @property
+    def type(self) -> str | None:
+        return self.event.type
+
+    @property
+    def id(self) -> str:
+        return self.event.id.hex
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        return self.event.data
+
+    @property
+    def schema_version(self) -> int:
+        return self.event.schema_version
+
+    @property
+    def place(self) -> str:
+        return f"{self.event.stream}@{self.event.version}"
+
+    def recorded(self) -> RecordedEvent:
+        return self.event
+
+
+class _List:
+    """A log that is a list; what it is told to remember it forgets, so every record is delivered as it stands."""
+
+    def __init__(self, arrivals: Sequence[_Arrival], batch: int) -> None:
+        self.left = list(arrivals)
+        self._batch = batch
+
+    def open(self, on_revoked: Callable[[], None]) -> None:
+        """Nobody takes anything away."""
+
+    def poll(self, timeout: float) -> Sequence[_Arrival]:
+        found, self.left = self.left[: self._batch], self.left[self._batch :]
+        return found
+
+    def prepare(self) -> None:
+        """Everything is there."""
+
+    def keep_alive(self) -> None:
+        """Nobody waits."""
+
+    def checkpoint(self, tx: Connection, arrivals: Sequence[_Arrival]) -> None:
+        """Its place is of no interest."""
+
+    def acknowledge(self, arrivals: Sequence[_Arrival]) -> None:
+        """Its place is of no interest."""
+
+    def give_back(self, arrivals: Sequence[_Arrival]) -> None:
+        self.left = [*arrivals, *self.left]
+
+    def dead_letter(self, letter: DeadLetter[_Arrival]) -> None:
+        raise letter.error
+
+    def lag(self) -> Lag:
+        return Lag(())
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,59 @@
+"""Fixtures for pytest, there wherever Factfold is installed: a store in memory, a fixed clock, ids that count.
+
+def test_an_order_is_shipped(event_dispatcher): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Imported where they are used: every run of pytest loads this module, whether its tests are ours or not.
+if TYPE_CHECKING:
+    from eventstore import Dispatcher, MemoryEventStore, SqlEventStore
+    from eventstore.testing.fixed import FixedClock, FixedIds
+
+
+@pytest.fixture
+def event_clock() -> FixedClock:
+    """A clock that tells 2026-01-01 until it is moved: ``event_clock.advance(timedelta(hours=1))``."""
+    from eventstore.testing.fixed import FixedClock
+
+    return FixedClock()
+
+
+@pytest.fixture
+def event_ids() -> FixedIds:
+    """Ids that count from 1."""
+    from eventstore.testing.fixed import FixedIds
+
+    return FixedIds()
+
+
+@pytest.fixture
+def event_store(event_clock: FixedClock, event_ids: FixedIds) -> MemoryEventStore:
+    """A store in memory, by ``event_clock`` and ``event_ids``."""
+    from eventstore import MemoryEventStore
+
+    return MemoryEventStore(clock=event_clock, new_id=event_ids)
+
+
+@pytest.fixture
+def event_dispatcher(event_store: MemoryEventStore, event_ids: FixedIds) -> Dispatcher:
+    """A dispatcher of ``event_store``, by ``event_ids``."""
+    from eventstore import Dispatcher
+
+    return Dispatcher(event_store, new_id=event_ids)
+
+
+@pytest.fixture
+def sqlite_event_store(tmp_path: Path, event_clock: FixedClock) -> Iterator[SqlEventStore]:
+    """A store in an SQLite file of the test's own, for what has to be in a database."""
+    from eventstore import SqlEventStore
+
+    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}", clock=event_clock) as store:
+        store.create_tables()
+        yield store
