@@ -13,6 +13,7 @@ FactfoldError                  message, remedy, place
 │   ├── SchemaConflict         two schemas share one fingerprint
 │   ├── UnknownSchema          a schema id the registry does not hold
 │   ├── NewerEvent             an event of a newer version than the code's
+│   ├── InvalidSeal            a sealed personal value that was changed, or whose key was never here
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
@@ -21,6 +22,7 @@ FactfoldError                  message, remedy, place
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
+├── KeysMissing                no key to seal or open personal fields with
 ├── StoreNotPrepared           the tables are missing
 ├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── SubscriptionError
@@ -59,7 +61,9 @@ __all__ = [
     "InvalidAppend",
     "InvalidEventData",
     "InvalidIdentifier",
+    "InvalidSeal",
     "KafkaError",
+    "KeysMissing",
     "NewerEvent",
     "NotFramedAvro",
     "OffsetsGone",
@@ -179,6 +183,10 @@ class NewerEvent(SchemaError):
     """A newer version of the code has written the event."""
 
 
+class InvalidSeal(SchemaError):
+    """A sealed personal value was changed, or its key was never in this key store."""
+
+
 class InvalidEventData(SchemaError):
     """A value does not fit the type of its field."""
 
@@ -213,6 +221,10 @@ class OutcomeUnknown(StoreUnavailable):
     def __init__(self, message: str, *, remedy: str, place: str | None = None, ids: tuple[UUID, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
         self.ids = ids
+
+
+class KeysMissing(FactfoldError):
+    """There is no key to seal or open personal fields with."""
 
 
 class StoreNotPrepared(FactfoldError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType, MappingProxyType
 from typing import Any, Protocol, TypeVar, dataclass_transform, overload
 
 from eventstore.conversions import Convert
-from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventType
+from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
 from eventstore.field_types import Compilation, Field, compile_fields
 from eventstore.identifiers import check_type_name, snake_case
 from eventstore.record_classes import RecordClass, record_class
@@ -33,7 +33,7 @@ class _Declared:
 
     def named(self, cls: type, name: str) -> EventType:
         """Give the class its type name, whose first part is where its records are named."""
-        self.compilation.namespace = name.rpartition(".")[0]
+        self.compilation.named(name.rpartition(".")[0])
         return EventType(name, cls, self.fields, self.upcasters)
 
 
@@ -176,7 +176,42 @@ class EventType:
 
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""
+        if self.personal:
+            raise KeysMissing(f"{self.name} has personal fields", remedy="seal them: eventstore.erasure.PersonalData")
         return self.codec.encode(self.to_plain(event))
+
+    def encode_sealed(self, event: object, aggregate_id: str, seal: Callable[[str, str, bytes], bytes]) -> bytes:
+        """Do as `encode`, with each personal field as ``seal(subject, place, clear Avro)`` returns it."""
+        from eventstore.serialization import encode_value
+
+        values = dict(self.to_plain(event))
+        for field in self.personal:
+            try:
+                clear = encode_value(field.type.avro, values[field.name])
+            except Exception as error:
+                raise self._misfit(field.name, values[field.name]) from error
+            values[field.name] = seal(self._subject(field, event, aggregate_id), f"{self.name}.{field.name}", clear)
+        return self.codec.encode(values)
+
+    @cached_property
+    def personal(self) -> tuple[Field, ...]:
+        """The fields that are sealed under the key of a subject."""
+        return tuple(field for field in self.fields if field.personal is not None)
+
+    def subjects(self, event: object, aggregate_id: str) -> set[str]:
+        """Return whom an event is about: the subjects of its personal fields. InvalidEventData where one is missing."""
+        return {self._subject(field, event, aggregate_id) for field in self.personal}
+
+    def _subject(self, field: Field, event: object, aggregate_id: str) -> str:
+        named = field.personal.subject if field.personal is not None else None
+        subject = aggregate_id if named is None else self._ways.values(event).get(named)
+        if subject is None or subject == "":
+            raise InvalidEventData(
+                f"{self.name}.{field.name} is personal, and its subject {named} is empty",
+                remedy="say whom it is about, or give the field the aggregate's id for a subject",
+                place=f"{self.name}.{named}",
+            )
+        return str(subject)
 
     def _convert(self, name: str, convert: Convert, value: Any) -> Any:
         try:
@@ -258,9 +293,22 @@ def _declare(cls: type[T], name: str | None, names: Mapping[str, Any], upcasters
     _require_frozen(made)
     compilation = Compilation(made.__qualname__, names)
     fields = compile_fields(made, compilation)
+    _require_subjects(made, fields)
     declared = _Declared(compilation, fields, Upcasters.of(upcasters, compilation=compilation))
     setattr(made, _DECLARED, declared if name is None else declared.named(made, check_type_name(name)))
     return made
+
+
+def _require_subjects(cls: type, fields: Sequence[Field]) -> None:
+    clear = {field.name for field in fields if field.personal is None}
+    for field in fields:
+        subject = field.personal.subject if field.personal is not None else None
+        if subject and subject not in clear:
+            raise DeclarationError(
+                f"the subject of personal field {field.name} of {cls.__qualname__}, {subject!r}, is no clear field",
+                remedy="name a field of the event that holds the person's id, and is not personal itself",
+                place=f"{cls.__qualname__}.{field.name}",
+            )
 
 
 def _require_frozen(cls: type) -> None:

@@ -13,10 +13,11 @@ change, so that recording an event of plain fields touches no field at all.
 
 from __future__ import annotations
 
+import base64
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -38,6 +39,7 @@ from eventstore.conversions import (
     within,
 )
 from eventstore.errors import UnsupportedFieldType
+from eventstore.personal import Personal, opened
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.unions import Branch, alike, union_from_plain, union_to_plain
 
@@ -77,12 +79,23 @@ class Field:
     name: str
     type: FieldType
     default: Callable[[], Any] | None
+    personal: Personal | None = None
 
     def avro(self) -> dict[str, Any]:
         """Return the field as an Avro record declares it; only an optional field has an Avro default."""
+        if self.personal is not None:
+            return {"name": self.name, "type": self._sealed(self.personal)}
         declared = {"name": self.name, "type": self.type.avro}
         nullable = isinstance(self.type.avro, list) and self.default is not None and self.default() is None
         return declared | ({"default": None} if nullable else {})
+
+    def _sealed(self, personal: Personal) -> dict[str, Any]:
+        from eventstore.serialization import encode_value
+
+        to_plain = self.type.to_plain
+        erased = personal.erased if to_plain is None else to_plain(personal.erased)
+        placeholder = base64.b64encode(encode_value(self.type.avro, erased)).decode("ascii")
+        return {"type": "bytes", "personal": self.type.avro, "erased": placeholder}
 
 
 @dataclass(slots=True)
@@ -96,6 +109,12 @@ class Compilation:
     names: Mapping[str, Any]
     records: dict[type, FieldType | None] = field(default_factory=dict)
     namespace: str = ""
+    apart: list[Compilation] = field(default_factory=list)
+
+    def named(self, namespace: str) -> None:
+        """Say where the records are named."""
+        for compilation in (self, *self.apart):
+            compilation.namespace = namespace
 
 
 # fastavro would cut 1.5 to the long 1 and read "1.5" as a double; these two functions of C refuse that, and
@@ -111,7 +130,35 @@ _PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
 def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
     """Compile every field of a class of fields; UnsupportedFieldType names the field that has no place in Avro."""
     ways = record_class(cls)
-    return () if ways is None else _compile_record(cls, ways, compilation)
+    if ways is None:
+        return ()
+    hints = _hints(cls, compilation)
+    return tuple(_compile_field(name, hints[name], default, compilation) for name, default in ways.defaults.items())
+
+
+def _compile_field(name: str, hint: Any, default: Callable[[], Any] | None, compilation: Compilation) -> Field:
+    personal = next((note for note in get_args(hint)[1:] if isinstance(note, Personal)), None)
+    if personal is None:
+        return Field(_avro_name(name, compilation), _compile(hint, name, compilation), default)
+    # What is sealed has to be read by itself: its records are defined within it.
+    apart = Compilation(compilation.owner, compilation.names)
+    compilation.apart.append(apart)
+    clear = _compile(Annotated[(get_args(hint)[0], *(n for n in get_args(hint)[1:] if n is not personal))], name, apart)
+    _require_placeholder(personal, clear, f"{compilation.owner}.{name}")
+    return Field(_avro_name(name, compilation), replace(clear, from_plain=opened(clear.from_plain)), default, personal)
+
+
+def _require_placeholder(personal: Personal, clear: FieldType, place: str) -> None:
+    try:
+        if personal.erased is None and not (isinstance(clear.avro, list) and "null" in clear.avro):
+            raise TypeError("None is not one of its values")
+        _ = personal.erased if clear.to_plain is None else clear.to_plain(personal.erased)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UnsupportedFieldType(
+            f"personal field {place} cannot show {personal.erased!r} once it is erased: {error}",
+            remedy='give a placeholder of its type: Annotated[str, Personal(erased="(erased)")], or make it optional',
+            place=place,
+        ) from None
 
 
 def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str) -> tuple[Field, ...]:
@@ -197,6 +244,12 @@ def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldTy
 
 
 def _annotated(inner: Any, notes: list[Any], place: str, compilation: Compilation) -> FieldType:
+    if any(isinstance(note, Personal) for note in notes):
+        raise UnsupportedFieldType(
+            f"{place} of {compilation.owner} is personal inside of another value",
+            remedy="mark the whole field of the event: Annotated[Address | None, Personal()]",
+            place=f"{compilation.owner}.{place}",
+        )
     digits = next((note for note in notes if isinstance(note, Digits)), None)
     if inner is Decimal and digits is not None:
         return _decimal(digits, place, compilation)

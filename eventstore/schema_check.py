@@ -101,7 +101,11 @@ def _problem(field: Field, carried: Mapping[str, Avro], today: Mapping[str, Avro
 def _field_types(schema: RegisteredSchema) -> dict[str, Avro]:
     """The types of a schema's fields, records in full wherever they are only named."""
     named: dict[str, Any] = {}
-    return {field["name"]: _expanded(field["type"], named) for field in schema.schema["fields"]}
+    clear = {
+        field["name"]: schema.personal.get(field["name"], {}).get("personal", field["type"])
+        for field in schema.schema["fields"]
+    }
+    return {name: _expanded(avro, named) for name, avro in clear.items()}
 
 
 def _expanded(avro: Any, named: dict[str, Any]) -> Any:

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from eventstore.errors import NotFramedAvro, SchemaConflict, UnknownSchema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RegisteredSchema:
     """An Avro schema with its id (31 bits, positive) and the event type name it belongs to."""
 
@@ -23,6 +24,12 @@ class RegisteredSchema:
     def version(self) -> int:
         """The version of the event's class that wrote it, from 1 on."""
         return int(self.schema.get("version", 1))
+
+    @cached_property
+    def personal(self) -> Mapping[str, Mapping[str, Any]]:
+        """The types of the personal fields: sealed bytes, with the clear type and the placeholder as properties."""
+        types = {field["name"]: field["type"] for field in self.schema["fields"]}
+        return {name: kind for name, kind in types.items() if isinstance(kind, Mapping) and "personal" in kind}
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> RegisteredSchema:

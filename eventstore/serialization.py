@@ -18,6 +18,20 @@ FRAME: Final = _FRAME.size
 _LONGS: Final = range(-(2**63), 2**63)
 
 
+def encode_value(avro: Any, value: Any) -> bytes:
+    """Return one plain value as a bare Avro body."""
+    buffer = BytesIO()
+    schemaless_writer(buffer, parse_schema(avro), value)
+    return buffer.getvalue()
+
+
+def decode_value(avro: Any, body: bytes) -> Any:
+    """Return the plain value of a bare Avro body."""
+    return schemaless_reader(
+        BytesIO(body), parse_schema(avro), None, return_record_name=True, return_record_name_override=True
+    )
+
+
 class AvroEncoder:
     """Encodes plain values by one schema, parsed once."""
 

@@ -113,6 +113,12 @@ def from_avro(schema: Any, *, place: str) -> ColumnType:
 
 
 def _from_avro_object(schema: Mapping[str, Any], *, place: str) -> ColumnType:
+    if "personal" in schema:
+        raise InvalidDefinition(
+            "the event field is personal, and tables do not open sealed values yet",
+            remedy="leave the column out; a subscription with the keys may keep a table of its own",
+            place=place,
+        )
     logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
     if logical == "decimal":
         return decimal_type(schema["precision"], schema.get("scale", 0))

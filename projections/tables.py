@@ -237,7 +237,18 @@ def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequen
                 )
 
 
+def _require_clear(aggregate: type[Aggregate]) -> None:
+    for kind in aggregate.event_types.values():
+        if kind.personal:
+            raise InvalidDefinition(
+                f"{kind.name} has personal fields, and tables do not open sealed values yet",
+                remedy="declare columns of its clear fields: Table.from_events(…, columns={…})",
+                place=aggregate.__name__,
+            )
+
+
 def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, key: str) -> EventTable:
+    _require_clear(aggregate)
     columns = {key: ColumnType("string")}
     for state_field, annotation in aggregate.state_fields().items():
         columns[state_field] = from_python(annotation, place=f"{aggregate.__name__}.{state_field}")

@@ -1,0 +1,211 @@
+"""Personal fields: sealed under a key of the person they are about, and out of reach once that is destroyed.
+
+    name: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
+
+An event is never rewritten, so what has to be forgotten is encrypted when it is written: AES-256-GCM (NIST SP 800-38D)
+under a data key of its subject, and the data key is kept apart, wrapped by a master key. Erasing a subject destroys its
+data key; what was sealed under it shows the declared placeholder from then on, wherever it was copied to.
+
+A sealed value is ``01``, the data key's id (16 bytes), a nonce (12 bytes), and the ciphertext, with its tag, of the
+value's Avro encoding; type and field name are bound to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import UUID
+
+from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
+from eventstore.personal import Sealed
+from eventstore.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from eventstore.event_types import EventType
+
+_FORMAT: Final = b"\x01"
+_KEY_ID: Final = slice(1, 17)
+_NONCE: Final = slice(17, 29)
+_BODY: Final = slice(29, None)
+_SECRET_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """The key of one subject; ``secret`` is 32 bytes."""
+
+    id: UUID
+    secret: bytes = field(repr=False)
+
+
+class KeyStore(Protocol):
+    """Where the data keys of subjects are kept; the default is a table of the event store, wrapped by a master key."""
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        """Return the key of each subject, a new one where it has none or its last was destroyed; StoreUnavailable."""
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        """Return keys by id, None for those destroyed, nothing for those that were never here; StoreUnavailable."""
+
+    def erase(self, subject: str) -> int:
+        """Destroy the keys of a subject for good; return how many there were. StoreUnavailable."""
+
+    def rotate(self) -> int:
+        """Wrap every data key by the current master key; return how many were not. StoreUnavailable."""
+
+
+class MasterKeys:
+    """The keys that wrap data keys, by name; the first one wraps, all unwrap."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        for name, key in keys.items():
+            if len(key) != _SECRET_BYTES:
+                raise DeclarationError(
+                    f"master key {name!r} has {len(key)} bytes",
+                    remedy="make it by `factfold erasure new-master-key`: 32 bytes, base64",
+                )
+        if not keys:
+            raise DeclarationError("there is no master key", remedy="make one by `factfold erasure new-master-key`")
+        self._keys = dict(keys)
+        self.current = next(iter(keys))
+
+    @classmethod
+    def parse(cls, text: str) -> MasterKeys:
+        """Read ``name:base64[,name:base64…]``, the current one first; DeclarationError, which tells no key."""
+        pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
+        try:
+            return cls({name: base64.b64decode(key, validate=True) for name, _, key in pairs})
+        except ValueError:
+            raise DeclarationError(
+                "the master keys are not name:base64[,name:base64…]",
+                remedy="make one by `factfold erasure new-master-key`, and put the new one first",
+            ) from None
+
+    def wrap(self, key: DataKey) -> bytes:
+        """Encrypt a data key by the current master key."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + _encrypted(self._keys[self.current], nonce, key.secret, key.id.bytes)
+
+    def unwrap(self, name: str, key_id: UUID, wrapped: bytes) -> DataKey:
+        """Decrypt a data key that the named master key wrapped; KeysMissing, InvalidSeal."""
+        if name not in self._keys:
+            raise KeysMissing(
+                f"a data key is wrapped by the master key {name!r}, which is not here",
+                remedy="keep former master keys in the list until `factfold erasure rotate` has wrapped every key anew",
+            )
+        return DataKey(key_id, _opened(self._keys[name], wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], key_id.bytes))
+
+
+def new_data_key(key_id: UUID) -> DataKey:
+    """Make a key out of the operating system's randomness."""
+    return DataKey(key_id, os.urandom(_SECRET_BYTES))
+
+
+class PersonalData:
+    """Seals personal fields on their way in and opens them on their way out, with one look-up of keys a batch."""
+
+    def __init__(self, keys: KeyStore | None) -> None:
+        self._keys = keys
+
+    def sealer(self, events: Iterable[tuple[EventType, object, str]]) -> Callable[[EventType, object, str], bytes]:
+        """Return what encodes these events (type, object, aggregate's id); KeysMissing, InvalidEventData."""
+        subjects = {s for kind, event, id in events for s in kind.subjects(event, id)}
+        keys = self._held().keys_for(subjects) if subjects else {}
+
+        def encode(kind: EventType, event: object, aggregate_id: str) -> bytes:
+            return kind.encode_sealed(
+                event, aggregate_id, lambda subject, place, clear: seal(keys[subject], place, clear)
+            )
+
+        return encode
+
+    def disclose(self, decoded: Sequence[tuple[RegisteredSchema, dict[str, Any]]]) -> None:
+        """Open the personal values of decoded events in place: the clear ones, or the placeholders of those erased.
+
+        Without keys they stay `Sealed`. InvalidSeal where a value was changed, or its key was never in this store.
+        """
+        held = [(schema, values, name) for schema, values in decoded for name in schema.personal]
+        if not held:
+            return
+        for _, values, name in held:
+            values[name] = Sealed(values[name])
+        if self._keys is None:
+            return
+        keys = self._keys.keys({_key_id(values[name], name) for _, values, name in held})
+        for schema, values, name in held:
+            values[name] = _disclosed(schema, name, values[name], keys)
+
+    def _held(self) -> KeyStore:
+        if self._keys is not None:
+            return self._keys
+        raise KeysMissing(
+            "an event has personal fields, and there are no keys to seal them with",
+            remedy="give the store master keys: SqlEventStore(url, personal=MasterKeys.parse(…)), or a KeyStore",
+        )
+
+
+def seal(key: DataKey, place: str, clear: bytes) -> bytes:
+    """Encrypt a value for its place, ``type.field``; the same value never looks the same twice."""
+    nonce = os.urandom(_NONCE_BYTES)
+    return _FORMAT + key.id.bytes + nonce + _encrypted(key.secret, nonce, clear, place.encode())
+
+
+def unseal(key: DataKey, place: str, sealed: bytes) -> bytes:
+    """Decrypt a sealed value; InvalidSeal where it was changed, or belongs elsewhere."""
+    return _opened(key.secret, sealed[_NONCE], sealed[_BODY], place.encode())
+
+
+def _disclosed(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping[UUID, DataKey | None]) -> Any:
+    from eventstore.serialization import decode_value
+
+    key_id, place, declared = _key_id(sealed, name), f"{schema.name}.{name}", schema.personal[name]
+    if key_id not in keys:
+        raise InvalidSeal(
+            f"the key {key_id} of {place} was never in this key store",
+            remedy="read with the key store of the service that wrote the event",
+            place=place,
+        )
+    key = keys[key_id]
+    clear = base64.b64decode(declared["erased"]) if key is None else unseal(key, place, sealed)
+    return decode_value(declared["personal"], clear)
+
+
+def _key_id(sealed: bytes, place: str) -> UUID:
+    if sealed[:1] == _FORMAT and len(sealed) > _BODY.start:
+        return UUID(bytes=sealed[_KEY_ID])
+    raise InvalidSeal(
+        f"the value of {place} is not a sealed one", remedy="find the writer that cut or changed it", place=place
+    )
+
+
+def _encrypted(secret: bytes, nonce: bytes, clear: bytes, bound: bytes) -> bytes:
+    encrypted: bytes = _aes(secret).encrypt(nonce, clear, bound)
+    return encrypted
+
+
+def _opened(secret: bytes, nonce: bytes, body: bytes, bound: bytes) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        clear: bytes = _aes(secret).decrypt(nonce, body, bound)
+    except (InvalidTag, ValueError) as error:
+        raise InvalidSeal(
+            "a sealed value does not open: it, its key or its place was changed",
+            remedy="restore the event or the key from a backup; nothing was returned of it",
+            place=bound.decode("ascii", "replace"),
+        ) from error
+    return clear
+
+
+def _aes(secret: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise KeysMissing(
+            "the package cryptography is not installed", remedy="pip install 'factfold[personal]'"
+        ) from error
+    return AESGCM(secret)
