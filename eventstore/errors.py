@@ -23,6 +23,8 @@ FactfoldError                  message, remedy, place
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── StoreNotPrepared           the tables are missing
 ├── StoreRestored              the store came from another cluster, and was not renumbered
+├── StoreNotPrepared           the tables are missing, or of an older release
+├── StoreNewer                 the tables are of a newer release
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
@@ -71,6 +73,7 @@ __all__ = [
     "RelayError",
     "SchemaConflict",
     "SchemaError",
+    "StoreNewer",
     "StoreNotPrepared",
     "StoreRestored",
     "StoreUnavailable",
@@ -216,7 +219,11 @@ class OutcomeUnknown(StoreUnavailable):
 
 
 class StoreNotPrepared(FactfoldError):
-    """The database answers, but the tables of the store are missing."""
+    """The database answers, but the tables of the store are missing, or older than this release."""
+
+
+class StoreNewer(FactfoldError):
+    """The tables were brought to a version that this release does not know."""
 
 
 class StoreRestored(FactfoldError):

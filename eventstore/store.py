@@ -61,6 +61,19 @@ class FenceStatus:
     holder: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class StoreVersion:
+    """The number of the last migration of a store's tables, None without one, and of the newest of this release."""
+
+    found: str | None
+    newest: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tables are what this release wants."""
+        return self.found == self.newest
+
+
 class EventStore(Protocol):
     """Streams of events, appended under an expected version and read in order."""
 

@@ -25,8 +25,11 @@ class Dialect(Protocol):
     def single_writer(self) -> bool:
         """Whether a writer locks out every other one until it commits."""
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create the tables that are missing."""
+    def before_tables(self, connection: Connection) -> None:
+        """Do what tables need and no transaction allows."""
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Keep other processes from changing the tables until this transaction ends, and make their schema."""
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
@@ -43,8 +46,8 @@ class Dialect(Protocol):
     def is_passing(self, error: DBAPIError) -> bool:
         """Say whether the same statement may well succeed when tried again."""
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether an error reports a table that does not exist."""
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether an error reports a table or a column that does not exist."""
 
 
 def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -1,5 +1,7 @@
 """Tables of the store. `events` and `schemas` are outboxes: Debezium publishes a row as it stands.
 
+A change of these tables needs a migration beside it: docs/how-to/migrate-a-store.md.
+
 Key, topic and partition are ordinary columns, since a generated column never reaches a logical replication
 stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros of a timestamp.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -18,11 +21,15 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
     UniqueConstraint,
     Uuid,
 )
+
+MIGRATIONS: Final = "factfold_migrations"
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
 _POSITION = BigInteger().with_variant(Integer, "sqlite")
@@ -38,7 +45,7 @@ class Tables:
     def metadata(self) -> MetaData:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
-        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata)
+        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _migrations(metadata)
         return metadata
 
     @cached_property
@@ -60,6 +67,11 @@ class Tables:
     def snapshots(self) -> Table:
         """One row a stream: its aggregate snapshot."""
         return self._table("snapshots")
+
+    @cached_property
+    def migrations(self) -> Table:
+        """One row: the version of these tables."""
+        return self._table(MIGRATIONS)
 
     def _table(self, name: str) -> Table:
         return self.metadata.tables[name if self.schema is None else f"{self.schema}.{name}"]
@@ -138,4 +150,14 @@ def _snapshots(metadata: MetaData) -> Table:
         Column("version", Integer, nullable=False),
         Column("shape", Integer, nullable=False),
         Column("payload", LargeBinary, nullable=False),
+    )
+
+
+def _migrations(metadata: MetaData) -> Table:
+    """Build alembic's own version table, under a name that no user's alembic has."""
+    return Table(
+        MIGRATIONS,
+        metadata,
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc"),
     )

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, text
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
+from eventstore.errors import StoreNotPrepared
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
+_NO_RIGHT: Final = "42501"
 
 _COLUMNS: Final = (
     "id, stream, version, category, type, schema_id, payload, message_key, partition, topic, "
@@ -122,12 +124,20 @@ class PostgresDialect:
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
         self._append_many = _APPEND_MANY.format(**names, last=_LAST.format(events=names["events"], stream="s.stream"))
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create what is missing, one process at a time."""
+    def before_tables(self, connection: Connection) -> None:
+        """Nothing."""
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Let one process at a time change tables; make their schema where it is missing, StoreNotPrepared."""
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATION_LOCK})
-        if tables.schema is not None:
-            connection.execute(CreateSchema(tables.schema, if_not_exists=True))
-        tables.metadata.create_all(connection)
+        if tables.schema is None or inspect(connection).has_schema(tables.schema):
+            return  # asked for first: IF NOT EXISTS wants the right to create although there is nothing to create
+        try:
+            connection.execute(CreateSchema(tables.schema))
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NO_RIGHT:
+                raise
+            raise _schema_refused(connection, tables.schema) from error
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""
@@ -161,9 +171,18 @@ class PostgresDialect:
         """Say whether the same statement may well succeed now: a deadlock or a serialization failure."""
         return getattr(error.orig, "sqlstate", None) in ("40P01", "40001")
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether a table or its schema does not exist."""
-        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000")
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether a table, its schema or a column does not exist."""
+        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000", "42703")
+
+
+def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:
+    user, database = connection.engine.url.username, connection.engine.url.database
+    return StoreNotPrepared(
+        f"schema {schema!r} is missing, and {user} may not create it in database {database}",
+        remedy=f'let its owner run: CREATE SCHEMA "{schema}" AUTHORIZATION "{user}"',
+        place=connection.engine.url.render_as_string(hide_password=True),
+    )
 
 
 def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> Sequence[Any]:

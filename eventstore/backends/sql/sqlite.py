@@ -26,10 +26,12 @@ class SqliteDialect:
     def __init__(self, tables: Tables) -> None:
         self._events = tables.events
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create what is missing; readers and the writer pass each other from then on (write-ahead log)."""
+    def before_tables(self, connection: Connection) -> None:
+        """Let readers and the writer pass each other from now on (write-ahead log)."""
         connection.execute(text("pragma journal_mode=wal"))
-        tables.metadata.create_all(connection)
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Nothing: the write lock is held, and a file has no schemas."""
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
@@ -68,9 +70,9 @@ class SqliteDialect:
         """Say whether the same statement may well succeed now; waiting for the lock is the driver's work."""
         return False
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether a table does not exist."""
-        return "no such table" in str(error.orig)
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether a table or a column does not exist."""
+        return any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
 
 
 def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:

@@ -23,7 +23,7 @@ from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, StoreVersion, StreamAppend
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -60,8 +60,19 @@ class SqlEventStore(Closing):
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
-        """Create what is missing; safe to call again and from many processes at once."""
+        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared.
+
+        Safe to call again and from many processes at once; two queries where there is nothing to do.
+        """
         self._database.create_tables()
+
+    def version(self) -> StoreVersion:
+        """Return which version the tables are of, and which one this release wants."""
+        return self._database.version()
+
+    def migration_sql(self) -> str:
+        """Return the SQL by which `create_tables` would bring the tables up to date; nothing where they are."""
+        return self._database.migration_sql()
 
     def register(self, *aggregates: type[Aggregate]) -> None:
         """Store the categories and schemas of aggregates before their first event."""
