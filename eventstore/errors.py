@@ -25,6 +25,9 @@ FactfoldError                  message, remedy, place
 ├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── StoreNotPrepared           the tables are missing, or of an older release
 ├── StoreNewer                 the tables are of a newer release
+├── StoreRestored              the store came from another cluster, and was not renumbered
+├── InvalidExport              a file that is no export of events, or is damaged
+├── ImportConflict             an event of a file does not fit what the store holds
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
@@ -58,8 +61,10 @@ __all__ = [
     "FactfoldError",
     "GroupActive",
     "HandlerHung",
+    "ImportConflict",
     "InvalidAppend",
     "InvalidEventData",
+    "InvalidExport",
     "InvalidIdentifier",
     "KafkaError",
     "NewerEvent",
@@ -228,6 +233,14 @@ class StoreNewer(FactfoldError):
 
 class StoreRestored(FactfoldError):
     """The store's events were numbered by another cluster: readers do not see them yet, or not in order."""
+
+
+class InvalidExport(FactfoldError):
+    """A file is no export of events, or it is damaged; the place names the line or row."""
+
+
+class ImportConflict(FactfoldError):
+    """An event of a file does not fit what the store holds; nothing of its batch was stored."""
 
 
 class SubscriptionError(FactfoldError):

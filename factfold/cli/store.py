@@ -1,16 +1,22 @@
-"""`factfold store`: status, migrate."""
+"""`factfold store`: status, migrate, export, import, renumber."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from factfold.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from eventstore import SqlEventStore
 
 app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
@@ -22,7 +28,17 @@ Schema = Annotated[
     str | None,
     typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema (PostgreSQL)."),
 ]
+File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+# A bar that comes and goes within the blink of an eye tells nothing.
+_QUICK_SECONDS = 2.0
+
+
+Form = Annotated[
+    Literal["jsonl", "parquet"] | None, typer.Option("--format", help="Default: by the file's suffix, else jsonl.")
+]
 
 
 @app.callback()
@@ -66,6 +82,67 @@ def migrate(
         opened.create_tables()
         after = opened.version()
     typer.echo(f"version {after.found}" + ("" if before.found == after.found else f", was {before.found or 'none'}"))
+
+
+@app.command(name="export")
+def export_(
+    file: File,
+    database: Database,
+    schema: Schema = None,
+    form: Form = None,
+    category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
+) -> None:
+    """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
+    with _open(database, schema) as opened, _progress("exporting") as tell:
+        done = opened.export_file(file, format=form, category=category, on_progress=tell)
+    typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas")
+
+
+@app.command(name="import")
+def import_(file: File, database: Database, schema: Schema = None, form: Form = None) -> None:
+    """Store the events of an exported file; repeated, it stores what is missing."""
+    with _open(database, schema) as opened, _progress("importing") as tell:
+        opened.create_tables()
+        done = opened.import_file(file, format=form, on_progress=tell)
+    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there")
+
+
+@app.command()
+def renumber(
+    database: Database,
+    schema: Schema = None,
+    published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
+) -> None:
+    """Give the events of a store that was restored from another cluster numbers that this one knows."""
+    with _open(database, schema) as opened:
+        by = opened.renumber(published=published)
+    typer.echo(f"renumbered by {by:,}" if by else "nothing to do")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, once something takes longer than two seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    begun = _now()
+    with ExitStack() as stack:
+        bars: list[tuple[Progress, TaskID]] = []
+
+        def tell(done: int, total: int) -> None:
+            if _now() - begun < _QUICK_SECONDS:
+                return
+            if not bars:
+                bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+                bars.append((bar, bar.add_task(what)))
+            for bar, task in bars:
+                bar.update(task, completed=done, total=total, refresh=True)
+
+        yield tell
+
+
+def _now() -> float:
+    return time.monotonic()
 
 
 def _open(database: str, schema: str | None) -> SqlEventStore:

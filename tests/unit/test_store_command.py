@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eventstore import SqlEventStore
+from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
 from eventstore.errors import UnsupportedBackend
+from factfold.cli import store as store_command
 from factfold.cli.entry import application
 
 
@@ -53,3 +54,42 @@ def test_a_url_that_is_none_is_refused_and_not_shown(text: str) -> None:
     refused = run("status", "--database", text).exception
     assert isinstance(refused, UnsupportedBackend)
     assert "sentinel" not in str(refused)
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        text: str
+
+
+@pytest.mark.parametrize("name", ["notes.jsonl", "notes.parquet"])
+def test_events_go_from_one_store_to_another(url: str, tmp_path: Path, name: str) -> None:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.append("note-1", [Note.Written(text="a"), Note.Written(text="b")], expected=ANY)
+    file, other = str(tmp_path / name), f"sqlite:///{tmp_path / 'other.db'}"
+    assert run("export", file, "--database", url).output == "2 events of 1 categories, 1 schemas\n"
+    assert run("import", file, "--database", other).output == "2 events imported, 0 were there\n"
+    assert run("import", file, "--database", other).output == "0 events imported, 2 were there\n"
+
+
+def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 1.9, 2.1])
+    with monkeypatch.context() as patched:
+        patched.setenv("FORCE_COLOR", "1")  # a bar moves in a terminal only
+        patched.setattr(store_command, "_now", lambda: next(now))
+        with store_command._progress("exporting") as tell:
+            tell(10, 100)
+            assert "exporting" not in capsys.readouterr().err
+            tell(20, 100)
+            assert "exporting" in capsys.readouterr().err
+
+
+def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
+    doctor = ["doctor", "--json", "--store", url]
+    found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
+    assert (found["check"], found["well"], found["remedy"]) == ("store", False, "factfold store migrate")
+    run("migrate", "--database", url)
+    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["well"]

@@ -63,13 +63,19 @@ class Database:
                 raise
             connection.exec_driver_sql("commit")
 
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
+        with self.append() if self.dialect.single_writer else self.transaction() as connection:
+            yield connection
+
     def create_tables(self) -> None:
         """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
         with self.statement() as connection:
             if is_current(connection, self.tables):
                 return
             self.dialect.before_tables(connection)
-        with self.append() if self.dialect.single_writer else self.transaction() as connection:
+        with self.writing() as connection:
             self.dialect.guard_tables(connection, self.tables)
             bring_up_to_date(connection, self.tables)
 

@@ -34,6 +34,9 @@ class Dialect(Protocol):
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
 
+    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert whole rows of `events` in their order; their place in the store's order is that of now."""
+
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return the condition that hides events an open transaction could still come before."""
 

@@ -218,7 +218,8 @@ class StoreSource:
             stands = (columns.order_xid == before.order_xid, columns.position == before.position)
             statement = update(self._checkpoints).where(*self._own(), *stands).values(values)
         with blaming_no_record(tx.engine):
-            moved = tx.execute(statement).rowcount
+            # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
+            moved = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         if moved != 1:
             raise CheckpointMoved(
                 f"another subscriber of group {self._subscription.group!r} advanced its checkpoint",

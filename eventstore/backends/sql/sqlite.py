@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, text, true
@@ -42,6 +42,10 @@ class SqliteDialect:
         last = int(connection.execute(text("select last_insert_rowid()")).scalar_one())
         positions = range(last - len(batch.events.ids) + 1, last + 1)
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
+
+    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert whole rows; the caller holds the write lock."""
+        connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
 
     def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
         stream, version = self._events.c.stream, self._events.c.version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,7 +16,11 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
+from eventstore.backends.sql.restoring import renumber, restored
 from eventstore.backends.sql.snapshots import SqlSnapshots
+from eventstore.backends.sql.transfer.contents import Format, Progress
+from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
+from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
@@ -185,6 +190,46 @@ class SqlEventStore(Closing):
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a place, and the time of the first of them."""
         return self._reader.waiting(after, category)
+
+    def export_file(
+        self,
+        path: str | Path,
+        *,
+        format: Format | None = None,
+        category: str | None = None,
+        on_progress: Progress = lambda done, total: None,
+    ) -> ExportReport:
+        """Write all events behind the fence, or a category's, to a file that appears when it is whole.
+
+        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says.
+        """
+        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress)
+
+    def import_file(
+        self,
+        path: str | Path,
+        *,
+        format: Format | None = None,
+        on_progress: Progress = lambda done, total: None,
+    ) -> ImportReport:
+        """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
+
+        Each batch of some thousand is stored whole or not at all. InvalidExport names the line, ImportConflict the
+        event that stands otherwise here; a category that is here keeps its topic and its partitions.
+        """
+        return Importer(self._database, self._catalogue).load(Path(path), format, on_progress)
+
+    def restored(self) -> int:
+        """Return by how many transaction ids the store is ahead of its cluster: 0, unless it came from another one."""
+        return restored(self._database)
+
+    def renumber(self, *, published: bool = False) -> int:
+        """Move a restored store's order behind its cluster's transaction ids; returns by how much.
+
+        StoreRestored where a replication slot reads this database, unless `published` says that its connector takes
+        the updates (`OutboxSource(on_update="warn")`).
+        """
+        return renumber(self._database, published=published)
 
     def close(self) -> None:
         """Close connections the store opened itself."""
