@@ -15,6 +15,7 @@ FactfoldError                  message, remedy, place
 │   ├── NewerEvent             an event of a newer version than the code's
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
+├── StreamDeleted              a stream that was deleted for good
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
 ├── EventIdTaken               an event id was appended before
 ├── PartitionsFixed            a category's partition count was asked to change
@@ -82,6 +83,7 @@ __all__ = [
     "StoreNotPrepared",
     "StoreRestored",
     "StoreUnavailable",
+    "StreamDeleted",
     "SubscriptionError",
     "TopicMismatch",
     "TopicMissing",
@@ -137,6 +139,18 @@ class WrongExpectedVersion(FactfoldError):
         self.stream = stream
         self.expected = expected
         self.actual = actual
+
+
+class StreamDeleted(FactfoldError):
+    """The stream was deleted, and takes no events any more."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} was deleted",
+            remedy="begin a stream under another id: keys of the deleted one are never used again",
+            place=stream,
+        )
+        self.stream = stream
 
 
 class Refused(FactfoldError):

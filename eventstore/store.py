@@ -85,7 +85,7 @@ class EventStore(Protocol):
         expected: ExpectedVersion,
         metadata: Metadata | None = None,
     ) -> AppendResult:
-        """Append to one stream; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken.
+        """Append to one stream; WrongExpectedVersion, StreamDeleted, InvalidAppend, InvalidEventData, EventIdTaken.
 
         Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
         """
@@ -120,3 +120,9 @@ class EventStore(Protocol):
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good: it reads as nothing, and appending to it is StreamDeleted.
+
+        Returns how many events it had, 0 where there is none or it was deleted before. WrongExpectedVersion.
+        """

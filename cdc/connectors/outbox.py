@@ -98,6 +98,8 @@ def _router(on_update: str) -> dict[str, str]:
         f"{_ROUTER}.table.fields.additional.placement": ",".join(placements),
         # `schemas` has no stream, version or time.
         f"{_ROUTER}.table.fields.additional.error.on.missing": "false",
+        # A row without a payload is an event of a deleted stream.
+        f"{_ROUTER}.route.tombstone.on.empty.payload": "true",
         f"{_ROUTER}.table.op.invalid.behavior": on_update,
         f"{_ROUTER}.route.by.field": "topic",
         f"{_ROUTER}.route.topic.replacement": "${routedByValue}",

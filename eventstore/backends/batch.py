@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from uuid import UUID
 
-from eventstore.errors import EventIdTaken, InvalidAppend, WrongExpectedVersion
+from eventstore.errors import EventIdTaken, InvalidAppend, StreamDeleted, WrongExpectedVersion
 from eventstore.event_types import EventType, event_type_of
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, accepted_heads
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION, ExpectedVersion, Position, StreamName, accepted_heads
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.store import AppendResult, Category, StreamAppend
 from eventstore.topics import partition_of
@@ -68,15 +68,17 @@ class Batch:
         """The time as RFC 3339 with microseconds, always six digits."""
         return rfc3339(self.time)
 
-    def refusal(self, stream: int, head: int) -> WrongExpectedVersion | None:
+    def refusal(self, stream: int, head: int) -> WrongExpectedVersion | StreamDeleted | None:
         """Return the error if this head version (-1: none) breaks the expectation of the stream."""
+        if head == DELETED_HEAD:
+            return StreamDeleted(self.streams.names[stream])
         if self.streams.low[stream] <= head <= self.streams.high[stream]:
             return None
         actual = None if head == NO_VERSION else head
         return WrongExpectedVersion(self.streams.names[stream], self.streams.expected[stream], actual)
 
     def check_heads(self, heads: Sequence[int]) -> None:
-        """Raise WrongExpectedVersion for the first stream whose head breaks its expectation."""
+        """Raise for the first stream whose head breaks its expectation; WrongExpectedVersion, StreamDeleted."""
         for stream, head in enumerate(heads):
             refusal = self.refusal(stream, head)
             if refusal is not None:

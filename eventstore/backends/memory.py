@@ -12,7 +12,15 @@ from uuid import UUID
 from eventstore.backends.batch import Batch, Draft, stream_name
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import ExpectedVersion, Position, StreamName, check_category
+from eventstore.errors import WrongExpectedVersion
+from eventstore.identifiers import (
+    DELETED_HEAD,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    accepted_heads,
+    check_category,
+)
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
@@ -38,8 +46,9 @@ class MemoryEventStore(Closing):
     ) -> None:
         self._source, self._clock, self._new_id = source, clock, new_id
         self._lock = threading.Lock()
-        self._log: list[RecordedEvent] = []
+        self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
         self._streams: dict[str, list[RecordedEvent]] = {}
+        self._deleted: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
         self._snapshots: dict[str, AggregateSnapshot] = {}
@@ -93,13 +102,32 @@ class MemoryEventStore(Closing):
         if category is not None:
             check_category(category)
         events = self._log[0 if after is None else after.position :]
-        wanted = (e for e in events if category is None or StreamName.parse(e.stream).category == category)
+        present = (e for e in events if e is not None)
+        wanted = (e for e in present if category is None or StreamName.parse(e.stream).category == category)
         return islice(wanted, limit)
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         events = self._streams.get(str(stream_name(stream)))
         return None if events is None else events[-1].version
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good, as `EventStore.delete_stream` says."""
+        name = str(stream_name(stream))
+        low, high = accepted_heads(expected)
+        with self._lock:
+            events = self._streams.get(name, [])
+            if name in self._deleted:
+                return 0
+            if not low <= len(events) - 1 <= high:
+                raise WrongExpectedVersion(name, expected, len(events) - 1 if events else None)
+            for event in self._streams.pop(name, []):
+                self._log[event.position.position - 1] = None
+                del self._by_id[event.id]
+            if events:
+                self._deleted.add(name)
+            self._snapshots.pop(name, None)
+        return len(events)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
@@ -127,7 +155,7 @@ class MemoryEventStore(Closing):
         return batch.placed(found) if len(found) == len(batch.events.ids) else None
 
     def _record(self, batch: Batch) -> list[AppendResult]:
-        heads = [len(self._streams.get(name, ())) - 1 for name in batch.streams.names]
+        heads = [self._head(name) for name in batch.streams.names]
         batch.check_heads(heads)
         ids = batch.events.ids
         if len(set(ids)) < len(ids) or not self._by_id.keys().isdisjoint(ids):
@@ -138,6 +166,9 @@ class MemoryEventStore(Closing):
             self._by_id[event.id] = event
             self._streams.setdefault(event.stream, []).append(event)
         return cast("list[AppendResult]", batch.placed(events))
+
+    def _head(self, name: str) -> int:
+        return DELETED_HEAD if name in self._deleted else len(self._streams.get(name, ())) - 1
 
     def _recorded(self, batch: Batch, row: int, heads: list[int]) -> RecordedEvent:
         columns, stream = batch.events, batch.events.stream[row] - 1

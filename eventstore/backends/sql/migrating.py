@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 # The newest migration. Numbers of four digits compare as text; a test asks alembic whether this is so.
-NEWEST: Final = "0001"
+NEWEST: Final = "0002"
 _SCRIPTS: Final = "eventstore.backends.sql:migrations"
 # By these the store's tables are told from a user's of the same name.
 _MARKS: Final = {"events": "order_xid", "schemas": "ce_source", "categories": "generation", "snapshots": "shape"}
@@ -69,6 +69,8 @@ def migration_sql(connection: Connection, tables: Tables) -> str:
 
     config = _config(tables, dialect=connection.dialect.name)
     config.output_buffer = StringIO()
+    if tables.schema is not None and not inspect(connection).has_schema(tables.schema):
+        config.output_buffer.write(f'CREATE SCHEMA "{tables.schema}";\n\n')
     command.upgrade(config, f"{version_of(connection, tables) or 'base'}:{NEWEST}", sql=True)
     return config.output_buffer.getvalue()
 

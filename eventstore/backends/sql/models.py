@@ -88,7 +88,7 @@ def _events(metadata: MetaData) -> Table:
         Column("category", Text, nullable=False),
         Column("type", Text, nullable=False),
         Column("schema_id", Integer, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
+        Column("payload", LargeBinary),  # without one it is an event of a deleted stream
         *_record_columns(),
         Column("order_xid", BigInteger, nullable=False),
         UniqueConstraint("id", name="events_id_key"),

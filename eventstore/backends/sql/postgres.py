@@ -13,6 +13,8 @@ from sqlalchemy.schema import CreateSchema
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import StoreNotPrepared
+from eventstore.identifiers import DELETED_HEAD
+from eventstore.topics import DELETED_TYPE
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
@@ -25,12 +27,12 @@ _COLUMNS: Final = (
 
 # A transaction that started earlier may append later: an event never orders before its stream's previous one.
 _HEAD: Final = """
-    coalesce(h.version, -1) as head,
+    case when h.type = '{deleted}' then {deleted_head} else coalesce(h.version, -1) end as head,
     greatest(pg_current_xact_id()::text::bigint, h.order_xid) as order_xid
 """
 _LAST: Final = """
     left join lateral (
-        select version, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
+        select version, type, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
     ) h on true
 """
 
@@ -136,7 +138,8 @@ class PostgresDialect:
 
     def __init__(self, tables: Tables) -> None:
         schema = f'"{tables.schema}".' if tables.schema else ""
-        names = {"events": f"{schema}events", "columns": _COLUMNS, "head": _HEAD}
+        head = _HEAD.format(deleted=DELETED_TYPE, deleted_head=DELETED_HEAD)
+        names = {"events": f"{schema}events", "columns": _COLUMNS, "head": head}
         one = {**names, "last": _LAST.format(events=names["events"], stream="%(stream)s")}
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
-from eventstore.identifiers import NO_VERSION
-from eventstore.topics import message_key
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION
+from eventstore.topics import DELETED_TYPE, message_key
 
 # One writer at a time makes the position the order of commits: no second number is needed.
 _ORDER_XID: Final = 0
@@ -48,11 +48,13 @@ class SqliteDialect:
         connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
 
     def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
-        stream, version = self._events.c.stream, self._events.c.version
+        stream, version, kind = self._events.c.stream, self._events.c.version, self._events.c.type
         heads: dict[str, int] = {}
         for wanted in bindable(names):
-            query = select(stream, func.max(version)).where(stream.in_(wanted)).group_by(stream)
-            heads.update((name, head) for name, head in connection.execute(query))
+            # Beside a maximum, SQLite gives the other columns of the row it is in.
+            query = select(stream, func.max(version), kind).where(stream.in_(wanted)).group_by(stream)
+            found = connection.execute(query)
+            heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in found)
         return heads
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from eventstore.backends.batch import Draft, stream_name
 from eventstore.backends.sql.appending import Appender
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.deletion import Deleter, Deletion
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
 from eventstore.backends.sql.restoring import renumber, restored
@@ -62,6 +63,7 @@ class SqlEventStore(Closing):
         self._catalogue = SqlCatalogue(self._database, source=source)
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
         self._appender = Appender(self._database, self._reader)
+        self._deleter = Deleter(self._database, source=source, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
@@ -122,7 +124,7 @@ class SqlEventStore(Closing):
         With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
         only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
         whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
+        StreamDeleted, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
         """
         if not appends:
             return []
@@ -169,7 +171,16 @@ class SqlEventStore(Closing):
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))
-        return None if head == NO_VERSION else head
+        return None if head <= NO_VERSION else head
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+
+        Its events and its aggregate snapshot are gone; rows without a payload, which become records without a value
+        under the same keys, take their places. Nobody can append to it any more (StreamDeleted). WrongExpectedVersion,
+        StoreUnavailable, StoreNotPrepared.
+        """
+        return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""

@@ -14,6 +14,7 @@ from eventstore.identifiers import StreamName, check_type_name
 from eventstore.messages import Metadata
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import Category
+from eventstore.topics import DELETED_TYPE
 
 FORMAT: Final = 1
 # 5,000 events of about 120 bytes are a transaction of some 3 MB.
@@ -35,14 +36,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """One event; `number` is its line or row in the file, counted from 1."""
+    """One event, or without a payload the end of a deleted stream; `number` is its line or row, counted from 1."""
 
     number: int
     id: UUID
     stream: StreamName
     version: int
     type: str
-    payload: bytes
+    payload: bytes | None
     time: datetime
     source: str
     metadata: Metadata
@@ -82,7 +83,7 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
             raise ValueError(f"{version!r} is no version")
         if not isinstance(values["time"], datetime) or values["time"].tzinfo is None:
             raise ValueError(f"{values['time']!r} is no time with a zone")
-        if not isinstance(values["payload"], bytes) or not isinstance(values["source"], str):
+        if (values["payload"] is None) != (values["type"] == DELETED_TYPE) or not isinstance(values["source"], str):
             raise ValueError("its payload or its source is missing")
         why = {name: values.get(name) for name in ("correlation_id", "causation_id", "traceparent")}
         return EventRow(

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select, tuple_
+from sqlalchemy import Row, Select, exists, func, or_, select, tuple_
 
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
@@ -103,12 +103,16 @@ class Exporter:
 
     def _of(self, query: Select[Any], category: str | None) -> Select[Any]:
         columns = self._events.c
-        query = query.where(self._dialect.fence(columns.order_xid))
+        later = self._events.alias("later")
+        behind = exists().where(later.c.stream == columns.stream, later.c.version == columns.version + 1)
+        # Of a deleted stream, only the row behind its last event goes along: it says that there was one.
+        kept = or_(columns.payload.is_not(None), ~behind)
+        query = query.where(self._dialect.fence(columns.order_xid), kept)
         return query if category is None else query.where(columns.category == check_category(category))
 
     def _values(self, row: Row[Any]) -> Mapping[str, Any]:
         """What is written of a row; the rest of its columns follows from these, or is the store's own."""
-        _, data = self._decoder.decode(row.payload)
+        data = None if row.payload is None else self._decoder.decode(row.payload)[1]
         return {
             "id": row.id,
             "stream": row.stream,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Text, column, select, tuple_, values
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import rfc3339
@@ -29,7 +29,7 @@ from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, Sche
 from eventstore.schema_registry import fingerprint
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.store import Category
-from eventstore.topics import message_key, partition_of
+from eventstore.topics import DELETED_TYPE, message_key, partition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Importer:
         """Store a batch, or nothing of it; ImportConflict."""
         try:
             with self._database.writing() as connection:
-                self._check_predecessors(connection, batch)
+                self._check_deleted(connection, batch)
+                self._check_predecessors(connection, [row for row in batch if row.payload is not None])
                 self._database.dialect.insert_rows(connection, rows)
         except DBAPIError as error:
             if self._database.dialect.violated(error) is None:
@@ -93,6 +94,20 @@ class Importer:
                 query = select(columns.id, columns.stream, columns.version).where(columns.id.in_(ids))
                 found.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
         return found
+
+    def _check_deleted(self, connection: Connection, batch: Sequence[EventRow]) -> None:
+        """Let no event come to a deleted stream, and no deletion to a stream with events."""
+        columns = self._events.c
+        by_stream = {str(row.stream): row for row in batch}
+        for names in bindable(list(by_stream)):
+            wanted = values(column("stream", Text), name="wanted").data([(name,) for name in names]).cte("wanted")
+            last = select(columns.type).where(columns.stream == wanted.c.stream).order_by(columns.version.desc())
+            for stream, kind in connection.execute(select(wanted.c.stream, last.limit(1).scalar_subquery())):
+                row = by_stream[stream]
+                if kind == DELETED_TYPE:
+                    raise _conflict(f"stream {stream!r} was deleted here", row)
+                if kind is not None and row.payload is None:
+                    raise _conflict(f"stream {stream!r} was deleted there, and has events here", row)
 
     def _check_predecessors(self, connection: Connection, batch: Sequence[EventRow]) -> None:
         """Let no stream begin in its middle, or go on after a gap."""
@@ -153,6 +168,8 @@ class _Batches:
         place = f"{self._path}, line or row {row.number}"
         if row.stream.category not in self._categories:
             raise damaged(f"category {row.stream.category!r} is not in the file's head", place)
+        if row.payload is None:
+            return
         try:
             schema, _ = self._decoder.decode(row.payload)
         except KeyError as error:
@@ -171,7 +188,7 @@ class _Batches:
             "version": row.version,
             "category": category.name,
             "type": row.type,
-            "schema_id": schema_id_of(row.payload),
+            "schema_id": 0 if row.payload is None else schema_id_of(row.payload),
             "payload": row.payload,
             "message_key": message_key(stream, row.version),
             "partition": partition_of(stream, category.partitions),

@@ -43,7 +43,8 @@ class JsonLinesWriter:
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a line an event; metadata that is not there is left out."""
         for row in rows:
-            told = {**row, "time": rfc3339(row["time"]), "payload": b64encode(row["payload"]).decode()}
+            payload = None if row["payload"] is None else b64encode(row["payload"]).decode()
+            told = {**row, "time": rfc3339(row["time"]), "payload": payload}
             self._line({"kind": "event", **{name: value for name, value in told.items() if value is not None}})
         self._count += len(rows)
 
@@ -128,7 +129,7 @@ class JsonLinesReader:
         try:
             if values["kind"] != "event":
                 raise ValueError(f"its kind is {values['kind']!r}")
-            payload = b64decode(values["payload"], validate=True)
+            payload = b64decode(values["payload"], validate=True) if "payload" in values else None
             time = datetime.fromisoformat(values["time"])
         except (KeyError, TypeError, ValueError) as error:
             raise not_an_event(error, place) from error
