@@ -16,6 +16,7 @@ FactfoldError                  message, remedy, place
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
 ├── StreamDeleted              a stream that was deleted for good
+├── StreamArchived             a stream that was archived, and takes no events until it is taken out again
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
 ├── EventIdTaken               an event id was appended before
 ├── PartitionsFixed            a category's partition count was asked to change
@@ -83,6 +84,7 @@ __all__ = [
     "StoreNotPrepared",
     "StoreRestored",
     "StoreUnavailable",
+    "StreamArchived",
     "StreamDeleted",
     "SubscriptionError",
     "TopicMismatch",
@@ -148,6 +150,18 @@ class StreamDeleted(FactfoldError):
         super().__init__(
             f"stream {stream!r} was deleted",
             remedy="begin a stream under another id: keys of the deleted one are never used again",
+            place=stream,
+        )
+        self.stream = stream
+
+
+class StreamArchived(FactfoldError):
+    """The stream was archived: it is read as ever, and takes no events."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} is archived",
+            remedy="unarchive_stream() if it has to go on, else begin another one",
             place=stream,
         )
         self.stream = stream

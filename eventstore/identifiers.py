@@ -114,8 +114,9 @@ ANY: Final = Expected.ANY
 
 # Versions start at 0, so the head of a stream without events is one below.
 NO_VERSION: Final = -1
-# In the place of a head: the stream was deleted, and no expectation is met by it.
+# In the place of a head: the stream was deleted, or archived, and no expectation is met by it.
 DELETED_HEAD: Final = -2
+ARCHIVED_HEAD: Final = -3
 _MAX_VERSION: Final = 2**31 - 1
 
 

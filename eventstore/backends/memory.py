@@ -12,8 +12,9 @@ from uuid import UUID
 from eventstore.backends.batch import Batch, Draft, stream_name
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.errors import WrongExpectedVersion
+from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import (
+    ARCHIVED_HEAD,
     DELETED_HEAD,
     ExpectedVersion,
     Position,
@@ -49,6 +50,7 @@ class MemoryEventStore(Closing):
         self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
         self._streams: dict[str, list[RecordedEvent]] = {}
         self._deleted: set[str] = set()
+        self._archived: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
         self._snapshots: dict[str, AggregateSnapshot] = {}
@@ -127,7 +129,29 @@ class MemoryEventStore(Closing):
             if events:
                 self._deleted.add(name)
             self._snapshots.pop(name, None)
+            self._archived.discard(name)
         return len(events)
+
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream, as `EventStore.archive_stream` says."""
+        name = str(stream_name(stream))
+        low, high = accepted_heads(expected)
+        with self._lock:
+            if name in self._deleted:
+                raise StreamDeleted(name)
+            head = len(self._streams.get(name, ())) - 1
+            if not max(low, 0) <= head <= high:
+                raise WrongExpectedVersion(name, expected, None if head < 0 else head)
+            self._archived.add(name)
+            self._snapshots.pop(name, None)
+
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again."""
+        self._archived.discard(str(stream_name(stream)))
+
+    def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return str(stream_name(stream)) in self._archived
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
@@ -168,6 +192,8 @@ class MemoryEventStore(Closing):
         return cast("list[AppendResult]", batch.placed(events))
 
     def _head(self, name: str) -> int:
+        if name in self._archived:
+            return ARCHIVED_HEAD
         return DELETED_HEAD if name in self._deleted else len(self._streams.get(name, ())) - 1
 
     def _recorded(self, batch: Batch, row: int, heads: list[int]) -> RecordedEvent:

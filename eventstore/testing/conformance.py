@@ -26,7 +26,6 @@ from eventstore.errors import (
     InvalidAppend,
     InvalidEventData,
     InvalidIdentifier,
-    StreamDeleted,
     WrongExpectedVersion,
 )
 from eventstore.event_types import event
@@ -34,6 +33,7 @@ from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersio
 from eventstore.messages import Metadata, NewEvent
 from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore, StreamAppend
+from eventstore.testing.closed_streams import ClosedStreamConformance
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def _new(category: str = "account") -> str:
     return f"{category}-{uuid4()}"
 
 
-class StoreConformance:
+class StoreConformance(ClosedStreamConformance):
     """The suite; `store` must be ready for use."""
 
     def test_events_come_back_as_they_were_appended(self, store: EventStore) -> None:
@@ -211,57 +211,6 @@ class StoreConformance:
         parcels = store.read_all(after=start, category="parcel", limit=3)
         assert [recorded.data["number"] for recorded in parcels] == [0, 1, 2]
         assert len(list(store.read_all(after=start))) == 8
-
-    def test_a_deleted_stream_is_gone_and_takes_nothing_more(self, store: EventStore) -> None:
-        start, stream, other, event_id = _last_position(store), _new(), _new(), uuid4()
-        first = [NewEvent(_opened(), id=event_id), _opened()]
-        store.append_batch([StreamAppend(stream, first, ANY), StreamAppend(other, [_opened()], ANY)])
-        assert store.delete_stream(stream, expected=1) == 2
-        assert list(store.read_stream(stream)) == list(store.read_stream(stream, backwards=True)) == []
-        assert (store.head(stream), store.find(event_id)) == (None, None)
-        assert [recorded.stream for recorded in store.read_all(after=start)] == [other]
-        for expected in (ANY, NO_STREAM, STREAM_EXISTS, 1):
-            with pytest.raises(StreamDeleted, match="was deleted"):
-                store.append(stream, [_opened()], expected=expected)
-        with pytest.raises(StreamDeleted):
-            store.append(stream, first, expected=ANY)
-        with pytest.raises(StreamDeleted):
-            store.append_batch([StreamAppend(other, [_opened()], ANY), StreamAppend(stream, [_opened()], ANY)])
-        assert store.head(other) == 0
-
-    def test_a_stream_is_deleted_as_its_writer_saw_it(self, store: EventStore) -> None:
-        stream = _new()
-        store.append(stream, [_opened()] * 3, expected=NO_STREAM)
-        for expected in (NO_STREAM, 1, 3):
-            with pytest.raises(WrongExpectedVersion) as refused:
-                store.delete_stream(stream, expected=expected)
-            assert refused.value.actual == 2
-        assert len(list(store.read_stream(stream))) == 3
-        assert [store.delete_stream(stream, expected=STREAM_EXISTS) for _ in range(2)] == [3, 0]
-
-    def test_a_stream_that_never_was_is_not_deleted(self, store: EventStore) -> None:
-        stream = _new()
-        with pytest.raises(WrongExpectedVersion):
-            store.delete_stream(stream, expected=STREAM_EXISTS)
-        assert store.delete_stream(stream, expected=ANY) == 0
-        assert store.append(stream, [_opened()], expected=NO_STREAM).version == 0
-
-    def test_a_deleted_stream_is_deleted_whoever_writes_to_it_meanwhile(self, store: EventStore) -> None:
-        stream, start = _new("parcel"), _last_position(store)
-        store.append(stream, [Parcel.Sent(number=0)], expected=NO_STREAM)
-
-        def write(number: int) -> int:
-            try:
-                if number == WRITERS // 2:
-                    return store.delete_stream(stream, expected=ANY)
-                return -len(store.append(stream, [Parcel.Sent(number=number)] * 2, expected=ANY).versions)
-            except StreamDeleted:
-                return 0
-
-        answers = _at_once(write)
-        appended = -sum(answer for answer in answers if answer < 0)
-        assert max(answers) == 1 + appended
-        assert list(store.read_stream(stream)) == list(store.read_all(after=start)) == []
 
     def test_metadata_is_kept_by_append_and_by_event(self, store: EventStore) -> None:
         stream = _new()

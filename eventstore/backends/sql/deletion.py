@@ -49,7 +49,7 @@ class Deleter:
     def __init__(self, database: Database, *, source: str, clock: Callable[[], datetime]) -> None:
         self._database = database
         self._events = database.tables.events
-        self._snapshots = database.tables.snapshots
+        self._snapshots, self._archived = database.tables.snapshots, database.tables.archived_streams
         self._source = source
         self._clock = clock
 
@@ -81,7 +81,8 @@ class Deleter:
             return 0
         of_stream = self._events.c.stream == deletion.stream
         connection.execute(delete(self._events).where(of_stream, self._events.c.version <= last.version))
-        connection.execute(delete(self._snapshots).where(self._snapshots.c.stream == deletion.stream))
+        for table in (self._snapshots, self._archived):
+            connection.execute(delete(table).where(table.c.stream == deletion.stream))
         now = self._clock().astimezone(UTC)
         for first in range(0, last.version + 2, _AT_ONCE):
             versions = range(first, min(first + _AT_ONCE, last.version + 2))

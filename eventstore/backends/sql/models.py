@@ -45,7 +45,8 @@ class Tables:
     def metadata(self) -> MetaData:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
-        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _migrations(metadata)
+        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
+        _migrations(metadata)
         return metadata
 
     @cached_property
@@ -67,6 +68,11 @@ class Tables:
     def snapshots(self) -> Table:
         """One row a stream: its aggregate snapshot."""
         return self._table("snapshots")
+
+    @cached_property
+    def archived_streams(self) -> Table:
+        """One row an archived stream."""
+        return self._table("archived_streams")
 
     @cached_property
     def migrations(self) -> Table:
@@ -150,6 +156,15 @@ def _snapshots(metadata: MetaData) -> Table:
         Column("version", Integer, nullable=False),
         Column("shape", Integer, nullable=False),
         Column("payload", LargeBinary, nullable=False),
+    )
+
+
+def _archived(metadata: MetaData) -> Table:
+    return Table(
+        "archived_streams",
+        metadata,
+        Column("stream", Text, primary_key=True),
+        Column("time", DateTime(timezone=True), nullable=False),
     )
 
 

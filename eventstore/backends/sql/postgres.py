@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateSchema
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import StoreNotPrepared
-from eventstore.identifiers import DELETED_HEAD
+from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
 from eventstore.topics import DELETED_TYPE
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
@@ -27,7 +27,11 @@ _COLUMNS: Final = (
 
 # A transaction that started earlier may append later: an event never orders before its stream's previous one.
 _HEAD: Final = """
-    case when h.type = '{deleted}' then {deleted_head} else coalesce(h.version, -1) end as head,
+    case
+        when h.type = '{deleted}' then {deleted_head}
+        when h.version is not null and exists (select from {archived} a where a.stream = {stream}) then {archived_head}
+        else coalesce(h.version, -1)
+    end as head,
     greatest(pg_current_xact_id()::text::bigint, h.order_xid) as order_xid
 """
 _LAST: Final = """
@@ -35,6 +39,8 @@ _LAST: Final = """
         select version, type, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
     ) h on true
 """
+
+_CLOSED: Final = {"deleted": DELETED_TYPE, "deleted_head": DELETED_HEAD, "archived_head": ARCHIVED_HEAD}
 
 _EVENT_ROW: Final = """
     (select %(id)s::uuid as id, %(type)s::text as type, %(schema_id)s::int as schema_id,
@@ -138,13 +144,12 @@ class PostgresDialect:
 
     def __init__(self, tables: Tables) -> None:
         schema = f'"{tables.schema}".' if tables.schema else ""
-        head = _HEAD.format(deleted=DELETED_TYPE, deleted_head=DELETED_HEAD)
-        names = {"events": f"{schema}events", "columns": _COLUMNS, "head": head}
-        one = {**names, "last": _LAST.format(events=names["events"], stream="%(stream)s")}
+        names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
+        one = _around_the_head(names, "%(stream)s")
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
-        self._append_many = _APPEND_MANY.format(**names, last=_LAST.format(events=names["events"], stream="s.stream"))
+        self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"))
 
     def before_tables(self, connection: Connection) -> None:
         """Nothing."""
@@ -210,6 +215,11 @@ def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:
         remedy=f'let its owner run: CREATE SCHEMA "{schema}" AUTHORIZATION "{user}"',
         place=connection.engine.url.render_as_string(hide_password=True),
     )
+
+
+def _around_the_head(names: dict[str, Any], stream: str) -> dict[str, Any]:
+    """Return the parts of a statement that look at a stream's last event."""
+    return {**names, "head": _HEAD.format(**names, stream=stream), "last": _LAST.format(**names, stream=stream)}
 
 
 def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
-from eventstore.identifiers import DELETED_HEAD, NO_VERSION
+from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
 from eventstore.topics import DELETED_TYPE, message_key
 
 # One writer at a time makes the position the order of commits: no second number is needed.
@@ -24,7 +24,7 @@ class SqliteDialect:
     single_writer: Final = True
 
     def __init__(self, tables: Tables) -> None:
-        self._events = tables.events
+        self._events, self._archived = tables.events, tables.archived_streams
 
     def before_tables(self, connection: Connection) -> None:
         """Let readers and the writer pass each other from now on (write-ahead log)."""
@@ -55,6 +55,8 @@ class SqliteDialect:
             query = select(stream, func.max(version), kind).where(stream.in_(wanted)).group_by(stream)
             found = connection.execute(query)
             heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in found)
+            archived = connection.execute(select(self._archived.c.stream).where(self._archived.c.stream.in_(wanted)))
+            heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
         return heads
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore.backends.batch import Draft, stream_name
 from eventstore.backends.sql.appending import Appender
+from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.deletion import Deleter, Deletion
@@ -64,6 +65,7 @@ class SqlEventStore(Closing):
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
         self._appender = Appender(self._database, self._reader)
         self._deleter = Deleter(self._database, source=source, clock=clock)
+        self._archive = Archive(self._database, self._reader, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
@@ -124,7 +126,7 @@ class SqlEventStore(Closing):
         With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
         only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
         whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        StreamDeleted, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
+        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
         """
         if not appends:
             return []
@@ -181,6 +183,25 @@ class SqlEventStore(Closing):
         StoreUnavailable, StoreNotPrepared.
         """
         return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
+
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+
+        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        """
+        self._archive.add(str(stream_name(stream)), expected)
+
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again; nothing for one that is not archived."""
+        self._archive.remove(str(stream_name(stream)))
+
+    def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return self._archive.holds(str(stream_name(stream)))
+
+    def archived_streams(self, category: str | None = None) -> Iterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        return self._archive.streams(None if category is None else check_category(category))
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""
