@@ -1,4 +1,4 @@
-"""`factfold store`: status, migrate, export, import, renumber."""
+"""`factfold store`: status, migrate, export, import, renumber, tenants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ Database = Annotated[
 ]
 Schema = Annotated[
     str | None,
-    typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema (PostgreSQL)."),
+    typer.Option(
+        "--schema",
+        envvar="FACTFOLD_STORE_SCHEMA",
+        help="The store's database schema (PostgreSQL); a tenant's is tenant_ and its name.",
+    ),
 ]
 File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -117,6 +121,24 @@ def renumber(
     with _open(database, schema) as opened:
         by = opened.renumber(published=published)
     typer.echo(f"renumbered by {by:,}" if by else "nothing to do")
+
+
+@app.command()
+def tenants(database: Database, as_json: Json = False) -> None:
+    """List the tenants that have a store in a database; exit code 3 if the tables of one are not up to date."""
+    from eventstore import tenant_store, tenants
+    from eventstore.backends.sql.database import engine_for
+
+    engine = engine_for(database)
+    found = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}
+    engine.dispose()
+    if as_json:
+        typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in found.items()}))
+    else:
+        for tenant, version in found.items():
+            typer.echo(f"{tenant}: version {version.found or 'none'}")
+    if not all(version.is_current for version in found.values()):
+        raise typer.Exit(3)
 
 
 @contextmanager

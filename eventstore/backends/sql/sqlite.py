@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
+from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
 from eventstore.topics import DELETED_TYPE, message_key
 
@@ -24,6 +25,10 @@ class SqliteDialect:
     single_writer: Final = True
 
     def __init__(self, tables: Tables) -> None:
+        if tables.schema is not None:
+            raise UnsupportedBackend(
+                "SQLite has no schemas", remedy="give each store a file of its own", place="schema"
+            )
         self._events, self._archived = tables.events, tables.archived_streams
 
     def before_tables(self, connection: Connection) -> None:

@@ -25,7 +25,7 @@ from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
+from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
@@ -44,6 +44,7 @@ class SqlEventStore(Closing):
     """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
+    `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -53,15 +54,16 @@ class SqlEventStore(Closing):
         *,
         schema: str | None = None,
         source: str = "/factfold",
+        topic_prefix: str = "",
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
-        self.tables = Tables(None if schema is None else check_category(schema))
+        self.tables = Tables(None if schema is None else check_schema(schema))
         self._database = Database(self.engine, self.tables)
         self._source = source
         self._clock = clock
-        self._catalogue = SqlCatalogue(self._database, source=source)
+        self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix)
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
         self._appender = Appender(self._database, self._reader)
         self._deleter = Deleter(self._database, source=source, clock=clock)

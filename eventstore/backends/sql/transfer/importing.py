@@ -65,10 +65,7 @@ class Importer:
                 raise damaged(f"schema {schema.id} of {schema.name} is not what its id says", str(path))
         try:
             self._catalogue.register(reader.head.schemas.values())
-            named = {
-                one.name: self._catalogue.declare(one.name, partitions=one.partitions, topic=one.topic, fixed=False)
-                for one in reader.head.categories
-            }
+            named = {one.name: self._catalogue.adopt(one) for one in reader.head.categories}
         except (TypeError, KeyError) as error:
             raise damaged(f"its head cannot be used: {error}", str(path)) from error
         return named
