@@ -23,8 +23,6 @@ FactfoldError                  message, remedy, place
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
-├── StoreNotPrepared           the tables are missing
-├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── StoreNotPrepared           the tables are missing, or of an older release
 ├── StoreNewer                 the tables are of a newer release
 ├── StoreRestored              the store came from another cluster, and was not renumbered

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import Connection, Row, delete, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import rfc3339
@@ -49,6 +49,7 @@ class Deleter:
     def __init__(self, database: Database, *, source: str, clock: Callable[[], datetime]) -> None:
         self._database = database
         self._events = database.tables.events
+        self._places = database.tables.deleted_events
         self._snapshots, self._archived = database.tables.snapshots, database.tables.archived_streams
         self._source = source
         self._clock = clock
@@ -79,8 +80,11 @@ class Deleter:
         deletion.check(NO_VERSION if last is None else last.version)
         if last is None:
             return 0
-        of_stream = self._events.c.stream == deletion.stream
-        connection.execute(delete(self._events).where(of_stream, self._events.c.version <= last.version))
+        columns = self._events.c
+        gone = (columns.stream == deletion.stream, columns.version <= last.version)
+        places = select(columns.id, columns.order_xid, columns.position).where(*gone)
+        connection.execute(insert(self._places).from_select(["id", "order_xid", "position"], places))
+        connection.execute(delete(self._events).where(*gone))
         for table in (self._snapshots, self._archived):
             connection.execute(delete(table).where(table.c.stream == deletion.stream))
         now = self._clock().astimezone(UTC)

@@ -26,6 +26,7 @@ _MARKS: Final = {
     "schemas": "ce_source",
     "categories": "generation",
     "snapshots": "shape",
+    "deleted_events": "order_xid",
     "archived_streams": "time",
 }
 

@@ -46,7 +46,7 @@ class Tables:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
         _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
-        _migrations(metadata)
+        _deleted_events(metadata), _migrations(metadata)
         return metadata
 
     @cached_property
@@ -68,6 +68,11 @@ class Tables:
     def snapshots(self) -> Table:
         """One row a stream: its aggregate snapshot."""
         return self._table("snapshots")
+
+    @cached_property
+    def deleted_events(self) -> Table:
+        """One row a deleted event: the place it had, which a topic may still end with."""
+        return self._table("deleted_events")
 
     @cached_property
     def archived_streams(self) -> Table:
@@ -165,6 +170,16 @@ def _archived(metadata: MetaData) -> Table:
         metadata,
         Column("stream", Text, primary_key=True),
         Column("time", DateTime(timezone=True), nullable=False),
+    )
+
+
+def _deleted_events(metadata: MetaData) -> Table:
+    return Table(
+        "deleted_events",
+        metadata,
+        Column("id", Uuid, primary_key=True),
+        Column("order_xid", BigInteger, nullable=False),
+        Column("position", BigInteger, nullable=False),
     )
 
 

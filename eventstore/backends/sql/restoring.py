@@ -60,6 +60,8 @@ def renumber(database: Database, *, published: bool) -> int:
             now = cast_to(cast_to(func.pg_current_xact_id(), Text), BigInteger)
             shifted = case((_came_with_the_first(database), events.c.order_xid - by), else_=now)
             connection.execute(update(events).values(order_xid=shifted))
+            places = database.tables.deleted_events
+            connection.execute(update(places).values(order_xid=places.c.order_xid - by))
             _shift_checkpoints(connection, database, by)
     return by
 

@@ -39,8 +39,8 @@ from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 
-# Before every event: stores count positions from 1.
-_BEFORE_ALL: Final = Position(0, 0)
+# Before every event, those below zero too that were renumbered after a restore.
+_BEFORE_ALL: Final = Position(-(1 << 62), 0)
 # How soon an event is seen once it is behind the fence; one indexed query each time.
 _GLANCE_SECONDS: Final = 0.05
 

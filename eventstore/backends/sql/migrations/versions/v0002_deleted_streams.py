@@ -1,4 +1,7 @@
-"""An event of a deleted stream is a row without a payload: Debezium makes a record without a value of it."""
+"""An event of a deleted stream is a row without a payload: Debezium makes a record without a value of it.
+
+The place that the event had stays, since a topic may still end with it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,12 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Let payloads be null; PostgreSQL changes its catalogue only, SQLite copies the table."""
+    op.create_table(
+        "deleted_events",
+        sa.Column("id", sa.Uuid, primary_key=True),
+        sa.Column("order_xid", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+    )
     if op.get_context().dialect.name == "postgresql":
         op.alter_column("events", "payload", nullable=True)
         return
