@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
     from eventstore.backends.memory import MemoryEventStore
     from eventstore.backends.sql.store import SqlEventStore
+    from eventstore.backends.sql.tenants import tenant_store, tenants
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
@@ -76,12 +77,15 @@ __all__ = [
     "relay_status",
     "run_subscription",
     "subscription",
+    "tenant_store",
+    "tenants",
 ]
 
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
     "backends.memory": ("MemoryEventStore",),
     "backends.sql.store": ("SqlEventStore",),
+    "backends.sql.tenants": ("tenant_store", "tenants"),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
     "delivery.subscriber": ("Subscriber",),

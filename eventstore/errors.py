@@ -16,6 +16,8 @@ FactfoldError                  message, remedy, place
 │   ├── InvalidSeal            a sealed personal value that was changed, or whose key was never here
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
+├── StreamDeleted              a stream that was deleted for good
+├── StreamArchived             a stream that was archived, and takes no events until it is taken out again
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
 ├── EventIdTaken               an event id was appended before
 ├── PartitionsFixed            a category's partition count was asked to change
@@ -23,8 +25,11 @@ FactfoldError                  message, remedy, place
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── KeysMissing                no key to seal or open personal fields with
-├── StoreNotPrepared           the tables are missing
+├── StoreNotPrepared           the tables are missing, or of an older release
+├── StoreNewer                 the tables are of a newer release
 ├── StoreRestored              the store came from another cluster, and was not renumbered
+├── InvalidExport              a file that is no export of events, or is damaged
+├── ImportConflict             an event of a file does not fit what the store holds
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
@@ -58,8 +63,10 @@ __all__ = [
     "FactfoldError",
     "GroupActive",
     "HandlerHung",
+    "ImportConflict",
     "InvalidAppend",
     "InvalidEventData",
+    "InvalidExport",
     "InvalidIdentifier",
     "InvalidSeal",
     "KafkaError",
@@ -75,9 +82,12 @@ __all__ = [
     "RelayError",
     "SchemaConflict",
     "SchemaError",
+    "StoreNewer",
     "StoreNotPrepared",
     "StoreRestored",
     "StoreUnavailable",
+    "StreamArchived",
+    "StreamDeleted",
     "SubscriptionError",
     "TopicMismatch",
     "TopicMissing",
@@ -133,6 +143,30 @@ class WrongExpectedVersion(FactfoldError):
         self.stream = stream
         self.expected = expected
         self.actual = actual
+
+
+class StreamDeleted(FactfoldError):
+    """The stream was deleted, and takes no events any more."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} was deleted",
+            remedy="begin a stream under another id: keys of the deleted one are never used again",
+            place=stream,
+        )
+        self.stream = stream
+
+
+class StreamArchived(FactfoldError):
+    """The stream was archived: it is read as ever, and takes no events."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} is archived",
+            remedy="unarchive_stream() if it has to go on, else begin another one",
+            place=stream,
+        )
+        self.stream = stream
 
 
 class Refused(FactfoldError):
@@ -228,11 +262,23 @@ class KeysMissing(FactfoldError):
 
 
 class StoreNotPrepared(FactfoldError):
-    """The database answers, but the tables of the store are missing."""
+    """The database answers, but the tables of the store are missing, or older than this release."""
+
+
+class StoreNewer(FactfoldError):
+    """The tables were brought to a version that this release does not know."""
 
 
 class StoreRestored(FactfoldError):
     """The store's events were numbered by another cluster: readers do not see them yet, or not in order."""
+
+
+class InvalidExport(FactfoldError):
+    """A file is no export of events, or it is damaged; the place names the line or row."""
+
+
+class ImportConflict(FactfoldError):
+    """An event of a file does not fit what the store holds; nothing of its batch was stored."""
 
 
 class SubscriptionError(FactfoldError):

@@ -13,6 +13,10 @@ from eventstore.errors import InvalidIdentifier
 # b-tree entries above 2,704 bytes.
 MAX_STREAM_LENGTH: Final = 255
 MAX_NAME_LENGTH: Final = 100
+# PostgreSQL cuts identifiers at 63 bytes without saying so: two long names would become one schema.
+MAX_SCHEMA_LENGTH: Final = 63
+# With a word in front as a schema, with a category and a branch behind as a topic (Kafka: at most 249 characters).
+MAX_TENANT_LENGTH: Final = 40
 
 _CATEGORY = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
@@ -65,6 +69,21 @@ def check_category(category: str) -> str:
     return _checked(category, _CATEGORY, "category", "a lower-case word such as order or stock_item")
 
 
+def check_schema(schema: str) -> str:
+    """Return the name of a database schema, or raise InvalidIdentifier: a lower-case word."""
+    checked = _checked(schema, _CATEGORY, "schema", "a lower-case word such as shop", limit=MAX_SCHEMA_LENGTH)
+    if checked.startswith("pg_"):
+        raise InvalidIdentifier(
+            f"schema {schema!r} is reserved by PostgreSQL", remedy="use a name without pg_ in front"
+        )
+    return checked
+
+
+def check_tenant(tenant: str) -> str:
+    """Return the name of a tenant, or raise InvalidIdentifier: a lower-case word, for a schema and for topics."""
+    return _checked(tenant, _CATEGORY, "tenant", "a lower-case word such as acme", limit=MAX_TENANT_LENGTH)
+
+
 def check_type_name(name: str) -> str:
     """Return the event type name, or raise InvalidIdentifier: lower-case words with dots, `order.placed`."""
     return _checked(name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed")
@@ -82,12 +101,12 @@ def check_group(group: str) -> str:
     return _checked(group, _TOPIC, "group", "letters, digits, dots, dashes and underscores")
 
 
-def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str) -> str:
-    if pattern.fullmatch(text) and len(text) <= MAX_NAME_LENGTH:
+def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str, *, limit: int = MAX_NAME_LENGTH) -> str:
+    if pattern.fullmatch(text) and len(text) <= limit:
         return text
     raise InvalidIdentifier(
         f"{kind} {text[:80]!r} is not a valid name",
-        remedy=f"use {wanted}, at most {MAX_NAME_LENGTH} characters",
+        remedy=f"use {wanted}, at most {limit} characters",
     )
 
 
@@ -114,6 +133,9 @@ ANY: Final = Expected.ANY
 
 # Versions start at 0, so the head of a stream without events is one below.
 NO_VERSION: Final = -1
+# In the place of a head: the stream was deleted, or archived, and no expectation is met by it.
+DELETED_HEAD: Final = -2
+ARCHIVED_HEAD: Final = -3
 _MAX_VERSION: Final = 2**31 - 1
 
 

@@ -61,6 +61,19 @@ class FenceStatus:
     holder: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class StoreVersion:
+    """The number of the last migration of a store's tables, None without one, and of the newest of this release."""
+
+    found: str | None
+    newest: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tables are what this release wants."""
+        return self.found == self.newest
+
+
 class EventStore(Protocol):
     """Streams of events, appended under an expected version and read in order."""
 
@@ -72,9 +85,10 @@ class EventStore(Protocol):
         expected: ExpectedVersion,
         metadata: Metadata | None = None,
     ) -> AppendResult:
-        """Append to one stream; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken.
+        """Append to one stream.
 
-        Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
+        WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData, EventIdTaken. Where every
+        event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
@@ -107,3 +121,21 @@ class EventStore(Protocol):
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
+
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it is read as ever, and appending to it is StreamArchived.
+
+        WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        """
+
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again; nothing for one that is not archived."""
+
+    def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good: it reads as nothing, and appending to it is StreamDeleted.
+
+        Returns how many events it had, 0 where there is none or it was deleted before. WrongExpectedVersion.
+        """

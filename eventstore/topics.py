@@ -17,6 +17,9 @@ from eventstore.serialization import AvroDecoder
 SCHEMAS_TOPIC: Final = "factfold.schemas"
 DEFAULT_PARTITIONS: Final = 4
 
+# The type of a row without a payload, which is a record without a value: an event of a deleted stream.
+DELETED_TYPE: Final = "factfold.deleted"
+
 # Column of the store's `events` and `schemas` tables → header of the topic record.
 HEADER_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("id", "ce_id"),

@@ -47,11 +47,14 @@ def fold_table(
 
 def _streams(records: Iterable[Record]) -> dict[str, dict[int, bytes]]:
     streams: dict[str, dict[int, bytes]] = {}
+    deleted = set()
     for _, key, value in records:
         stream, _, version = key.rpartition("@")
-        if value is not None:
+        if value is None:
+            deleted.add(stream)
+        else:
             streams.setdefault(stream, {})[int(version)] = value
-    return streams
+    return {stream: events for stream, events in streams.items() if stream not in deleted}
 
 
 def _declared(table: EventTable, decoded: Iterable[Decoded]) -> dict[str, Any]:
@@ -165,9 +168,10 @@ def valid_at(versions: Iterable[RowVersion], time: int) -> Mapping[str, Any] | N
 def route(
     branches: Branches, records: Iterable[TopicRecord], registry: Mapping[int, RegisteredSchema]
 ) -> list[tuple[TopicRecord, str, str | None]]:
-    """Each record with the topic it belongs in, and the name of the error that makes it a dead letter."""
+    """Each record with a value, the topic it belongs in, and the name of the error that makes it a dead letter."""
     decoder = AvroDecoder(_lookup(registry))
-    return [(record, *_routed(branches, record, decoder, registry)) for record in records]
+    present = (record for record in records if record.value is not None)
+    return [(record, *_routed(branches, record, decoder, registry)) for record in present]
 
 
 def _routed(

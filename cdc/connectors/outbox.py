@@ -25,7 +25,7 @@ _NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|__debezium-heartbeat.*"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OutboxSource(PostgresConnector):
-    """The tables `events` and `schemas` of an event store, published as event topics and the schemas topic.
+    """The tables `events` and `schemas` of event stores, published as event topics and the schemas topic.
 
     Records have the key, value, partition and headers of the fixed layout. `on_update` says what an UPDATE of
     an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says;
@@ -51,13 +51,12 @@ class OutboxSource(PostgresConnector):
 
     def _snapshot_order(self) -> dict[str, str]:
         # A plain SELECT returns rows as they lie, and may start in the middle of a large table.
-        events = self.table_names[0]
+        events = [table for table in self.table_names if table.table == "events"] or [self.table_names[0]]
+        key = "snapshot.select.statement.overrides"
         return {
-            "snapshot.select.statement.overrides": str(events),
-            f"snapshot.select.statement.overrides.{events}": (
-                # The name was checked and is quoted.
-                f'SELECT * FROM {events.quoted} ORDER BY "position"'  # noqa: S608
-            ),
+            key: ",".join(map(str, events)),
+            # The names were checked and are quoted.
+            **{f"{key}.{table}": f'SELECT * FROM {table.quoted} ORDER BY "position"' for table in events},  # noqa: S608
         }
 
     def _events_topics(self) -> dict[str, str]:
@@ -98,6 +97,8 @@ def _router(on_update: str) -> dict[str, str]:
         f"{_ROUTER}.table.fields.additional.placement": ",".join(placements),
         # `schemas` has no stream, version or time.
         f"{_ROUTER}.table.fields.additional.error.on.missing": "false",
+        # A row without a payload is an event of a deleted stream.
+        f"{_ROUTER}.route.tombstone.on.empty.payload": "true",
         f"{_ROUTER}.table.op.invalid.behavior": on_update,
         f"{_ROUTER}.route.by.field": "topic",
         f"{_ROUTER}.route.topic.replacement": "${routedByValue}",

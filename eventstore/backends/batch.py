@@ -10,9 +10,24 @@ from datetime import UTC, datetime
 from itertools import islice
 from uuid import UUID
 
-from eventstore.errors import EventIdTaken, InvalidAppend, WrongExpectedVersion
+from eventstore.errors import (
+    EventIdTaken,
+    FactfoldError,
+    InvalidAppend,
+    StreamArchived,
+    StreamDeleted,
+    WrongExpectedVersion,
+)
 from eventstore.event_types import EventType, event_type_of
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, accepted_heads
+from eventstore.identifiers import (
+    ARCHIVED_HEAD,
+    DELETED_HEAD,
+    NO_VERSION,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    accepted_heads,
+)
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.store import AppendResult, Category, StreamAppend
 from eventstore.topics import partition_of
@@ -68,15 +83,18 @@ class Batch:
         """The time as RFC 3339 with microseconds, always six digits."""
         return rfc3339(self.time)
 
-    def refusal(self, stream: int, head: int) -> WrongExpectedVersion | None:
+    def refusal(self, stream: int, head: int) -> FactfoldError | None:
         """Return the error if this head version (-1: none) breaks the expectation of the stream."""
+        closed = _CLOSED.get(head)
+        if closed is not None:
+            return closed(self.streams.names[stream])
         if self.streams.low[stream] <= head <= self.streams.high[stream]:
             return None
         actual = None if head == NO_VERSION else head
         return WrongExpectedVersion(self.streams.names[stream], self.streams.expected[stream], actual)
 
     def check_heads(self, heads: Sequence[int]) -> None:
-        """Raise WrongExpectedVersion for the first stream whose head breaks its expectation."""
+        """Raise WrongExpectedVersion, StreamDeleted or StreamArchived for the first stream that refuses its events."""
         for stream, head in enumerate(heads):
             refusal = self.refusal(stream, head)
             if refusal is not None:
@@ -191,6 +209,7 @@ class Draft:
 
 
 _NO_ID = UUID(int=0)
+_CLOSED = {DELETED_HEAD: StreamDeleted, ARCHIVED_HEAD: StreamArchived}
 
 
 def bare(event: object) -> object:

@@ -12,7 +12,16 @@ from uuid import UUID
 from eventstore.backends.batch import Batch, Draft, stream_name
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import ExpectedVersion, Position, StreamName, check_category
+from eventstore.errors import StreamDeleted, WrongExpectedVersion
+from eventstore.identifiers import (
+    ARCHIVED_HEAD,
+    DELETED_HEAD,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    accepted_heads,
+    check_category,
+)
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
@@ -38,8 +47,10 @@ class MemoryEventStore(Closing):
     ) -> None:
         self._source, self._clock, self._new_id = source, clock, new_id
         self._lock = threading.Lock()
-        self._log: list[RecordedEvent] = []
+        self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
         self._streams: dict[str, list[RecordedEvent]] = {}
+        self._deleted: set[str] = set()
+        self._archived: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
         self._snapshots: dict[str, AggregateSnapshot] = {}
@@ -93,13 +104,54 @@ class MemoryEventStore(Closing):
         if category is not None:
             check_category(category)
         events = self._log[0 if after is None else after.position :]
-        wanted = (e for e in events if category is None or StreamName.parse(e.stream).category == category)
+        present = (e for e in events if e is not None)
+        wanted = (e for e in present if category is None or StreamName.parse(e.stream).category == category)
         return islice(wanted, limit)
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         events = self._streams.get(str(stream_name(stream)))
         return None if events is None else events[-1].version
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good, as `EventStore.delete_stream` says."""
+        name = str(stream_name(stream))
+        low, high = accepted_heads(expected)
+        with self._lock:
+            events = self._streams.get(name, [])
+            if name in self._deleted:
+                return 0
+            if not low <= len(events) - 1 <= high:
+                raise WrongExpectedVersion(name, expected, len(events) - 1 if events else None)
+            for event in self._streams.pop(name, []):
+                self._log[event.position.position - 1] = None
+                del self._by_id[event.id]
+            if events:
+                self._deleted.add(name)
+            self._snapshots.pop(name, None)
+            self._archived.discard(name)
+        return len(events)
+
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream, as `EventStore.archive_stream` says."""
+        name = str(stream_name(stream))
+        low, high = accepted_heads(expected)
+        with self._lock:
+            if name in self._deleted:
+                raise StreamDeleted(name)
+            head = len(self._streams.get(name, ())) - 1
+            if not max(low, 0) <= head <= high:
+                raise WrongExpectedVersion(name, expected, None if head < 0 else head)
+            self._archived.add(name)
+            self._snapshots.pop(name, None)
+
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again."""
+        self._archived.discard(str(stream_name(stream)))
+
+    def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return str(stream_name(stream)) in self._archived
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
@@ -127,7 +179,7 @@ class MemoryEventStore(Closing):
         return batch.placed(found) if len(found) == len(batch.events.ids) else None
 
     def _record(self, batch: Batch) -> list[AppendResult]:
-        heads = [len(self._streams.get(name, ())) - 1 for name in batch.streams.names]
+        heads = [self._head(name) for name in batch.streams.names]
         batch.check_heads(heads)
         ids = batch.events.ids
         if len(set(ids)) < len(ids) or not self._by_id.keys().isdisjoint(ids):
@@ -138,6 +190,11 @@ class MemoryEventStore(Closing):
             self._by_id[event.id] = event
             self._streams.setdefault(event.stream, []).append(event)
         return cast("list[AppendResult]", batch.placed(events))
+
+    def _head(self, name: str) -> int:
+        if name in self._archived:
+            return ARCHIVED_HEAD
+        return DELETED_HEAD if name in self._deleted else len(self._streams.get(name, ())) - 1
 
     def _recorded(self, batch: Batch, row: int, heads: list[int]) -> RecordedEvent:
         columns, stream = batch.events, batch.events.stream[row] - 1

@@ -25,7 +25,8 @@ _LOOK_SECONDS: Final = 0.1
 def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, TopicRecord]:
     """Return the last committed record of each partition that has one; a topic that does not exist has none.
 
-    Tombstones are no records here, nor is what they took back. BrokerUnreachable, BrokerRefused.
+    Tombstones that somebody else wrote are no records here, nor is what they took back: those of deleted events say
+    which row of the store they are. BrokerUnreachable, BrokerRefused.
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
         there = offsets.existing(topics)
@@ -48,7 +49,7 @@ def _last_between(
     for record in reader.read_up_to(_by_topic(ends)):
         of_partition = kept.setdefault((record.topic, record.partition), {})
         of_partition.pop(record.key, None)
-        if record.value is not None:
+        if record.value is not None or any(name == "ce_id" for name, _ in record.headers):
             of_partition[record.key] = record
     return {place: records[next(reversed(records))] for place, records in kept.items() if records}
 

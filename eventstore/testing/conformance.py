@@ -33,6 +33,7 @@ from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersio
 from eventstore.messages import Metadata, NewEvent
 from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore, StreamAppend
+from eventstore.testing.closed_streams import ClosedStreamConformance
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ def _new(category: str = "account") -> str:
     return f"{category}-{uuid4()}"
 
 
-class StoreConformance:
+class StoreConformance(ClosedStreamConformance):
     """The suite; `store` must be ready for use."""
 
     def test_events_come_back_as_they_were_appended(self, store: EventStore) -> None:

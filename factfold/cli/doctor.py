@@ -24,9 +24,20 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Check Java, disk, downloads and ports; exit code 1 when something must be done."""
+def doctor(
+    store: Annotated[
+        str | None,
+        typer.Option("--store", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check Java, disk, downloads and ports, and an event store; exit code 1 when something must be done."""
     findings = [_checked(name, check) for name, check in _CHECKS.items()]
+    if store is not None:
+        findings.append(_checked("store", lambda: _store(store, schema)))
     if as_json:
         import json
 
@@ -92,6 +103,28 @@ def _ports() -> str:
 
     free_ports(["any"])
     return f"{LOOPBACK} accepts listeners"
+
+
+def _store(url: str, schema: str | None) -> str:
+    from eventstore import SqlEventStore
+    from eventstore.errors import StoreNotPrepared, StoreRestored
+
+    with SqlEventStore(url, schema=schema) as store:
+        version, place = store.version(), store.engine.url.render_as_string(hide_password=True)
+        if not version.is_current:
+            raise StoreNotPrepared(
+                f"the tables are at version {version.found or 'none'}, this release wants {version.newest}",
+                remedy="factfold store migrate",
+                place=place,
+            )
+        if ahead := store.restored():
+            raise StoreRestored(
+                f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
+                "and readers do not see them yet",
+                remedy="factfold store renumber",
+                place=place,
+            )
+    return f"version {version.found} at {place}"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import branches, cdc, doctor, projections, relay, schema, stack, subscriptions
+from factfold.cli import branches, cdc, doctor, projections, relay, schema, stack, store, subscriptions
 from factfold.cli.failures import show
 
 
@@ -27,6 +27,7 @@ def application() -> typer.Typer:
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(schema.app, name="schema")
     app.add_typer(relay.app, name="relay")
+    app.add_typer(store.app, name="store")
     app.command("doctor")(doctor.doctor)
     return app
 

@@ -73,7 +73,8 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
     if isinstance(table, VersionTable):
         gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
     elif isinstance(table, EventTable):
-        gap = (F.col("_first") > 0) | (F.col("_count") < F.col("_pos") + 1)
+        # Compaction takes the events of a deleted stream away one by one.
+        gap = ((F.col("_first") > 0) | (F.col("_count") < F.col("_pos") + 1)) & ~deleted
         failure = _refuse_row("events_missing", table)
     else:
         staged = staged.where(F.col("_pos").isNotNull())

@@ -64,7 +64,8 @@ class Decoder:
     def prepare(self, *, keep: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
         """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
 
-        ``keep`` names columns of the raw records that are wanted beside them.
+        ``_type`` is null where the record has no value: it deletes an event of a deleted stream. ``keep`` names columns
+        of the raw records that are wanted beside them.
 
         A record that cannot be read fails the query. The columns are built once and used for every batch: building them
         costs more than the analysis of a small batch.
@@ -72,6 +73,7 @@ class Decoder:
         from pyspark.sql import functions as F
 
         nth = ["_nth"] if self.splits else []
+        has_value = F.col("value").isNotNull()
         number = F.substring_index(F.col("key").cast("string"), "@", -1)
         parsed: list[Column | str] = [
             *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth]),
@@ -85,7 +87,7 @@ class Decoder:
             "_stream",
             "_version",
             F.col("offset").alias("_at_offset"),
-            self.judged(good=lambda schema: F.lit(schema.name), fault=refuse).alias("_type"),
+            F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse)).alias("_type"),
             *map(column_of, self.schemas),
         ]
         today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
@@ -131,22 +133,23 @@ class Decoder:
         return F.when(_has_id(schema), from_avro(body, json.dumps(schema.schema), options))
 
     def judged(self, *, good: Callable[[RegisteredSchema], Column], fault: Callable[..., Column]) -> Column:
-        """One value for each parsed record: ``good`` of its schema, or ``fault`` of a kind of fault and its detail.
+        """One value for each parsed record with a value: ``good`` of its schema, or ``fault`` of a kind and its detail.
 
         PERMISSIVE leaves every field of a broken record null, the sentinel too.
         """
         from pyspark.sql import functions as F
 
-        choice = F.when(F.col("value").isNull(), fault("deleted"))
+        head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
+        not_avro = fault("not_avro", head)
+        choice = F.when(F.lit(False), not_avro)
         for reading, schema in zip(self.readings, self.schemas, strict=True):
             sound = F.col(column_of(schema))[_SENTINEL]
             whole = F.when(sound.isNull(), fault("bad_avro", F.lit(schema.name)))
             if reading.changes and not self.as_written:
                 whole = whole.when(~sound, fault("bad_cast", F.lit(f"{schema.name}: {reading.problem or _MISFIT}")))
             choice = choice.when(_has_id(schema), whole.otherwise(good(schema)))
-        head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
         framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
-        return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(fault("not_avro", head))
+        return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(not_avro)
 
 
 def _schema_id() -> Column:

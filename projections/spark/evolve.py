@@ -36,6 +36,8 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None
     where there is no state yet. Events at or below the stored version are passed over.
     """
+    from pyspark.sql import functions as F
+
     decode, key = decoder.prepare(), key_column(table)
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
@@ -45,7 +47,8 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
         decoded = decode(raw)
         if stored is not None:
             decoded = _with_stored(decoded, table, stored)
-        one_pass = _by_stream(decoded).sortWithinPartitions("_stream", "_version")
+        # What deletes a stream comes first: the events before it may be incomplete, and nobody wants them evolved.
+        one_pass = _by_stream(decoded).sortWithinPartitions("_stream", F.col("_type").isNotNull(), "_version")
         return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *table.payload, *STAGING)
 
     return fold
@@ -72,7 +75,8 @@ def _evolver(
         fold, schema, kinds = _Fold(table.aggregate), _row_schema(table), table.aggregate.stored_types()
         for batch in batches:
             for stream, version, offset, (written, values), name, stored in _events(batch, schemas):
-                fold.add(stream, version, offset, partial(kinds[name].events, written, values), stored)
+                events = None if name is None else partial(kinds[name].events, written, values)
+                fold.add(stream, version, offset, events, stored)
             if len(fold.rows) >= _ROWS:
                 yield fold.take(schema)
         fold.finish_stream()
@@ -87,7 +91,7 @@ def _events(batch: pa.RecordBatch, schemas: Mapping[str, int]) -> Iterator[tuple
     decoded = [batch.column(c).to_pylist(maps_as_pydicts="strict") for c in schemas]
     versions = list(schemas.values())
     values = (
-        next((written, v) for written, v in zip(versions, row, strict=True) if v is not None)
+        next(((written, v) for written, v in zip(versions, row, strict=True) if v is not None), (0, None))
         for row in zip(*decoded, strict=True)
     )
     stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
@@ -117,10 +121,10 @@ class _Fold:
         stream: str,
         version: int,
         offset: int,
-        events: Callable[[], list[Any]],
+        events: Callable[[], list[Any]] | None,
         stored: Mapping[str, Any] | None,
     ) -> None:
-        """Evolve by what one record is today, unless the state has seen its version already."""
+        """Evolve by what a record is today, unless the state has seen its version already; None deletes the stream."""
         if stream != self._stream:
             self.finish_stream()
             self._begin(stream, version, offset, stored)
@@ -128,8 +132,10 @@ class _Fold:
         if version > meta["_pos"]:
             meta["_count"] += 1
             meta["_pos"] = version
-            for event in events():
-                self._aggregate.evolve(self._state, event)
+            meta["_deleted"] |= events is None
+            if events is not None and not meta["_deleted"]:
+                for event in events():
+                    self._aggregate.evolve(self._state, event)
         if offset > meta["_offset"]:
             meta["_offset"] = offset
 
@@ -153,7 +159,7 @@ class _Fold:
     def finish_stream(self) -> None:
         """Write the row of the stream at hand, unless every event of it was known."""
         if self._stream is not None and self._meta["_count"]:
-            state = {c: _plain(v) for c, v in self._state.state().items()}
+            state = {} if self._meta["_deleted"] else {c: _plain(v) for c, v in self._state.state().items()}
             self.rows.append({"_stream": self._stream, **state, **self._meta})
         self._stream = None
 

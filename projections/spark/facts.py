@@ -1,4 +1,4 @@
-"""Event records to the rows of a stream, inside the JVM: one row an event, none of them ever changed."""
+"""Event records to the rows of a stream, inside the JVM: one row an event, none of them changed but by its deletion."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
 
     A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
-    aggregate whose id is the key.
+    aggregate whose id is the key. Where a record without a value is among those of a key, the row is a deleted one.
     """
     from pyspark.sql import functions as F
 
     decode = decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
-    wanted = F.col("_type").isin([event.name for event in stream.events])
+    wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     aggregates = _aggregates(columns, order_of(decoder))
@@ -35,13 +35,15 @@ def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
     """The first event of a key as a struct, and what tells whether there is another."""
     from pyspark.sql import functions as F
 
-    earliest = F.struct(order.alias("order"), "_at_offset")
+    gone = F.col("_type").isNull()
+    earliest = F.struct(gone.alias("gone"), order.alias("order"), "_at_offset")
     return [
         F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
-        F.min(order).alias("first"),
-        F.max(order).alias("last"),
+        F.min(F.when(~gone, order)).alias("first"),
+        F.max(F.when(~gone, order)).alias("last"),
         F.max("_version").alias("version"),
         F.max("_at_offset").alias("_offset"),
+        F.max(gone).alias("_deleted"),
     ]
 
 
@@ -66,7 +68,8 @@ def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
     named = F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
     missing = refuse("no_time", named, place=place).cast("timestamp")
-    found[stream.time] = F.when(found[stream.time].isNull(), missing).otherwise(found[stream.time])
+    lacks_time = found[stream.time].isNull() & F.col("_type").isNotNull()
+    found[stream.time] = F.when(lacks_time, missing).otherwise(found[stream.time])
     return [value.alias(c) for c, value in found.items()]
 
 
@@ -80,7 +83,7 @@ def _result(stream: EventStream) -> list[Column]:
         *(row[c].alias(c) for c in stream.columns),
         F.unix_micros(row[stream.time]).alias(EVENT_TIME),
         F.lit(0).cast("bigint").alias("_epoch"),
-        F.when(F.col("first") < last, second).otherwise(F.col("version")).alias("_pos"),
+        F.when((F.col("first") < last) & ~F.col("_deleted"), second).otherwise(F.col("version")).alias("_pos"),
         F.col("_offset"),
-        F.lit(False).alias("_deleted"),
+        F.col("_deleted"),
     ]

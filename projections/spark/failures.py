@@ -30,7 +30,6 @@ MESSAGES: Final[Mapping[str, str]] = {
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event in JSON",
     "bad_value": "column {detail} has a value that does not fit its declared type",
-    "deleted": "the record deletes an event of a deleted stream, which this version does not follow",
     "events_missing": "events of {topic}-{detail} are missing from the topic",
     "no_time": "the event has no time: {detail} is missing",
     "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a stream: what each column was set to, and at which version.
 
-    ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice.
+    ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice. A stream is
+    deleted where one of its records has no value: events of it may lie before that.
     """
+    from pyspark.sql import functions as F
+
     decode, set_columns, order = decoder.prepare(), table.setters or {}, order_of(decoder)
     facts: list[Column | str] = [
-        "_stream", "_version", "_at_offset", order.alias("_order"),
+        "_stream", "_version", "_at_offset", order.alias("_order"), F.col("_type").isNull().alias("_gone"),
         *(set_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
     ]  # fmt: skip
@@ -47,7 +50,7 @@ def _aggregates(columns: Sequence[str]) -> list[Column]:
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(order).alias("_pos"),
         F.max("_at_offset").alias("_offset"),
-        F.lit(False).alias("_deleted"),
+        F.max("_gone").alias("_deleted"),
         F.min(order).alias("_first"),
         # Versions, not records: one that is repeated must not hide one that is missing.
         F.size(F.collect_set(order)).cast("bigint").alias("_count"),

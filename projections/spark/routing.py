@@ -29,13 +29,11 @@ Start = Literal["beginning", "end"]
 
 # The names of the errors that plain Python raises for the same records.
 _ERRORS: Final[Mapping[str, str]] = {
-    "deleted": "NotFramedAvro", "not_avro": "NotFramedAvro", "bad_avro": "NotFramedAvro",
-    "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "bad_cast": "InvalidEventData",
-    "invalid_predicate": "InvalidPredicate",
+    "not_avro": "NotFramedAvro", "bad_avro": "NotFramedAvro", "bad_cast": "InvalidEventData",
+    "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "invalid_predicate": "InvalidPredicate",
 }  # fmt: skip
 _MESSAGES: Final[Mapping[str, str]] = {
     **MESSAGES,
-    "deleted": "the record has no value: it deletes an event of a deleted stream",
     "unknown_schema": "no schema is registered under id {detail}",
     "unknown_type": "the record is an event that the aggregate of these branches does not declare: {detail}",
     "invalid_predicate": "a predicate cannot be put to the record: {detail}",
@@ -70,7 +68,8 @@ class Routing:
     def routed(self, records: DataFrame) -> DataFrame:
         """The records as Kafka's sink takes them: key, value, headers, partition, topic.
 
-        ``records`` are a Kafka source's with headers.
+        ``records`` are a Kafka source's with headers. One without a value deletes an event of a deleted stream: it goes
+        nowhere, since a branch is not compacted and keeps what it was given.
         """
         from pyspark.sql import functions as F
 
@@ -82,7 +81,7 @@ class Routing:
         dead = F.concat(_without_death(own), _dead_letter_headers())
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))
         return (
-            decoder.today(kept)(records.select(*kept, *decoder.parsed()))
+            decoder.today(kept)(records.where("value IS NOT NULL").select(*kept, *decoder.parsed()))
             .select(*kept, outcome)
             .select(
                 "key", "value", headers.alias("headers"), "partition",

@@ -1,4 +1,4 @@
-"""Rows that never change, facts of a stream and versions of a row, before their transaction."""
+"""Rows that never change until they are deleted, facts of a stream and versions of a row, before their transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
         _require_one_each(connection, layout)
     else:
         _require_first_whole(connection, layout)
-    known = sa.exists().where(_same(layout.state, layout.staged, layout.row_key))
+    known: sa.ColumnElement[bool] = sa.exists().where(_same(layout.state, layout.staged, layout.row_key))
+    if isinstance(layout.table, EventStream):
+        # The event of a deleted stream: its row stays, marked, so that no repetition brings it back.
+        known = known & sa.not_(layout.staged.c["_deleted"])
     connection.execute(sa.delete(layout.staged).where(known))
 
 
@@ -31,7 +34,8 @@ def _require_one_each(connection: sa.Connection, layout: TableLayout) -> None:
     """A key stands for one event: a second event of an aggregate would replace the first."""
     staged, state, key = layout.staged, layout.state, layout.key[0]
     other = sa.and_(staged.c[key] == state.c[key], staged.c["_pos"] != state.c["_pos"])
-    second = sa.select(staged.c[key], staged.c["_pos"], state.c["_pos"].label("first")).join(state, other).limit(1)
+    second = sa.select(staged.c[key], staged.c["_pos"], state.c["_pos"].label("first")).join(state, other)
+    second = second.where(sa.not_(staged.c["_deleted"]), sa.not_(state.c["_deleted"])).limit(1)
     if row := connection.execute(second).one_or_none():
         raise second_event(layout.table.topic, key=row[0], versions=f"{row[2]} and {row[1]}")
 

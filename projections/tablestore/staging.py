@@ -69,10 +69,11 @@ def stored_columns(table: Table) -> dict[str, ColumnType]:
 
 
 def stored_slice(connection: sa.Connection, layout: TableLayout) -> int:
-    """Fill ``stored_*`` with the state rows of the keys in ``affected_*``, and return their number."""
+    """Fill ``stored_*`` with the state rows of the keys in ``affected_*``, and return their number; no deleted ones."""
     columns = [*layout.table.columns, "_pos"]
     wanted = _same_key(layout.affected, layout.state, layout.key)
     rows = sa.select(*(layout.state.c[c] for c in columns)).join(layout.affected, wanted)
+    rows = rows.where(sa.not_(layout.state.c._deleted))
     return connection.execute(sa.insert(layout.stored).from_select(columns, rows), **_COUNTED).rowcount
 
 
@@ -89,7 +90,9 @@ def _require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
     query = (
         sa.select(*(staged.c[k] for k in layout.key), known, staged.c._first, staged.c._count, staged.c._pos)
         .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
-        .where(sa.or_(staged.c._first > known + 1, sa.and_(staged.c._first > known, sparse)))
+        .where(
+            sa.or_(staged.c._first > known + 1, sa.and_(staged.c._first > known, sparse)), sa.not_(staged.c._deleted)
+        )
         .limit(1)
     )
     if row := connection.execute(query).one_or_none():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from eventstore import Accepted, Dispatcher
+from eventstore import STREAM_EXISTS, Accepted, Dispatcher, EventStore
 from projections.columns import ColumnType
 from projections.digest import digest_rows
 from projections.tablestore.arrow import arrow_schema
@@ -37,6 +38,7 @@ class KioskHistory:
         self.placed: dict[str, dict[str, Any]] = {}
         self.articles: dict[str, dict[str, Any]] = {}
         self.customers: dict[int, dict[str, Any]] = {}
+        self._ids, self._skus = count(), _SKUS[:-1]
         self._moments: list[tuple[dt.datetime, dict[int, dict[str, Any]]]] = []
 
     def steps(self, count: int) -> None:
@@ -62,12 +64,12 @@ class KioskHistory:
                 *(moment for moment, _ in self._random.sample(self._moments, min(4, len(self._moments)))),
             ]),
         }  # fmt: skip
-        order = f"o{len(self.orders)}"
+        order = f"o{next(self._ids)}"
         self._send(order, KioskOrder.place, **placed)
         self.orders[order], self.placed[order] = placed, dict(placed)
 
     def _article(self) -> None:
-        sku = self._random.choice(_SKUS[:-1])
+        sku = self._random.choice(self._skus)
         article = self.articles.setdefault(sku, {"stock": 0, "price": Decimal(0)})
         if self._random.random() < 0.5:
             by = self._random.randint(1, 9)
@@ -95,6 +97,14 @@ class KioskHistory:
             before = sa.update(CUSTOMERS).where(here).values(self._row(key))
             self._execute(before, before, sa.update(CUSTOMERS).where(here).values(row))
         self._remember()
+
+    def delete(self, store: EventStore, order: str) -> None:
+        """Delete the stream of an order, and that of an article which was among the orders."""
+        store.delete_stream(f"kiosk_order-{order}", expected=STREAM_EXISTS)
+        del self.orders[order], self.placed[order]
+        sku = self._skus.pop()
+        store.delete_stream(f"kiosk_article-{sku}", expected=STREAM_EXISTS)
+        del self.articles[sku]
 
     def _row(self, key: int) -> dict[str, Any]:
         return {

@@ -120,3 +120,19 @@ def test_a_subscription_handles_each_event_of_its_branch_once_and_no_other(built
         large = sorted(name for name, order in history.orders.items() if order["amount"] > LARGE)
         deliver_all(built, count=len(large))
         assert noted(built) == large
+
+
+def test_what_was_folded_from_a_deleted_stream_leaves_the_views_and_a_rebuild(built, history):
+    with open_runner(built.environment, GROUP) as runner:
+        live(built, history, 10)
+        runner.catch_up()
+        for order in (min(history.orders), max(history.orders)):
+            history.delete(built.store, order)
+        live(built, history, 10)
+        runner.catch_up()
+    assert_as_expected(built, history)
+    rebuild(built.environment, GROUP)
+    assert_as_expected(built, history)
+    before = noted(built)
+    deliver_all(built, count=0)
+    assert set(before) <= set(noted(built))

@@ -64,11 +64,16 @@ class LogWriter:
         record = self._event(identity, event_type_of(event).encode(event), version)
         return record if ce_time is None else dataclasses.replace(record, headers=(("ce_time", ce_time.encode()),))
 
+    def deletion(self, identity: str) -> list[OutgoingRecord]:
+        """The records by which a stream is deleted: one an event, and one behind them."""
+        last = self._versions[f"{self.aggregate.category}-{identity}"]
+        return [self._event(identity, None, version) for version in range(last + 2)]
+
     def raw_event(self, identity: str, schema: RegisteredSchema, values: Mapping[str, Any]) -> OutgoingRecord:
         """The record of a stream's next event, written by a schema of its own."""
         return self._event(identity, AvroEncoder(schema).encode(values), None)
 
-    def _event(self, identity: str, value: bytes, version: int | None) -> OutgoingRecord:
+    def _event(self, identity: str, value: bytes | None, version: int | None) -> OutgoingRecord:
         stream = f"{self.aggregate.category}-{identity}"
         if version is None:
             version = self._versions.get(stream, -1) + 1

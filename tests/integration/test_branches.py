@@ -164,7 +164,6 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_o
         dataclasses.replace(cut, value=cut.value[:9], key=b"cut@0"),
         dataclasses.replace(cut, value=b"{}", key=b"json@0"),
         dataclasses.replace(cut, value=b"", key=b"empty@0"),
-        dataclasses.replace(cut, value=None, key=b"null@0"),
         dataclasses.replace(cut, value=event_type_of(Late.Began).encode(Late.Began(note="x")), key=b"foreign@0"),
     ]
     routed.writer.publish_schemas(Late)
@@ -177,7 +176,6 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_o
         b"cut@0": ("NotFramedAvro", "the record's body does not fit its schema payment.received"),
         b"json@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with 7B7D)"),
         b"empty@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with )"),
-        b"null@0": ("NotFramedAvro", "the record has no value: it deletes an event of a deleted stream"),
         b"foreign@0": (
             "UnknownEventType",
             "the record is an event that the aggregate of these branches does not declare: late.began",

@@ -76,6 +76,25 @@ def test_live_views_equal_the_look_up_after_every_batch_in_whatever_order_topics
     assert all(verdict.equal and verdict.rows for verdict in verdicts.values())
 
 
+def test_the_row_of_a_deleted_stream_goes_and_no_repetition_brings_it_back(road):
+    env, writer = road
+    group = risk_group(writer)
+    payment = paid(writer, "p1", 3)
+    writer.send([customer(writer, "c", 500, 1), payment, paid(writer, "p2", 4)])
+    rebuild(env, group)
+    assert set(scores(env)) == {"p1", "p2"}
+    with open_runner(env, group) as runner:
+        writer.send(writer.deletion("p1"))
+        runner.catch_up()
+        assert set(scores(env)) == {"p2"}
+        writer.send([payment, paid(writer, "p3", 5), *writer.deletion("p3")])
+        runner.catch_up()
+        assert set(scores(env)) == {"p2"}
+    assert all(verdict.equal for verdict in verify(env, group).values())
+    rebuild(env, group)
+    assert set(scores(env)) == {"p2"}
+
+
 def test_a_large_batch_and_a_rebuild_give_what_a_small_one_does(road, monkeypatch):
     env, writer = road
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)

@@ -370,11 +370,11 @@ def test_a_leader_that_is_frozen_loses_the_lock(store, monkeypatch):
             frozen.page(BEFORE_ALL)
 
 
-def test_a_role_that_may_only_read_three_tables_is_enough(store, settings, database):
+def test_a_role_that_may_only_read_four_tables_is_enough(store, settings, database):
     fill(store, 1)
     execute(store, "CREATE ROLE relay_reader LOGIN PASSWORD 'reads'")
     try:
-        execute(store, "GRANT SELECT ON events, schemas, categories TO relay_reader")
+        execute(store, "GRANT SELECT ON events, schemas, categories, deleted_events TO relay_reader")
         url = store.engine.url.set(username="relay_reader", password="reads")
         with SqlEventStore(url) as read_only:
             assert Relay(read_only, settings).run(stop=threading.Event(), once=True).events == 1

@@ -21,6 +21,7 @@ class TicketHistory:
         self._writer = writer
         self._random = random.Random(seed)
         self._sent: list[OutgoingRecord] = []
+        self._deleted: set[str] = set()
         self.tickets: dict[str, dict[str, Any]] = {}
         self.customers: dict[int, dict[str, Any]] = {}
         self.regions: dict[int, dict[str, Any]] = {}
@@ -42,7 +43,13 @@ class TicketHistory:
     def _ticket(self) -> list[OutgoingRecord]:
         identity = f"t{self._random.randint(1, 25)}"
         customer = self._random.choice([None, *_IDS])
+        if identity in self._deleted:
+            return self._customer()
         known = self.tickets.get(identity)
+        if known is not None and self._random.random() < 0.1:
+            self._deleted.add(identity)
+            del self.tickets[identity]
+            return self._writer.deletion(identity)
         if known is None:
             hours = Decimal(self._random.randint(0, 9_999)) / 100
             self.tickets[identity] = {"customer_id": customer, "hours": hours, "status": "open"}

@@ -113,7 +113,6 @@ def test_values_of_every_field_type_are_those_of_the_jvm(spark, monkeypatch):
         (GOOD[:9], "does not fit its schema"),
         (b"json", "not Avro"),
         (b"\x00\x00\x00\x00\x09x", "(9)"),
-        (None, "deleted"),
     ],
 )
 def test_records_are_refused_alike(spark, monkeypatch, value, words):

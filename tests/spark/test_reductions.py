@@ -33,14 +33,21 @@ events = st.one_of(
 
 
 @st.composite
-def event_records(draw):
-    """Streams of several events, their records shuffled across streams and some of them repeated."""
+def event_records(draw, deletions=False):
+    """Streams of several events, their records shuffled across streams and some of them repeated.
+
+    With ``deletions``, some streams are deleted, and compaction has taken away some records of theirs.
+    """
     streams = draw(st.lists(st.lists(events, min_size=1, max_size=6), min_size=1, max_size=30))
     records = [
         (f"ticket-{number}@{version}", event_type_of(e).encode(e))
         for number, stream in enumerate(streams)
         for version, e in enumerate(stream)
     ]
+    for number in sorted(draw(st.sets(st.integers(0, len(streams) - 1), max_size=5))) if deletions else ():
+        records = [r for r in records if not r[0].startswith(f"ticket-{number}@") or draw(st.booleans())]
+        first = draw(st.integers(0, len(streams[number])))
+        records += [(f"ticket-{number}@{version}", None) for version in range(first, len(streams[number]) + 1)]
     repeated = draw(st.lists(st.sampled_from(records), max_size=5))
     return [(offset, *record) for offset, record in enumerate(draw(st.permutations(records + repeated)))]
 
@@ -70,7 +77,7 @@ def decoded(request, monkeypatch):
     indirect=["decoded"],
 )
 @FEW
-@given(records=event_records())
+@given(records=event_records(deletions=True))
 def test_a_fold_in_spark_equals_the_fold_in_plain_python(spark, columns, decoded, records):
     table = Table.from_events(Ticket, key="ticket_id", columns=columns)
     folded = rows_of(Reduction(REGISTRY).reduce(raw_frame(spark, records), table), table)

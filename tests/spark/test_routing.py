@@ -55,7 +55,7 @@ def test_records_go_where_plain_python_puts_them(spark, others):
     found = records(GOOD, GOOD[:7], b"", None, b"{}", b"\x00\x01", foreign, UNKNOWN)
     result = routed(spark, Routing(payments, registry, given_up={7}), found)
     expected = route(payments, found, registry)
-    assert len(expected) == len(result) == len(found)
+    assert len(expected) == len(result) == len(found) - 1  # what deletes an event goes nowhere
     for record, topic, error in expected:
         row = result[record.key]
         told = headers(row)

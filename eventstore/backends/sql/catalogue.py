@@ -26,10 +26,11 @@ class SqlCatalogue:
     Only what was committed in a transaction of our own is remembered: a caller's may be rolled back.
     """
 
-    def __init__(self, database: Database, *, source: str) -> None:
+    def __init__(self, database: Database, *, source: str, topic_prefix: str = "") -> None:
         self._tables = database.tables
         self._begin = database.transaction
         self._source = source
+        self._topic_prefix = topic_prefix
         self._schemas: dict[int, RegisteredSchema] = {}
         self._registered: set[int] = set()
         self._categories: dict[str, Category] = {}
@@ -77,6 +78,11 @@ class SqlCatalogue:
         self._categories[name] = category
         return category
 
+    def adopt(self, offered: Category) -> Category:
+        """Create a category as another store has it; under a topic of our own, where ours have a prefix it lacks."""
+        topic = offered.topic if offered.topic.startswith(self._topic_prefix) else None
+        return self.declare(offered.name, partitions=offered.partitions, topic=topic, fixed=False)
+
     def all_categories(self) -> list[Category]:
         """Return every category, by name."""
         table = self._tables.categories
@@ -123,7 +129,7 @@ class SqlCatalogue:
         table = self._tables.categories
         row = {
             "category": check_category(name),
-            "topic": check_topic(name if topic is None else topic),
+            "topic": check_topic(f"{self._topic_prefix}{name}" if topic is None else topic),
             "partitions": partitions,
             "generation": 1,
         }

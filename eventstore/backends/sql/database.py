@@ -8,10 +8,14 @@ from functools import cached_property
 from typing import Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError
 
 from eventstore.backends.sql.dialect import Dialect, dialect_of
 from eventstore.backends.sql.failures import typed_failures
+from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
+from eventstore.errors import UnsupportedBackend
+from eventstore.store import StoreVersion
 
 # Writers wait this long for SQLite's one write lock; its own default is 5 s.
 _LOCK_SECONDS: Final = 30
@@ -59,15 +63,46 @@ class Database:
                 raise
             connection.exec_driver_sql("commit")
 
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
+        with self.append() if self.dialect.single_writer else self.transaction() as connection:
+            yield connection
+
     def create_tables(self) -> None:
-        """Create what is missing."""
-        with self.transaction() as connection:
-            self.dialect.create(connection, self.tables)
+        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
+        with self.statement() as connection:
+            if is_current(connection, self.tables):
+                return
+            self.dialect.before_tables(connection)
+        with self.writing() as connection:
+            self.dialect.guard_tables(connection, self.tables)
+            bring_up_to_date(connection, self.tables)
+
+    def version(self) -> StoreVersion:
+        """Return which version the tables are of."""
+        with self.statement() as connection:
+            return StoreVersion(version_of(connection, self.tables), NEWEST)
+
+    def migration_sql(self) -> str:
+        """Return what `create_tables` would execute on a store that is not up to date."""
+        with self.statement() as connection:
+            return migration_sql(connection, self.tables)
 
 
 def engine_for(database: str | URL) -> Engine:
-    """Open an engine for a URL; psycopg where the URL names no driver."""
-    url = make_url(database)
+    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend."""
+    try:
+        return _engine(make_url(database))
+    except (ArgumentError, ImportError) as error:
+        # The text is not shown: it may hold a password.
+        raise UnsupportedBackend(
+            f"the database's URL cannot be used ({type(error).__name__})",
+            remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
+        ) from None
+
+
+def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         return create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
     if url.drivername == "postgresql":

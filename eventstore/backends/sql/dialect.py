@@ -25,11 +25,17 @@ class Dialect(Protocol):
     def single_writer(self) -> bool:
         """Whether a writer locks out every other one until it commits."""
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create the tables that are missing."""
+    def before_tables(self, connection: Connection) -> None:
+        """Do what tables need and no transaction allows."""
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Keep other processes from changing the tables until this transaction ends, and make their schema."""
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
+
+    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert whole rows of `events` in their order; their place in the store's order is that of now."""
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return the condition that hides events an open transaction could still come before."""
@@ -43,8 +49,8 @@ class Dialect(Protocol):
     def is_passing(self, error: DBAPIError) -> bool:
         """Say whether the same statement may well succeed when tried again."""
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether an error reports a table that does not exist."""
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether an error reports a table or a column that does not exist."""
 
 
 def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:

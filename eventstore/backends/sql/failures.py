@@ -28,10 +28,10 @@ def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
 
 
 def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | None:
-    if dialect.is_missing_table(error):
+    if dialect.is_not_prepared(error):
         return StoreNotPrepared(
-            "the tables of the event store are missing",
-            remedy="call create_tables() once, and check the schema's name",
+            "tables or columns of the event store are missing",
+            remedy="call create_tables() once after each upgrade, and check the schema's name",
             place=place,
         )
     if isinstance(error, OperationalError | InterfaceError) and not dialect.is_passing(error):

@@ -1,5 +1,7 @@
 """Tables of the store. `events` and `schemas` are outboxes: Debezium publishes a row as it stands.
 
+A change of these tables needs a migration beside it: docs/how-to/migrate-a-store.md.
+
 Key, topic and partition are ordinary columns, since a generated column never reaches a logical replication
 stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros of a timestamp.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -18,11 +21,15 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
     UniqueConstraint,
     Uuid,
 )
+
+MIGRATIONS: Final = "factfold_migrations"
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
 _POSITION = BigInteger().with_variant(Integer, "sqlite")
@@ -38,7 +45,8 @@ class Tables:
     def metadata(self) -> MetaData:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
-        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata)
+        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
+        _deleted_events(metadata), _migrations(metadata)
         return metadata
 
     @cached_property
@@ -61,6 +69,21 @@ class Tables:
         """One row a stream: its aggregate snapshot."""
         return self._table("snapshots")
 
+    @cached_property
+    def deleted_events(self) -> Table:
+        """One row a deleted event: the place it had, which a topic may still end with."""
+        return self._table("deleted_events")
+
+    @cached_property
+    def archived_streams(self) -> Table:
+        """One row an archived stream."""
+        return self._table("archived_streams")
+
+    @cached_property
+    def migrations(self) -> Table:
+        """One row: the version of these tables."""
+        return self._table(MIGRATIONS)
+
     def _table(self, name: str) -> Table:
         return self.metadata.tables[name if self.schema is None else f"{self.schema}.{name}"]
 
@@ -76,7 +99,7 @@ def _events(metadata: MetaData) -> Table:
         Column("category", Text, nullable=False),
         Column("type", Text, nullable=False),
         Column("schema_id", Integer, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
+        Column("payload", LargeBinary),  # without one it is an event of a deleted stream
         *_record_columns(),
         Column("order_xid", BigInteger, nullable=False),
         UniqueConstraint("id", name="events_id_key"),
@@ -138,4 +161,33 @@ def _snapshots(metadata: MetaData) -> Table:
         Column("version", Integer, nullable=False),
         Column("shape", Integer, nullable=False),
         Column("payload", LargeBinary, nullable=False),
+    )
+
+
+def _archived(metadata: MetaData) -> Table:
+    return Table(
+        "archived_streams",
+        metadata,
+        Column("stream", Text, primary_key=True),
+        Column("time", DateTime(timezone=True), nullable=False),
+    )
+
+
+def _deleted_events(metadata: MetaData) -> Table:
+    return Table(
+        "deleted_events",
+        metadata,
+        Column("id", Uuid, primary_key=True),
+        Column("order_xid", BigInteger, nullable=False),
+        Column("position", BigInteger, nullable=False),
+    )
+
+
+def _migrations(metadata: MetaData) -> Table:
+    """Build alembic's own version table, under a name that no user's alembic has."""
+    return Table(
+        MIGRATIONS,
+        metadata,
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc"),
     )

@@ -32,7 +32,8 @@ PAGE_EVENTS: Final = 5_000
 PAGE_BYTES: Final = 16 << 20
 # A leader asks for a page every few milliseconds; what it does in between, at the worst, is to wait 30 s for Kafka.
 LEASE_SECONDS: Final = 60
-BEFORE_ALL: Final = Position(0, 0)
+# Below zero lies what was renumbered after a restore.
+BEFORE_ALL: Final = Position(-(1 << 62), 0)
 
 _HEADER_NAMES: Final = tuple(header for _, header in HEADER_COLUMNS)
 _HEADERS: Final = ", ".join(f"{column}::text" for column, _ in HEADER_COLUMNS)
@@ -41,9 +42,9 @@ _RECORD: Final = f"topic, partition, message_key, payload, {{}}, {_HEADERS}"
 _FENCE: Final = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _PAGE: Final = """
 select {event} from (
-    select e.*, sum(octet_length(payload)) over (order by order_xid, position) - octet_length(payload) as bytes_before
+    select e.*, sum(bytes) over (order by order_xid, position) - bytes as bytes_before
     from (
-        select * from {events}
+        select *, coalesce(octet_length(payload), 0) as bytes from {events}
         where order_xid < {fence} and (order_xid, position) > (%(order_xid)s, %(position)s)
         order by order_xid, position limit %(events)s
     ) e
@@ -51,7 +52,11 @@ select {event} from (
 where e.bytes_before < %(bytes)s order by e.order_xid, e.position
 """
 _SCHEMAS: Final = "select {schema} from {schemas} where message_key <> all(%(known)s) order by time, schema_id"
-_POSITIONS: Final = "select id::text, order_xid, position from {events} where id = any(%(ids)s::uuid[])"
+# The last event that a topic holds may have been deleted here, and its deletion not be published yet.
+_POSITIONS: Final = """
+select id::text, order_xid, position from {events} where id = any(%(ids)s::uuid[])
+union all select id::text, order_xid, position from {deleted_events} where id = any(%(ids)s::uuid[])
+"""
 
 _ENDS: Final = """
 unnest(%(categories)s::text[], %(topics)s::text[], %(partitions)s::int[], %(xids)s::bigint[], %(positions)s::bigint[])
@@ -118,12 +123,12 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class OutboxRecord(NamedTuple):
-    """A row as the record of the fixed layout; `position` is (0, 0) for a schema."""
+    """A row as the record of the fixed layout; no value deletes an event. `position` is (0, 0) for a schema."""
 
     topic: str
     partition: int
     key: str
-    value: bytes
+    value: bytes | None
     headers: Headers
     position: Position
 
@@ -250,6 +255,7 @@ def _statement_parts(schema: str) -> dict[str, str]:
     return {
         "events": events,
         "schemas": f"{schema}schemas",
+        "deleted_events": f"{schema}deleted_events",
         "event": _RECORD.format("order_xid, position"),
         "schema": _RECORD.format("0, 0"),
         "fence": _FENCE,
@@ -262,7 +268,7 @@ def _record(
     topic: str,
     partition: int,
     key: str,
-    value: bytes,
+    value: bytes | None,
     order_xid: int,
     position: int,
     *told: str | None,
@@ -294,6 +300,6 @@ def _connector_found(publication: str, slot: str) -> OutboxConnectorFound:
 def _not_renumbered(table: str) -> StoreRestored:
     return StoreRestored(
         "the store was restored from another cluster, whose transaction ids were higher: new events would come before",
-        remedy="renumber order_xid of all events from 1, in the order of (order_xid, position)",
+        remedy="factfold store renumber",
         place=f"table {table}",
     )

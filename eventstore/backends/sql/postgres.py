@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, text
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
+from eventstore.errors import StoreNotPrepared
+from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
+from eventstore.topics import DELETED_TYPE
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
+_NO_RIGHT: Final = "42501"
 
 _COLUMNS: Final = (
     "id, stream, version, category, type, schema_id, payload, message_key, partition, topic, "
@@ -23,14 +27,20 @@ _COLUMNS: Final = (
 
 # A transaction that started earlier may append later: an event never orders before its stream's previous one.
 _HEAD: Final = """
-    coalesce(h.version, -1) as head,
+    case
+        when h.type = '{deleted}' then {deleted_head}
+        when h.version is not null and exists (select from {archived} a where a.stream = {stream}) then {archived_head}
+        else coalesce(h.version, -1)
+    end as head,
     greatest(pg_current_xact_id()::text::bigint, h.order_xid) as order_xid
 """
 _LAST: Final = """
     left join lateral (
-        select version, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
+        select version, type, order_xid from {events} e where e.stream = {stream} order by version desc limit 1
     ) h on true
 """
+
+_CLOSED: Final = {"deleted": DELETED_TYPE, "deleted_head": DELETED_HEAD, "archived_head": ARCHIVED_HEAD}
 
 _EVENT_ROW: Final = """
     (select %(id)s::uuid as id, %(type)s::text as type, %(schema_id)s::int as schema_id,
@@ -93,6 +103,24 @@ select array(select head from s order by ordinal), array(select order_xid from s
 """
 
 
+# A stream that goes on keeps its order: the row before may be one of this statement, which has the same number.
+_INSERT_ROWS: Final = """
+insert into {events} ({columns})
+select e.id, e.stream, e.version, e.category, e.type, e.schema_id, e.payload, e.message_key, e.partition, e.topic,
+    e.ce_source, e.time, e.ce_time, e.correlation_id, e.causation_id, e.traceparent,
+    greatest(pg_current_xact_id()::text::bigint, h.order_xid)
+from unnest(
+    %(id)b::uuid[], %(stream)b::text[], %(version)b::int[], %(category)b::text[], %(type)b::text[],
+    %(schema_id)b::int[], %(payload)b::bytea[], %(message_key)b::text[], %(partition)b::int[], %(topic)b::text[],
+    %(ce_source)b::text[], %(time)b::timestamptz[], %(ce_time)b::text[], %(correlation_id)b::text[],
+    %(causation_id)b::text[], %(traceparent)b::text[]
+) with ordinality e(
+    id, stream, version, category, type, schema_id, payload, message_key, partition, topic,
+    ce_source, time, ce_time, correlation_id, causation_id, traceparent, number
+) {last}
+order by e.number
+"""
+
 # Transaction ids are the cluster's. Without pg_read_all_stats the sessions of others do not show when they began.
 _HOLDER: Final = """
 with open as (
@@ -116,18 +144,27 @@ class PostgresDialect:
 
     def __init__(self, tables: Tables) -> None:
         schema = f'"{tables.schema}".' if tables.schema else ""
-        names = {"events": f"{schema}events", "columns": _COLUMNS, "head": _HEAD}
-        one = {**names, "last": _LAST.format(events=names["events"], stream="%(stream)s")}
+        names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
+        one = _around_the_head(names, "%(stream)s")
+        self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
-        self._append_many = _APPEND_MANY.format(**names, last=_LAST.format(events=names["events"], stream="s.stream"))
+        self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"))
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create what is missing, one process at a time."""
+    def before_tables(self, connection: Connection) -> None:
+        """Nothing."""
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Let one process at a time change tables; make their schema where it is missing, StoreNotPrepared."""
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATION_LOCK})
-        if tables.schema is not None:
-            connection.execute(CreateSchema(tables.schema, if_not_exists=True))
-        tables.metadata.create_all(connection)
+        if tables.schema is None or inspect(connection).has_schema(tables.schema):
+            return  # asked for first: IF NOT EXISTS wants the right to create although there is nothing to create
+        try:
+            connection.execute(CreateSchema(tables.schema))
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NO_RIGHT:
+                raise
+            raise _schema_refused(connection, tables.schema) from error
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""
@@ -141,6 +178,11 @@ class PostgresDialect:
         if len(batch.events.ids) > 1:
             return self._append_stream, {**_events(batch), **_stream(batch)}
         return self._append_event, {**_event(batch), **_stream(batch)}
+
+    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert whole rows in one statement; the driver's error where an id or a version is taken."""
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        _answer(connection, f"{self._insert_rows} returning 1", columns)
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
         """Admit only events no transaction still open can come before."""
@@ -161,9 +203,23 @@ class PostgresDialect:
         """Say whether the same statement may well succeed now: a deadlock or a serialization failure."""
         return getattr(error.orig, "sqlstate", None) in ("40P01", "40001")
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether a table or its schema does not exist."""
-        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000")
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether a table, its schema or a column does not exist."""
+        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000", "42703")
+
+
+def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:
+    user, database = connection.engine.url.username, connection.engine.url.database
+    return StoreNotPrepared(
+        f"schema {schema!r} is missing, and {user} may not create it in database {database}",
+        remedy=f'let its owner run: CREATE SCHEMA "{schema}" AUTHORIZATION "{user}"',
+        place=connection.engine.url.render_as_string(hide_password=True),
+    )
+
+
+def _around_the_head(names: dict[str, Any], stream: str) -> dict[str, Any]:
+    """Return the parts of a statement that look at a stream's last event."""
+    return {**names, "head": _HEAD.format(**names, stream=stream), "last": _LAST.format(**names, stream=stream)}
 
 
 def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> Sequence[Any]:

@@ -15,10 +15,11 @@ from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import NO_VERSION, Position
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.serialization import AvroDecoder
 from eventstore.store import AppendResult, FenceStatus
+from eventstore.topics import DELETED_TYPE
 
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
@@ -56,7 +57,7 @@ class Reader:
             columns.correlation_id,
             columns.causation_id,
             columns.traceparent,
-        )
+        ).where(columns.payload.is_not(None))
 
     def stream(self, part: Part, *, backwards: bool, limit: int | None) -> Iterator[RecordedEvent]:
         """Yield a part of a stream by version, up or down."""
@@ -95,12 +96,14 @@ class Reader:
             after = page[-1].position
 
     def head(self, stream: str) -> int:
-        """Return the version of a stream's last event, -1 without events."""
+        """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
         columns = self._events.c
-        query = select(columns.version).where(columns.stream == stream)
+        query = select(columns.version, columns.type).where(columns.stream == stream)
         with self._connect() as connection:
-            found = connection.execute(query.order_by(columns.version.desc()).limit(1)).scalar()
-        return NO_VERSION if found is None else found
+            last = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
+        if last is None:
+            return NO_VERSION
+        return DELETED_HEAD if last.type == DELETED_TYPE else int(last.version)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event of an id, None without one."""
@@ -123,7 +126,7 @@ class Reader:
         """
         columns = self._events.c
         query = select(columns.order_xid, columns.position).where(
-            columns.category == category, self._dialect.fence(columns.order_xid)
+            columns.category == category, self._dialect.fence(columns.order_xid), columns.payload.is_not(None)
         )
         if before is not None:
             query = query.where(columns.time < aware_utc(before))
@@ -135,7 +138,8 @@ class Reader:
     def waiting(self, after: Position | None, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a place, and the time of the first of them."""
         columns = self._events.c
-        of_category = (columns.category == category, self._dialect.fence(columns.order_xid))
+        visible = (self._dialect.fence(columns.order_xid), columns.payload.is_not(None))
+        of_category = (columns.category == category, *visible)
         count = self._after(select(func.count()).where(*of_category), after)
         first = self._after(select(columns.ce_time).where(*of_category), after)
         with self._connect() as connection:

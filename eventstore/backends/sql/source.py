@@ -39,8 +39,8 @@ from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 
-# Before every event: stores count positions from 1.
-_BEFORE_ALL: Final = Position(0, 0)
+# Before every event, those below zero too that were renumbered after a restore.
+_BEFORE_ALL: Final = Position(-(1 << 62), 0)
 # How soon an event is seen once it is behind the fence; one indexed query each time.
 _GLANCE_SECONDS: Final = 0.05
 
@@ -218,7 +218,8 @@ class StoreSource:
             stands = (columns.order_xid == before.order_xid, columns.position == before.position)
             statement = update(self._checkpoints).where(*self._own(), *stands).values(values)
         with blaming_no_record(tx.engine):
-            moved = tx.execute(statement).rowcount
+            # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
+            moved = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
         if moved != 1:
             raise CheckpointMoved(
                 f"another subscriber of group {self._subscription.group!r} advanced its checkpoint",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, text, true
@@ -11,8 +11,9 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
-from eventstore.identifiers import NO_VERSION
-from eventstore.topics import message_key
+from eventstore.errors import UnsupportedBackend
+from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
+from eventstore.topics import DELETED_TYPE, message_key
 
 # One writer at a time makes the position the order of commits: no second number is needed.
 _ORDER_XID: Final = 0
@@ -24,12 +25,18 @@ class SqliteDialect:
     single_writer: Final = True
 
     def __init__(self, tables: Tables) -> None:
-        self._events = tables.events
+        if tables.schema is not None:
+            raise UnsupportedBackend(
+                "SQLite has no schemas", remedy="give each store a file of its own", place="schema"
+            )
+        self._events, self._archived = tables.events, tables.archived_streams
 
-    def create(self, connection: Connection, tables: Tables) -> None:
-        """Create what is missing; readers and the writer pass each other from then on (write-ahead log)."""
+    def before_tables(self, connection: Connection) -> None:
+        """Let readers and the writer pass each other from now on (write-ahead log)."""
         connection.execute(text("pragma journal_mode=wal"))
-        tables.metadata.create_all(connection)
+
+    def guard_tables(self, connection: Connection, tables: Tables) -> None:
+        """Nothing: the write lock is held, and a file has no schemas."""
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
@@ -41,12 +48,20 @@ class SqliteDialect:
         positions = range(last - len(batch.events.ids) + 1, last + 1)
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
 
+    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert whole rows; the caller holds the write lock."""
+        connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
+
     def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
-        stream, version = self._events.c.stream, self._events.c.version
+        stream, version, kind = self._events.c.stream, self._events.c.version, self._events.c.type
         heads: dict[str, int] = {}
         for wanted in bindable(names):
-            query = select(stream, func.max(version)).where(stream.in_(wanted)).group_by(stream)
-            heads.update((name, head) for name, head in connection.execute(query))
+            # Beside a maximum, SQLite gives the other columns of the row it is in.
+            query = select(stream, func.max(version), kind).where(stream.in_(wanted)).group_by(stream)
+            found = connection.execute(query)
+            heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in found)
+            archived = connection.execute(select(self._archived.c.stream).where(self._archived.c.stream.in_(wanted)))
+            heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
         return heads
 
     def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -68,9 +83,9 @@ class SqliteDialect:
         """Say whether the same statement may well succeed now; waiting for the lock is the driver's work."""
         return False
 
-    def is_missing_table(self, error: DBAPIError) -> bool:
-        """Say whether a table does not exist."""
-        return "no such table" in str(error.orig)
+    def is_not_prepared(self, error: DBAPIError) -> bool:
+        """Say whether a table or a column does not exist."""
+        return any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
 
 
 def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:

@@ -50,7 +50,7 @@ class SqliteLog(Closing):
         self._sources: dict[str, tuple[Table, ColumnElement[bool]]] = {}
 
     def beginning_offsets(self, topics: Sequence[str]) -> dict[str, dict[int, int]]:
-        """Return 0 for each topic: nothing is ever removed."""
+        """Return 0 for each topic: what is removed leaves a record without a value."""
         self._look_up(topics)
         return {topic: {PARTITION: 0} for topic in topics}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -11,19 +12,25 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore.backends.batch import Draft, stream_name
 from eventstore.backends.sql.appending import Appender
+from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.deletion import Deleter, Deletion
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
+from eventstore.backends.sql.restoring import renumber, restored
 from eventstore.backends.sql.snapshots import SqlSnapshots
+from eventstore.backends.sql.transfer.contents import Format, Progress
+from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
+from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category
+from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, StoreVersion, StreamAppend
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -37,6 +44,7 @@ class SqlEventStore(Closing):
     """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
+    `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -46,22 +54,36 @@ class SqlEventStore(Closing):
         *,
         schema: str | None = None,
         source: str = "/factfold",
+        topic_prefix: str = "",
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
-        self.tables = Tables(None if schema is None else check_category(schema))
+        self.tables = Tables(None if schema is None else check_schema(schema))
         self._database = Database(self.engine, self.tables)
         self._source = source
         self._clock = clock
-        self._catalogue = SqlCatalogue(self._database, source=source)
+        self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix)
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
         self._appender = Appender(self._database, self._reader)
+        self._deleter = Deleter(self._database, source=source, clock=clock)
+        self._archive = Archive(self._database, self._reader, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
-        """Create what is missing; safe to call again and from many processes at once."""
+        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared.
+
+        Safe to call again and from many processes at once; two queries where there is nothing to do.
+        """
         self._database.create_tables()
+
+    def version(self) -> StoreVersion:
+        """Return which version the tables are of, and which one this release wants."""
+        return self._database.version()
+
+    def migration_sql(self) -> str:
+        """Return the SQL by which `create_tables` would bring the tables up to date; nothing where they are."""
+        return self._database.migration_sql()
 
     def register(self, *aggregates: type[Aggregate]) -> None:
         """Store the categories and schemas of aggregates before their first event."""
@@ -106,7 +128,7 @@ class SqlEventStore(Closing):
         With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
         only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
         whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
+        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
         """
         if not appends:
             return []
@@ -153,7 +175,35 @@ class SqlEventStore(Closing):
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))
-        return None if head == NO_VERSION else head
+        return None if head <= NO_VERSION else head
+
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+
+        Its events and its aggregate snapshot are gone; rows without a payload, which become records without a value
+        under the same keys, take their places. Nobody can append to it any more (StreamDeleted). WrongExpectedVersion,
+        StoreUnavailable, StoreNotPrepared.
+        """
+        return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
+
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+
+        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        """
+        self._archive.add(str(stream_name(stream)), expected)
+
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again; nothing for one that is not archived."""
+        self._archive.remove(str(stream_name(stream)))
+
+    def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return self._archive.holds(str(stream_name(stream)))
+
+    def archived_streams(self, category: str | None = None) -> Iterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        return self._archive.streams(None if category is None else check_category(category))
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""
@@ -174,6 +224,46 @@ class SqlEventStore(Closing):
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a place, and the time of the first of them."""
         return self._reader.waiting(after, category)
+
+    def export_file(
+        self,
+        path: str | Path,
+        *,
+        format: Format | None = None,
+        category: str | None = None,
+        on_progress: Progress = lambda done, total: None,
+    ) -> ExportReport:
+        """Write all events behind the fence, or a category's, to a file that appears when it is whole.
+
+        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says.
+        """
+        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress)
+
+    def import_file(
+        self,
+        path: str | Path,
+        *,
+        format: Format | None = None,
+        on_progress: Progress = lambda done, total: None,
+    ) -> ImportReport:
+        """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
+
+        Each batch of some thousand is stored whole or not at all. InvalidExport names the line, ImportConflict the
+        event that stands otherwise here; a category that is here keeps its topic and its partitions.
+        """
+        return Importer(self._database, self._catalogue).load(Path(path), format, on_progress)
+
+    def restored(self) -> int:
+        """Return by how many transaction ids the store is ahead of its cluster: 0, unless it came from another one."""
+        return restored(self._database)
+
+    def renumber(self, *, published: bool = False) -> int:
+        """Move a restored store's order behind its cluster's transaction ids; returns by how much.
+
+        StoreRestored where a replication slot reads this database, unless `published` says that its connector takes
+        the updates (`OutboxSource(on_update="warn")`).
+        """
+        return renumber(self._database, published=published)
 
     def close(self) -> None:
         """Close connections the store opened itself."""

@@ -1,0 +1,1 @@
+"""The migrations. A module that was released is never changed again."""

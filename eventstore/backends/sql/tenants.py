@@ -1,0 +1,62 @@
+"""A tenant is a store of its own: a schema in the shared database, and topics that no other tenant has.
+
+The schema of `acme` is `tenant_acme`, the topic of its orders `acme-order`. A name has no dash and a category none, so
+no two tenants and no store without tenants meet in a topic; neither do branches, which have a dot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import URL, Engine, inspect
+
+from eventstore.backends.sql.database import engine_for
+from eventstore.backends.sql.models import MIGRATIONS
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.errors import UnsupportedBackend
+from eventstore.identifiers import check_tenant
+
+_SCHEMA: Final = "tenant_"
+
+
+def tenant_schema(tenant: str) -> str:
+    """Return the database schema of a tenant; InvalidIdentifier."""
+    return f"{_SCHEMA}{check_tenant(tenant)}"
+
+
+def tenant_store(
+    database: str | URL | Engine,
+    tenant: str,
+    *,
+    source: str | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> SqlEventStore:
+    """Open the store of one tenant; `create_tables()` makes it. InvalidIdentifier, UnsupportedBackend.
+
+    Give an engine, so that tenants share connections. Categories get topics of the tenant's own, unless
+    `declare_category` says otherwise; `source` is the CloudEvents source, by default `/` and the tenant.
+    """
+    schema = tenant_schema(tenant)
+    _require_schemas(database)
+    return SqlEventStore(database, schema=schema, source=source or f"/{tenant}", topic_prefix=f"{tenant}-", clock=clock)
+
+
+def tenants(engine: Engine) -> list[str]:
+    """Return the tenants that have a store in a database, by name."""
+    _require_schemas(engine)
+    looked = inspect(engine)
+    schemas = [name for name in looked.get_schema_names() if name.startswith(_SCHEMA)]
+    stores = [name for name in schemas if looked.has_table(MIGRATIONS, schema=name)]
+    return sorted(name.removeprefix(_SCHEMA) for name in stores)
+
+
+def _require_schemas(database: str | URL | Engine) -> None:
+    engine = database if isinstance(database, Engine) else engine_for(database)
+    if engine.dialect.name == "sqlite":
+        raise UnsupportedBackend(
+            "SQLite has no schemas to keep tenants apart",
+            remedy="give each tenant a file of its own: SqlEventStore('sqlite:///acme.db', topic_prefix='acme-')",
+            place=engine.url.render_as_string(hide_password=True),
+        )

@@ -1,0 +1,116 @@
+"""What an export holds, whichever form its file has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+from uuid import UUID
+
+from eventstore.errors import FactfoldError, InvalidExport
+from eventstore.identifiers import StreamName, check_type_name
+from eventstore.messages import Metadata
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import Category
+from eventstore.topics import DELETED_TYPE
+
+FORMAT: Final = 1
+# 5,000 events of about 120 bytes are a transaction of some 3 MB.
+BATCH: Final = 5_000
+_HIGHEST: Final = 2**31 - 1
+
+Format = Literal["jsonl", "parquet"]
+Progress = Callable[[int, int], None]
+"""Called now and then with how much is done and how much there is, in units of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands in front of the events: the categories they belong to and the schemas they were written by."""
+
+    categories: Sequence[Category]
+    schemas: Mapping[int, RegisteredSchema]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One event, or without a payload the end of a deleted stream; `number` is its line or row, counted from 1."""
+
+    number: int
+    id: UUID
+    stream: StreamName
+    version: int
+    type: str
+    payload: bytes | None
+    time: datetime
+    source: str
+    metadata: Metadata
+
+
+class ExportWriter(Protocol):
+    """A file being written."""
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add events, as columns by name; `data` holds their fields as Avro gives them."""
+
+    def close(self) -> None:
+        """Write what tells a whole file from one that ends early."""
+
+
+class ExportReader(Protocol):
+    """A file being read."""
+
+    @property
+    def head(self) -> Head:
+        """What stands in front."""
+
+    def batches(self, on_progress: Progress) -> Iterator[list[EventRow]]:
+        """Yield the events, so many at a time; InvalidExport."""
+
+
+def format_of(path: Path, wanted: Format | None) -> Format:
+    """Return the form of a file: what is wanted, else by its suffix."""
+    return wanted or ("parquet" if path.suffix == ".parquet" else "jsonl")
+
+
+def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow:
+    """Check one event's columns; InvalidExport names the place."""
+    try:
+        version = values["version"]
+        if type(version) is not int or not 0 <= version <= _HIGHEST:
+            raise ValueError(f"{version!r} is no version")
+        if not isinstance(values["time"], datetime) or values["time"].tzinfo is None:
+            raise ValueError(f"{values['time']!r} is no time with a zone")
+        if (values["payload"] is None) != (values["type"] == DELETED_TYPE) or not isinstance(values["source"], str):
+            raise ValueError("its payload or its source is missing")
+        why = {name: values.get(name) for name in ("correlation_id", "causation_id", "traceparent")}
+        return EventRow(
+            number=number,
+            id=UUID(values["id"]),
+            stream=StreamName.parse(values["stream"]),
+            version=version,
+            type=check_type_name(values["type"]),
+            payload=values["payload"],
+            time=values["time"],
+            source=values["source"],
+            metadata=Metadata(**why),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, FactfoldError) as error:
+        raise not_an_event(error, place) from error
+
+
+def not_an_event(error: Exception, place: str) -> InvalidExport:
+    """Build the error for a line or row that is no event."""
+    why = f"{error} is missing" if isinstance(error, KeyError) else getattr(error, "message", str(error))
+    return damaged(f"this is no event: {why}", place)
+
+
+def damaged(why: str, place: str) -> InvalidExport:
+    """Build the error for a file that is no export, or no longer one."""
+    return InvalidExport(
+        why,
+        remedy="export again, or correct the file; an import that is repeated goes on with what is missing",
+        place=place,
+    )

@@ -1,0 +1,217 @@
+"""A file's events into a store: their ids, versions and times stay, their places in the store are new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Text, column, select, tuple_, values
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.backends.batch import rfc3339
+from eventstore.backends.sql.catalogue import SqlCatalogue
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.transfer.contents import (
+    EventRow,
+    ExportReader,
+    Format,
+    Progress,
+    damaged,
+    format_of,
+    not_an_event,
+)
+from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
+from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, SchemaError
+from eventstore.schema_registry import fingerprint
+from eventstore.serialization import AvroDecoder, schema_id_of
+from eventstore.store import Category
+from eventstore.topics import DELETED_TYPE, message_key, partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """How many events were stored, and how many were there before."""
+
+    imported: int
+    present: int
+
+
+class Importer:
+    """Reads a file batch by batch, each in a transaction of its own; one that is repeated finds what is there."""
+
+    def __init__(self, database: Database, catalogue: SqlCatalogue) -> None:
+        self._database = database
+        self._events = database.tables.events
+        self._catalogue = catalogue
+
+    def load(self, path: Path, wanted: Format | None, on_progress: Progress) -> ImportReport:
+        """Import a file; InvalidExport, ImportConflict, SchemaConflict."""
+        reader = _reader(path, format_of(path, wanted))
+        step = _Batches(self, reader, path)
+        imported = present = 0
+        for batch in reader.batches(on_progress):
+            stored = step.store(batch)
+            imported, present = imported + stored, present + len(batch) - stored
+        return ImportReport(imported, present)
+
+    def categories(self, path: Path, reader: ExportReader) -> dict[str, Category]:
+        """Make the categories and schemas of the file; a category that is there keeps its topic and partitions."""
+        for schema in reader.head.schemas.values():
+            if fingerprint(schema.schema) != schema.id:
+                raise damaged(f"schema {schema.id} of {schema.name} is not what its id says", str(path))
+        try:
+            self._catalogue.register(reader.head.schemas.values())
+            named = {one.name: self._catalogue.adopt(one) for one in reader.head.categories}
+        except (TypeError, KeyError) as error:
+            raise damaged(f"its head cannot be used: {error}", str(path)) from error
+        return named
+
+    def insert(self, rows: list[dict[str, Any]], batch: Sequence[EventRow]) -> None:
+        """Store a batch, or nothing of it; ImportConflict."""
+        try:
+            with self._database.writing() as connection:
+                self._check_deleted(connection, batch)
+                self._check_predecessors(connection, [row for row in batch if row.payload is not None])
+                self._database.dialect.insert_rows(connection, rows)
+        except DBAPIError as error:
+            if self._database.dialect.violated(error) is None:
+                raise
+            raise self._taken(batch) from error
+
+    def present(self, batch: Sequence[EventRow]) -> dict[UUID, tuple[str, int]]:
+        """Return the places of those events of a batch that the store holds."""
+        columns = self._events.c
+        found: dict[UUID, tuple[str, int]] = {}
+        with self._database.statement() as connection:
+            for ids in bindable([row.id for row in batch]):
+                query = select(columns.id, columns.stream, columns.version).where(columns.id.in_(ids))
+                found.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
+        return found
+
+    def _check_deleted(self, connection: Connection, batch: Sequence[EventRow]) -> None:
+        """Let no event come to a deleted stream, and no deletion to a stream with events."""
+        columns = self._events.c
+        by_stream = {str(row.stream): row for row in batch}
+        for names in bindable(list(by_stream)):
+            wanted = values(column("stream", Text), name="wanted").data([(name,) for name in names]).cte("wanted")
+            last = select(columns.type).where(columns.stream == wanted.c.stream).order_by(columns.version.desc())
+            for stream, kind in connection.execute(select(wanted.c.stream, last.limit(1).scalar_subquery())):
+                row = by_stream[stream]
+                if kind == DELETED_TYPE:
+                    raise _conflict(f"stream {stream!r} was deleted here", row)
+                if kind is not None and row.payload is None:
+                    raise _conflict(f"stream {stream!r} was deleted there, and has events here", row)
+
+    def _check_predecessors(self, connection: Connection, batch: Sequence[EventRow]) -> None:
+        """Let no stream begin in its middle, or go on after a gap."""
+        places: dict[tuple[str, int], EventRow] = {}
+        for row in batch:
+            if places.setdefault((str(row.stream), row.version), row) is not row:
+                raise _conflict(f"the file has two events {row.stream}@{row.version}", row)
+        before = {(s, v - 1): row for (s, v), row in places.items() if v > 0 and (s, v - 1) not in places}
+        for stored in self._stored(connection, list(before)):
+            del before[stored]
+        for (stream, version), row in before.items():
+            raise _conflict(f"version {version} of stream {stream!r} is neither here nor in the file before", row)
+
+    def _stored(self, connection: Connection, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        columns = self._events.c
+        place: ColumnElement[Any] = tuple_(columns.stream, columns.version)
+        found: list[tuple[str, int]] = []
+        for part in bindable(places):
+            query = select(columns.stream, columns.version).where(place.in_(part))
+            found += [(stream, version) for stream, version in connection.execute(query)]
+        return found
+
+    def _taken(self, batch: Sequence[EventRow]) -> FactfoldError:
+        places = {(str(row.stream), row.version): row for row in batch}
+        with self._database.statement() as connection:
+            taken = self._stored(connection, list(places))
+        if not taken:
+            return _conflict("an event of this batch has an id that another event has", batch[0])
+        stream, version = min(taken)
+        return _conflict(f"stream {stream!r} has another event at version {version}", places[stream, version])
+
+
+class _Batches:
+    """What a file's batches share: its decoder and its categories."""
+
+    def __init__(self, importer: Importer, reader: ExportReader, path: Path) -> None:
+        self._importer = importer
+        self._path = path
+        self._schemas = reader.head.schemas
+        self._decoder = AvroDecoder(self._schemas.__getitem__)
+        self._categories = importer.categories(path, reader)
+
+    def store(self, batch: list[EventRow]) -> int:
+        """Store those events that are not there yet; returns how many."""
+        for row in batch:
+            self._check(row)
+        known = self._importer.present(batch)
+        for row in batch:
+            if known.get(row.id, (str(row.stream), row.version)) != (str(row.stream), row.version):
+                raise _conflict(f"event {row.id} stands elsewhere: {known[row.id]}", row)
+        new = [row for row in batch if row.id not in known]
+        if new:
+            self._importer.insert([self._values(row) for row in new], new)
+        return len(new)
+
+    def _check(self, row: EventRow) -> None:
+        """Refuse what nobody could read afterwards."""
+        place = f"{self._path}, line or row {row.number}"
+        if row.stream.category not in self._categories:
+            raise damaged(f"category {row.stream.category!r} is not in the file's head", place)
+        if row.payload is None:
+            return
+        try:
+            schema, _ = self._decoder.decode(row.payload)
+        except KeyError as error:
+            raise damaged(f"schema {error} is not in the file's head", place) from error
+        except SchemaError as error:
+            raise not_an_event(error, place) from error
+        if schema.name != row.type:
+            raise damaged(f"its type is {row.type}, its schema is of {schema.name}", place)
+
+    def _values(self, row: EventRow) -> dict[str, Any]:
+        stream = str(row.stream)
+        category = self._categories[row.stream.category]
+        return {
+            "id": row.id,
+            "stream": stream,
+            "version": row.version,
+            "category": category.name,
+            "type": row.type,
+            "schema_id": 0 if row.payload is None else schema_id_of(row.payload),
+            "payload": row.payload,
+            "message_key": message_key(stream, row.version),
+            "partition": partition_of(stream, category.partitions),
+            "topic": category.topic,
+            "ce_source": row.source,
+            "time": row.time,
+            "ce_time": rfc3339(row.time),
+            "correlation_id": row.metadata.correlation_id,
+            "causation_id": row.metadata.causation_id,
+            "traceparent": row.metadata.traceparent,
+        }
+
+
+def _reader(path: Path, wanted: Format) -> ExportReader:
+    if not path.is_file():
+        raise InvalidExport("there is no such file", remedy="check the path", place=str(path))
+    if wanted == "jsonl":
+        return JsonLinesReader(path)
+    from eventstore.backends.sql.transfer.parquet import ParquetReader
+
+    return ParquetReader(path)
+
+
+def _conflict(why: str, row: EventRow) -> ImportConflict:
+    return ImportConflict(
+        f"{why} (line or row {row.number} of the file)",
+        remedy="import into an empty store, or into one that holds a beginning of the same streams",
+        place=f"{row.stream}@{row.version}",
+    )

@@ -1,0 +1,192 @@
+"""An export as JSON lines: a header, categories, schemas, events, and an end that counts them.
+
+`data` is there to be read; what is imported is `payload`, the Avro itself in base64, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from eventstore.backends.batch import rfc3339
+from eventstore.backends.sql.transfer.contents import (
+    BATCH,
+    FORMAT,
+    EventRow,
+    Head,
+    Progress,
+    damaged,
+    event_row,
+    not_an_event,
+)
+from eventstore.errors import NotFramedAvro
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import Category
+
+
+class JsonLinesWriter:
+    """Writes a file from its head on."""
+
+    def __init__(self, path: Path, head: Head) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        self._count = 0
+        self._line({"kind": "export", "format": FORMAT})
+        for category in head.categories:
+            self._line({"kind": "category", **_category_values(category)})
+        for schema in head.schemas.values():
+            self._line({"kind": "schema", **json.loads(schema.to_json())})
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add a line an event; metadata that is not there is left out."""
+        for row in rows:
+            payload = None if row["payload"] is None else b64encode(row["payload"]).decode()
+            told = {**row, "time": rfc3339(row["time"]), "payload": payload}
+            self._line({"kind": "event", **{name: value for name, value in told.items() if value is not None}})
+        self._count += len(rows)
+
+    def close(self) -> None:
+        """Add the end, without which the file is one that ends early."""
+        self._line({"kind": "end", "events": self._count})
+        self._file.close()
+
+    def _line(self, values: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(values, ensure_ascii=False, default=_text) + "\n")
+
+
+class JsonLinesReader:
+    """Reads a file; its head at once, its events when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = path.stat().st_size
+        self._lines = self._parsed()
+        self._next: tuple[int, int, dict[str, Any]] | None = None
+        self.head = self._read_head()
+
+    def batches(self, on_progress: Progress) -> Iterator[list[EventRow]]:
+        """Yield events, a batch at a time; InvalidExport names the line."""
+        batch: list[EventRow] = []
+        count = 0
+        for number, read, values in self._rest():
+            if values["kind"] == "end":
+                self._check_end(values, count, number)
+                yield batch
+                on_progress(self._size, self._size)
+                return
+            batch.append(self._event(values, number))
+            count += 1
+            if len(batch) == BATCH:
+                yield batch
+                on_progress(read, self._size)
+                batch = []
+        raise damaged("the file ends early: its last line is not an end", str(self._path))
+
+    def _read_head(self) -> Head:
+        number, _, first = next(self._lines, (1, 0, {"kind": ""}))
+        if first["kind"] != "export" or first.get("format") != FORMAT:
+            raise damaged("this is no export of events that this release can read", self._place(number))
+        categories: list[Category] = []
+        schemas: dict[int, RegisteredSchema] = {}
+        for number, read, values in self._lines:
+            if values["kind"] not in ("category", "schema"):
+                self._next = (number, read, values)
+                break
+            try:
+                if values["kind"] == "category":
+                    categories.append(_category(values))
+                else:
+                    schema = RegisteredSchema.from_json(json.dumps(values).encode())
+                    schemas[schema.id] = schema
+            except (KeyError, TypeError, NotFramedAvro) as error:
+                raise damaged(f"this is no {values['kind']}", self._place(number)) from error
+        return Head(categories, schemas)
+
+    def _rest(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        if self._next is not None:
+            yield self._next
+            yield from self._lines
+
+    def _parsed(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yield number, bytes read so far, and values of every line."""
+        read = 0
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                read += len(line)
+                try:
+                    values = json.loads(line)
+                    if not isinstance(values.get("kind"), str):
+                        raise ValueError("it has no kind")
+                except (ValueError, AttributeError) as error:
+                    raise damaged(f"this is no line of an export: {error}", self._place(number)) from error
+                yield number, read, values
+
+    def _event(self, values: dict[str, Any], number: int) -> EventRow:
+        place = self._place(number)
+        try:
+            if values["kind"] != "event":
+                raise ValueError(f"its kind is {values['kind']!r}")
+            payload = b64decode(values["payload"], validate=True) if "payload" in values else None
+            time = datetime.fromisoformat(values["time"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise not_an_event(error, place) from error
+        return event_row({**values, "payload": payload, "time": time}, number=number, place=place)
+
+    def _check_end(self, values: dict[str, Any], count: int, number: int) -> None:
+        if values.get("events") != count:
+            raise damaged(f"the file has {count} events, its end says {values.get('events')}", self._place(number))
+
+    def _place(self, number: int) -> str:
+        return f"{self._path}, line {number}"
+
+
+def _category_values(category: Category) -> dict[str, Any]:
+    return {
+        "name": category.name,
+        "topic": category.topic,
+        "partitions": category.partitions,
+        "generation": category.generation,
+    }
+
+
+def _category(values: Mapping[str, Any]) -> Category:
+    numbers = values["partitions"], values["generation"]
+    if any(type(number) is not int or number < 1 for number in numbers):
+        raise TypeError("partitions and generation count from 1")
+    return Category(values["name"], values["topic"], *numbers)
+
+
+def _text(value: object) -> str:
+    """Spell what JSON has no form for."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return str(value)
+
+
+def data_json(data: Mapping[str, Any]) -> str:
+    """Return an event's fields as JSON."""
+    return json.dumps(data, ensure_ascii=False, default=_text)
+
+
+def head_json(head: Head) -> str:
+    """Return the head as one JSON text."""
+    schemas = [json.loads(schema.to_json()) for schema in head.schemas.values()]
+    categories = [_category_values(category) for category in head.categories]
+    return json.dumps({"format": FORMAT, "categories": categories, "schemas": schemas}, ensure_ascii=False)
+
+
+def head_of_json(text: str | bytes, place: str) -> Head:
+    """Read what `head_json` wrote; InvalidExport."""
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise ValueError("another format")
+        schemas = [RegisteredSchema.from_json(json.dumps(one).encode()) for one in found["schemas"]]
+        return Head([_category(one) for one in found["categories"]], {schema.id: schema for schema in schemas})
+    except (ValueError, KeyError, TypeError, NotFramedAvro) as error:
+        raise damaged("this is no export of events that this release can read", place) from error

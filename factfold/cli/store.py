@@ -1,0 +1,173 @@
+"""`factfold store`: status, migrate, export, import, renumber, tenants."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from factfold.cli.logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from eventstore import SqlEventStore
+
+app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
+
+Database = Annotated[
+    str, typer.Option("--database", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database.")
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        envvar="FACTFOLD_STORE_SCHEMA",
+        help="The store's database schema (PostgreSQL); a tenant's is tenant_ and its name.",
+    ),
+]
+File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+# A bar that comes and goes within the blink of an eye tells nothing.
+_QUICK_SECONDS = 2.0
+
+
+Form = Annotated[
+    Literal["jsonl", "parquet"] | None, typer.Option("--format", help="Default: by the file's suffix, else jsonl.")
+]
+
+
+@app.callback()
+def store() -> None:
+    """An event store and its tables."""
+    log_to_stderr()
+
+
+@app.command()
+def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
+    """Show the version of the tables, the categories, and what readers wait for; exit code 3 if not up to date."""
+    with _open(database, schema) as opened:
+        version = opened.version()
+        categories = opened.categories() if version.is_current else []
+        fence = opened.fence() if version.is_current else None
+    if as_json:
+        told = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
+        typer.echo(json.dumps({**told, "fence": fence and dataclasses.asdict(fence)}))
+    else:
+        typer.echo(f"version {version.found or 'none'}, this release wants {version.newest}")
+        for one in categories:
+            typer.echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
+        if fence is not None:
+            typer.echo(f"fence: {fence.waiting:,} events wait" + (f" for {fence.holder}" if fence.holder else ""))
+    if not version.is_current:
+        raise typer.Exit(3)
+
+
+@app.command()
+def migrate(
+    database: Database,
+    schema: Schema = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL and execute nothing.")] = False,
+) -> None:
+    """Create the tables, or bring those of an older release up to date."""
+    with _open(database, schema) as opened:
+        if dry_run:
+            typer.echo(opened.migration_sql(), nl=False)
+            return
+        before = opened.version()
+        opened.create_tables()
+        after = opened.version()
+    typer.echo(f"version {after.found}" + ("" if before.found == after.found else f", was {before.found or 'none'}"))
+
+
+@app.command(name="export")
+def export_(
+    file: File,
+    database: Database,
+    schema: Schema = None,
+    form: Form = None,
+    category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
+) -> None:
+    """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
+    with _open(database, schema) as opened, _progress("exporting") as tell:
+        done = opened.export_file(file, format=form, category=category, on_progress=tell)
+    typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas")
+
+
+@app.command(name="import")
+def import_(file: File, database: Database, schema: Schema = None, form: Form = None) -> None:
+    """Store the events of an exported file; repeated, it stores what is missing."""
+    with _open(database, schema) as opened, _progress("importing") as tell:
+        opened.create_tables()
+        done = opened.import_file(file, format=form, on_progress=tell)
+    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there")
+
+
+@app.command()
+def renumber(
+    database: Database,
+    schema: Schema = None,
+    published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
+) -> None:
+    """Give the events of a store that was restored from another cluster numbers that this one knows."""
+    with _open(database, schema) as opened:
+        by = opened.renumber(published=published)
+    typer.echo(f"renumbered by {by:,}" if by else "nothing to do")
+
+
+@app.command()
+def tenants(database: Database, as_json: Json = False) -> None:
+    """List the tenants that have a store in a database; exit code 3 if the tables of one are not up to date."""
+    from eventstore import tenant_store, tenants
+    from eventstore.backends.sql.database import engine_for
+
+    engine = engine_for(database)
+    found = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}
+    engine.dispose()
+    if as_json:
+        typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in found.items()}))
+    else:
+        for tenant, version in found.items():
+            typer.echo(f"{tenant}: version {version.found or 'none'}")
+    if not all(version.is_current for version in found.values()):
+        raise typer.Exit(3)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, once something takes longer than two seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    begun = _now()
+    with ExitStack() as stack:
+        bars: list[tuple[Progress, TaskID]] = []
+
+        def tell(done: int, total: int) -> None:
+            if _now() - begun < _QUICK_SECONDS:
+                return
+            if not bars:
+                bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+                bars.append((bar, bar.add_task(what)))
+            for bar, task in bars:
+                bar.update(task, completed=done, total=total, refresh=True)
+
+        yield tell
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+def _open(database: str, schema: str | None) -> SqlEventStore:
+    from eventstore import SqlEventStore
+
+    return SqlEventStore(database, schema=schema)

@@ -1,0 +1,208 @@
+"""The store's own tables, from any older state to the newest, on both databases."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, make_url
+
+from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore.backends.sql import migrating
+from eventstore.backends.sql.migrating import NEWEST, migrate
+from eventstore.backends.sql.models import MIGRATIONS
+from eventstore.errors import StoreNewer, StoreNotPrepared
+
+SCRIPTS = Path(migrating.__file__).parent / "migrations"
+FAILS = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "9998", "{before}"
+def upgrade():
+    op.create_table("half", sa.Column("done", sa.Integer))
+    op.execute("select no_such_column from events")
+"""
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        text: str
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'events.db'}"
+    create: Callable[[], str] = request.getfixturevalue("database")
+    return create()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlEventStore]:
+    with SqlEventStore(url) as store:
+        yield store
+
+
+def run_migrations(store: SqlEventStore) -> None:
+    with store._database.append() as connection:
+        store._database.dialect.guard_tables(connection, store.tables)
+        migrate(connection, store.tables)
+
+
+def differences(store: SqlEventStore) -> list[object]:
+    options = {"version_table": MIGRATIONS, "version_table_schema": store.tables.schema, "compare_type": True}
+    with store.engine.connect() as connection:
+        if store.tables.schema is not None:
+            options["include_schemas"] = True
+            options["include_name"] = lambda name, kind, parents: kind != "schema" or name == store.tables.schema
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), store.tables.metadata))
+
+
+def execute(url: str, script: str) -> None:
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(make_url(url).database or "")
+        connection.executescript(script)
+        connection.close()
+    else:
+        with psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(False)) as connection:
+            connection.execute(script)
+
+
+def from_before_migrations(store: SqlEventStore, url: str) -> None:
+    """A store as create_tables made it before there were migrations, and before there were snapshots."""
+    store.create_tables()
+    store.append("note-1", [Note.Written(text="old")], expected=ANY)
+    store.engine.dispose()
+    later = sorted(set(store.tables.metadata.tables) - {"events", "schemas", "categories"})
+    execute(url, "".join(f"drop table {name};" for name in later))
+
+
+def test_migrations_lead_to_the_tables_the_models_say(store: SqlEventStore) -> None:
+    run_migrations(store)
+    assert differences(store) == []
+
+
+def test_a_column_the_migrations_lack_would_be_seen(store: SqlEventStore, url: str) -> None:
+    run_migrations(store)
+    store.engine.dispose()
+    execute(url, "alter table events drop column traceparent;")
+    assert len(differences(store)) == 1
+
+
+def test_the_newest_version_is_the_last_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", "eventstore.backends.sql:migrations")
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_current_head() == NEWEST
+    numbers = [script.revision for script in scripts.walk_revisions()]
+    assert numbers == sorted(numbers, reverse=True)
+    assert {len(number) for number in numbers} == {4}
+
+
+def test_a_new_store_is_of_the_newest_version(store: SqlEventStore) -> None:
+    assert (store.version().found, store.version().is_current) == (None, False)
+    store.create_tables()
+    assert (store.version().found, store.version().is_current) == (NEWEST, True)
+    assert differences(store) == []
+    assert store.migration_sql() == ""
+
+
+def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(store: SqlEventStore, url: str) -> None:
+    from_before_migrations(store, url)
+    assert store.version().found is None
+    store.create_tables()
+    assert store.version().is_current
+    assert differences(store) == []
+    assert [e.data["text"] for e in store.read_stream("note-1")] == ["old"]
+    assert store.append("note-1", [Note.Written(text="new")], expected=0).version == 1
+
+
+def test_many_processes_may_migrate_at_once(store: SqlEventStore, url: str) -> None:
+    from_before_migrations(store, url)
+
+    def create(_: int) -> str | None:
+        with SqlEventStore(url) as own:
+            own.create_tables()
+            return own.version().found
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(create, range(6))) == {NEWEST}
+    assert differences(store) == []
+
+
+def test_the_sql_that_is_shown_is_the_migration(store: SqlEventStore, url: str) -> None:
+    from_before_migrations(store, url)
+    script = store.migration_sql()
+    assert "CREATE TABLE IF NOT EXISTS snapshots" in script
+    assert store.version().found is None
+    store.engine.dispose()
+    execute(url, script)
+    assert store.version().is_current
+    assert differences(store) == []
+
+
+def test_a_store_of_a_newer_release_is_refused(store: SqlEventStore, url: str) -> None:
+    store.create_tables()
+    store.engine.dispose()
+    execute(url, f"update {MIGRATIONS} set version_num = '9999';")
+    for ask in (store.create_tables, store.migration_sql):
+        with pytest.raises(StoreNewer, match="at version 9999, this release knows"):
+            ask()
+
+
+def test_the_users_tables_and_migrations_are_left_alone(store: SqlEventStore, url: str) -> None:
+    execute(url, "create table alembic_version (version_num varchar(32)); create table orders (id integer);")
+    execute(url, "insert into alembic_version values ('theirs');")
+    run_migrations(store)
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("select version_num from alembic_version").all() == [("theirs",)]
+    assert set(inspect(store.engine).get_table_names()) == {"alembic_version", "orders", *store.tables.metadata.tables}
+
+
+def test_a_users_table_of_our_name_is_not_taken_for_ours(store: SqlEventStore, url: str) -> None:
+    execute(url, "create table events (id integer, happened text);")
+    with pytest.raises(StoreNotPrepared, match="'events' that is not an event store's"):
+        store.create_tables()
+    assert inspect(store.engine).get_table_names() == ["events"]
+
+
+def test_a_column_that_is_not_there_yet_says_that_the_store_is_old(store: SqlEventStore, url: str) -> None:
+    store.create_tables()
+    store.engine.dispose()
+    execute(url, "alter table events drop column traceparent;")
+    with pytest.raises(StoreNotPrepared, match="columns of the event store are missing"):
+        store.append("note-1", [Note.Written(text="x")], expected=ANY)
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    store: SqlEventStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_before_migrations(store, url)
+    before = set(inspect(store.engine).get_table_names())
+    scripts = tmp_path / "scripts"
+    shutil.copytree(SCRIPTS, scripts)
+    (scripts / "versions" / "v9998_fails.py").write_text(FAILS.format(before=NEWEST))
+    monkeypatch.setattr(migrating, "_SCRIPTS", str(scripts))
+    monkeypatch.setattr(migrating, "NEWEST", "9998")
+    with pytest.raises(StoreNotPrepared):
+        store.create_tables()
+    assert set(inspect(store.engine).get_table_names()) == before
+    assert store.version().found is None
+
+
+def test_alembic_is_not_loaded_where_nothing_is_migrated(tmp_path: Path) -> None:
+    use = f"from eventstore import SqlEventStore; s = SqlEventStore('sqlite:///{tmp_path}/a.db'); s.create_tables()"
+    code = f"import sys; {use}; s.create_tables(); assert 'alembic' not in sys.modules; s.close()"
+    subprocess.run([sys.executable, "-c", code], check=True)

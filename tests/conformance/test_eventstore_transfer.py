@@ -1,0 +1,318 @@
+"""Events out of a store and into another one, as JSON lines and as Parquet, on both databases."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import select
+
+from eventstore import ANY, Aggregate, Metadata, NewEvent, SqlEventStore, event
+from eventstore.errors import EventIdTaken, FactfoldError, ImportConflict, InvalidExport
+from eventstore.topics import partition_of
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OWN = {"position", "order_xid"}
+
+
+class Sale(Aggregate):
+    @event
+    class Made:
+        sku: str
+        price: Decimal
+        at: datetime
+        day: date
+        image: bytes
+        tags: list[str]
+        buyer: uuid.UUID | None = None
+
+
+class Visit(Aggregate):
+    @event
+    class Begun:
+        number: int
+
+
+def sale(sku: str) -> Sale.Made:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    return Sale.Made(sku=sku, price=Decimal("12.3400"), at=at, day=at.date(), image=b"\0\xff", tags=["a", "ü"])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlEventStore]]:
+    """A function that opens a new store."""
+    stores: list[SqlEventStore] = []
+
+    def create() -> SqlEventStore:
+        url = f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
+        if request.param == "postgres":
+            url = request.getfixturevalue("database")()
+        stores.append(SqlEventStore(url, source="/shop"))
+        stores[-1].create_tables()
+        return stores[-1]
+
+    yield create
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def source(opened: Callable[[], SqlEventStore]) -> SqlEventStore:
+    store = opened()
+    store.declare_category("sale", partitions=7, topic="shop.sales")
+    metadata = Metadata(correlation_id="c 'ü'", causation_id="d", traceparent=TRACE)
+    for number in range(3):
+        store.append(f"sale-{number}", [sale("x"), sale("y")], expected=ANY, metadata=metadata)
+        store.append(f"visit-{number}", [Visit.Begun(number=number)], expected=ANY)
+        store.append("sale-0", [sale("again")], expected=ANY)
+    return store
+
+
+def rows(store: SqlEventStore) -> list[dict[str, Any]]:
+    events = store.tables.events
+    query = select(events).order_by(events.c.order_xid, events.c.position)
+    with store.engine.connect() as connection:
+        found = [dict(row) for row in connection.execute(query).mappings()]
+    return [{name: value for name, value in row.items() if name not in OWN} for row in found]
+
+
+def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
+    path.write_text("".join(change(path.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
+def test_what_is_imported_is_what_was_exported(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    target = opened()
+    report = source.export_file(tmp_path / name)
+    assert (report.events, report.categories, report.schemas) == (12, 2, 2)
+    assert target.import_file(tmp_path / name).imported == 12
+    assert rows(target) == rows(source)
+    assert (target.categories(), target.schemas()) == (source.categories(), source.schemas())
+    assert [e.data for e in target.read_all()] == [e.data for e in source.read_all()]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
+def test_an_import_that_is_repeated_stores_what_is_missing(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    target = opened()
+    target.import_file(_exported(source, tmp_path / name))
+    source.append("sale-0", [sale("later")], expected=ANY)
+    again = target.import_file(_exported(source, tmp_path / name))
+    assert (again.imported, again.present) == (1, 12)
+    assert rows(target) == rows(source)
+
+
+def test_the_streams_go_on_where_they_ended(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    assert target.append("sale-0", [sale("new")], expected=4).version == 5
+    assert [e.version for e in target.read_all(category="sale") if e.stream == "sale-0"] == list(range(6))
+    first = next(iter(source.read_stream("sale-0")))
+    with pytest.raises(EventIdTaken):
+        target.append("sale-9", [NewEvent(sale("x"), id=first.id)], expected=ANY)
+
+
+def test_one_category_is_exported_with_its_own_schemas(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    report = source.export_file(tmp_path / "visits.jsonl", category="visit")
+    assert (report.events, report.categories, report.schemas) == (3, 1, 1)
+    target = opened()
+    target.import_file(tmp_path / "visits.jsonl")
+    assert [e.data["number"] for e in target.read_all()] == [0, 1, 2]
+
+
+def test_a_category_that_is_there_keeps_its_partitions(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    target.declare_category("sale", partitions=3)
+    target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    sales = [row for row in rows(target) if row["category"] == "sale"]
+    assert {(row["topic"], row["partition"] == partition_of(row["stream"], 3)) for row in sales} == {("sale", True)}
+
+
+def test_an_empty_store_is_exported_too(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
+    for name in ("none.jsonl", "none.parquet"):
+        opened().export_file(tmp_path / name)
+        assert opened().import_file(tmp_path / name).imported == 0
+
+
+def test_people_can_read_the_lines(source: SqlEventStore, tmp_path: Path) -> None:
+    text = _exported(source, tmp_path / "all.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["kind"] for line in lines[:5]] == ["export", "category", "category", "schema", "schema"]
+    event = next(line for line in lines if line["kind"] == "event")
+    assert (event["stream"], event["data"]["price"], event["data"]["tags"]) == ("sale-0", "12.3400", ["a", "ü"])
+    assert lines[-1] == {"kind": "end", "events": 12}
+
+
+def test_programs_can_read_the_table(source: SqlEventStore, tmp_path: Path) -> None:
+    table = pq.read_table(_exported(source, tmp_path / "all.parquet"))
+    assert table.num_rows == 12
+    assert json.loads(table["data"][0].as_py())["sku"] == "x"
+
+
+def _exported(store: SqlEventStore, path: Path) -> Path:
+    store.export_file(path)
+    return path
+
+
+def _changed(line: int, **values: object) -> Callable[[list[str]], list[str]]:
+    def change(lines: list[str]) -> list[str]:
+        lines[line] = json.dumps({**json.loads(lines[line]), **values}) + "\n"
+        return lines
+
+    return change
+
+
+FIRST = 5  # of the events, behind the header, two categories and two schemas
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "line"),
+    [
+        (lambda lines: lines[:-1], "ends early", None),
+        (lambda lines: lines[:-2] + lines[-1:], "12", 17),
+        (lambda lines: lines[1:], "no export", 1),
+        (lambda lines: [], "no export", 1),
+        (lambda lines: [*lines[:7], "{nonsense\n", *lines[7:]], "no line of an export", 8),
+        (lambda lines: [*lines[:7], "[1]\n", *lines[7:]], "no line of an export", 8),
+        (lambda lines: [lines[0], *lines[FIRST:]], "not in the file's head", None),
+        (lambda lines: [*lines[:3], *lines[FIRST:]], "not in the file's head", None),
+        (_changed(0, format=2), "no export", 1),
+        (_changed(1, partitions="many"), "no category", 2),
+        (_changed(3, id=7), "is not what its id says", None),
+        (_changed(FIRST, version=-1), "no version", 6),
+        (_changed(FIRST, version=True), "no version", 6),
+        (_changed(FIRST, stream="no category"), "has no dash", 6),
+        (_changed(FIRST, id="x"), "no event", 6),
+        (_changed(FIRST, id=None), "no event", 6),
+        (_changed(FIRST, time="2026-01-01"), "no time with a zone", 6),
+        (_changed(FIRST, payload="*"), "no event", 6),
+        (_changed(FIRST, payload="AAAA"), "Confluent frame", None),
+        (_changed(FIRST, type="sale.other"), "its schema is of sale.made", None),
+        (_changed(FIRST, source=None), "source", 6),
+        (_changed(FIRST, correlation_id="a\u0000b"), "cannot be printed", 6),
+        (_changed(FIRST, kind="surprise"), "its kind is 'surprise'", 6),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_line_and_nothing_is_stored(
+    source: SqlEventStore,
+    opened: Callable[[], SqlEventStore],
+    tmp_path: Path,
+    change: Callable[[list[str]], list[str]],
+    said: str,
+    line: int | None,
+) -> None:
+    target = opened()
+    path = edited(_exported(source, tmp_path / "all.jsonl"), change)
+    with pytest.raises(InvalidExport, match=said) as refused:
+        target.import_file(path)
+    assert refused.value.place is not None
+    assert line is None or refused.value.place.endswith(f"line {line}")
+    assert rows(target) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PAR1 nonsense PAR1"])
+def test_a_file_that_is_no_parquet_is_refused(
+    opened: Callable[[], SqlEventStore], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "all.parquet").write_bytes(content)
+    with pytest.raises(InvalidExport, match="no Parquet"):
+        opened().import_file(tmp_path / "all.parquet")
+
+
+def test_a_parquet_of_something_else_is_refused(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "all.parquet")
+    with pytest.raises(InvalidExport, match="no export"):
+        opened().import_file(tmp_path / "all.parquet")
+
+
+def test_a_file_that_is_not_there_is_refused(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
+    with pytest.raises(InvalidExport, match="no such file"):
+        opened().import_file(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_changed(FIRST, version=1), "two events sale-0@1"),
+        (_changed(FIRST, version=99), "version 98 of stream"),
+        (
+            lambda lines: [*lines[:FIRST], *lines[FIRST + 1 : -1], '{"kind": "end", "events": 11}\n'],
+            "version 0 of stream",
+        ),
+        (_changed(FIRST, id=str(uuid.UUID(int=7))), None),
+    ],
+)
+def test_a_file_whose_streams_have_gaps_or_repetitions_is_refused_whole(
+    source: SqlEventStore,
+    opened: Callable[[], SqlEventStore],
+    tmp_path: Path,
+    change: Callable[[list[str]], list[str]],
+    said: str | None,
+) -> None:
+    target = opened()
+    path = edited(_exported(source, tmp_path / "all.jsonl"), change)
+    if said is None:
+        assert target.import_file(path).imported == 12
+        return
+    with pytest.raises(ImportConflict, match=said):
+        target.import_file(path)
+    assert rows(target) == []
+
+
+def test_an_import_into_a_store_where_the_stream_went_another_way_is_refused(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    target.append("sale-1", [sale("other")], expected=ANY)
+    with pytest.raises(ImportConflict, match="'sale-1' has another event at version 0") as refused:
+        target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    assert refused.value.place == "sale-1@0"
+    assert len(rows(target)) == 1
+
+
+def test_an_event_that_stands_elsewhere_is_refused(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    first = next(iter(source.read_stream("sale-1")))
+    target.append("sale-7", [NewEvent(sale("x"), id=first.id)], expected=ANY)
+    with pytest.raises(ImportConflict, match="stands elsewhere"):
+        target.import_file(_exported(source, tmp_path / "all.jsonl"))
+
+
+def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeated(
+    opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    source, target = opened(), opened()
+    source.append("visit-1", [Visit.Begun(number=n) for n in range(12_000)], expected=ANY)
+    path = _exported(source, tmp_path / "all.jsonl")
+    whole = path.read_text(encoding="utf-8")
+    edited(path, _changed(11_000, version=-1))
+    with pytest.raises(FactfoldError, match="no version"):
+        target.import_file(path)
+    assert target.head("visit-1") == 9_999
+    path.write_text(whole, encoding="utf-8")
+    told: list[tuple[int, int]] = []
+    again = target.import_file(path, on_progress=lambda done, total: told.append((done, total)))
+    assert (again.imported, again.present) == (2_000, 10_000)
+    assert [e.data["number"] for e in target.read_stream("visit-1")] == list(range(12_000))
+    assert told[-1][0] == told[-1][1]

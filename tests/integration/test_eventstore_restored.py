@@ -1,0 +1,122 @@
+"""A store whose events were numbered by another cluster: found, and renumbered in their order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+from typer.testing import CliRunner, Result
+
+from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from eventstore.backends.sql.source import StoreSource
+from eventstore.errors import StoreRestored
+from factfold.cli.entry import application
+
+AHEAD = 5_000_000_000
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        number: int
+
+
+def note(store: SqlEventStore, *numbers: int) -> None:
+    for number in numbers:
+        store.append(f"note-{number % 3}", [Note.Written(number=number)], expected=ANY)
+
+
+def numbers(store: SqlEventStore, **where: Any) -> list[int]:
+    return [e.data["number"] for e in store.read_all(**where)]
+
+
+@pytest.fixture
+def store(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    with SqlEventStore(database()) as store:
+        store.create_tables()
+        note(store, 0, 1, 2, 3)
+        yield store
+
+
+@pytest.fixture
+def restored(store: SqlEventStore) -> SqlEventStore:
+    """As a dump of a cluster that had counted to five billion leaves it."""
+    with store.engine.begin() as connection:
+        connection.execute(text("update events set order_xid = order_xid + :ahead"), {"ahead": AHEAD})
+    return store
+
+
+def run(store: SqlEventStore, *words: str) -> Result:
+    url = store.engine.url.render_as_string(hide_password=False)
+    return CliRunner().invoke(application(), words, env={"FACTFOLD_STORE_URL": url})
+
+
+def finding(store: SqlEventStore) -> dict[str, Any]:
+    found = {one["check"]: one for one in json.loads(run(store, "doctor", "--json").output)}
+    return dict(found["store"])
+
+
+def test_a_store_that_was_never_elsewhere_is_well(store: SqlEventStore) -> None:
+    assert store.restored() == store.renumber() == 0
+    assert finding(store)["well"]
+    assert run(store, "store", "renumber").output == "nothing to do\n"
+
+
+def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: SqlEventStore) -> None:
+    assert numbers(restored) == []
+    assert restored.restored() > AHEAD // 2
+    found = finding(restored)
+    assert not found["well"]
+    assert "transactions ahead of this cluster" in found["found"]
+    assert found["remedy"] == "factfold store renumber"
+
+
+def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored: SqlEventStore) -> None:
+    note(restored, 6, 7)
+    assert run(restored, "store", "renumber").output.startswith("renumbered by ")
+    assert numbers(restored) == [0, 1, 2, 3, 6, 7]
+    note(restored, 9, 10, 11)
+    assert numbers(restored) == [0, 1, 2, 3, 6, 7, 9, 10, 11]
+    assert finding(restored)["well"]
+    assert [e.version for e in restored.read_all() if e.stream == "note-0"] == [0, 1, 2, 3]
+
+
+def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) -> None:
+    seen: list[int] = []
+
+    @subscription("note", group="readers")
+    def read(event: Note.Written, tx: Connection) -> None:
+        seen.append(event.number)
+
+    def catch_up() -> None:
+        with Subscriber(read, StoreSource(store, read, category="note"), engine=store.engine) as subscriber:
+            while subscriber.run_once(timeout=0).records:
+                pass
+
+    catch_up()
+    assert seen == [0, 1, 2, 3]
+    with store.engine.begin() as connection:
+        for table in ("events", "factfold_checkpoints"):
+            connection.execute(text(f"update {table} set order_xid = order_xid + :ahead"), {"ahead": AHEAD})
+    note(store, 4)
+    store.renumber()
+    note(store, 5)
+    catch_up()
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored: SqlEventStore) -> None:
+    slot = "renumber_test"
+    with restored.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("select pg_create_logical_replication_slot(:slot, 'pgoutput')"), {"slot": slot})
+        try:
+            with pytest.raises(StoreRestored, match="'renumber_test' would publish this as updates"):
+                restored.renumber()
+            assert restored.restored()
+            assert restored.renumber(published=True)
+        finally:
+            connection.execute(text("select pg_drop_replication_slot(:slot)"), {"slot": slot})
+    assert numbers(restored) == [0, 1, 2, 3]

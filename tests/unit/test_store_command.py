@@ -1,0 +1,95 @@
+"""`factfold store` on a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore.backends.sql.migrating import NEWEST
+from eventstore.errors import UnsupportedBackend
+from factfold.cli import store as store_command
+from factfold.cli.entry import application
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'events.db'}"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(application(), ["store", *words])
+
+
+def test_a_store_is_made_and_told_of(url: str) -> None:
+    missing = run("status", "--database", url)
+    assert (missing.exit_code, missing.output) == (3, f"version none, this release wants {NEWEST}\n")
+    assert run("migrate", "--database", url).output == f"version {NEWEST}, was none\n"
+    assert run("migrate", "--database", url).output == f"version {NEWEST}\n"
+    with SqlEventStore(url) as store:
+        store.declare_category("order", partitions=3)
+    made = run("status", "--database", url)
+    assert made.exit_code == 0
+    assert "category order: topic order, 3 partitions" in made.output
+
+
+def test_the_status_is_json_where_it_is_asked_for(url: str) -> None:
+    run("migrate", "--database", url)
+    told = json.loads(run("status", "--database", url, "--json").output)
+    assert told["found"] == told["newest"] == NEWEST
+    assert told["fence"] == {"waiting": 0, "age": 0.0, "holder": None}
+
+
+def test_a_dry_run_prints_sql_and_executes_none(url: str) -> None:
+    shown = run("migrate", "--database", url, "--dry-run")
+    assert "CREATE TABLE IF NOT EXISTS events" in shown.output
+    assert run("status", "--database", url).exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["nonsense", "mysql://u:sentinel@h/d", "nosuch://u:sentinel@h/d"])
+def test_a_url_that_is_none_is_refused_and_not_shown(text: str) -> None:
+    refused = run("status", "--database", text).exception
+    assert isinstance(refused, UnsupportedBackend)
+    assert "sentinel" not in str(refused)
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        text: str
+
+
+@pytest.mark.parametrize("name", ["notes.jsonl", "notes.parquet"])
+def test_events_go_from_one_store_to_another(url: str, tmp_path: Path, name: str) -> None:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.append("note-1", [Note.Written(text="a"), Note.Written(text="b")], expected=ANY)
+    file, other = str(tmp_path / name), f"sqlite:///{tmp_path / 'other.db'}"
+    assert run("export", file, "--database", url).output == "2 events of 1 categories, 1 schemas\n"
+    assert run("import", file, "--database", other).output == "2 events imported, 0 were there\n"
+    assert run("import", file, "--database", other).output == "0 events imported, 2 were there\n"
+
+
+def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 1.9, 2.1])
+    with monkeypatch.context() as patched:
+        patched.setenv("FORCE_COLOR", "1")  # a bar moves in a terminal only
+        patched.setattr(store_command, "_now", lambda: next(now))
+        with store_command._progress("exporting") as tell:
+            tell(10, 100)
+            assert "exporting" not in capsys.readouterr().err
+            tell(20, 100)
+            assert "exporting" in capsys.readouterr().err
+
+
+def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
+    doctor = ["doctor", "--json", "--store", url]
+    found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
+    assert (found["check"], found["well"], found["remedy"]) == ("store", False, "factfold store migrate")
+    run("migrate", "--database", url)
+    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["well"]
