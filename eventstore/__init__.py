@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
     from eventstore.backends.memory import MemoryEventStore
+    from eventstore.backends.sql.keys import SqlKeyStore
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
     from eventstore.dispatcher import Accepted, Dispatcher, Refusal
+    from eventstore.erasure import Erasure, KeyStore, MasterKeys
     from eventstore.errors import FactfoldError, Refused, WrongExpectedVersion
     from eventstore.event_types import event
     from eventstore.field_types import Digits
     from eventstore.functional import FunctionalAggregate, decider
     from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position, StreamName
     from eventstore.messages import Command, Metadata, NewEvent, RecordedEvent
+    from eventstore.personal import Personal
     from eventstore.relay import Relay, RelayReport, RelayStatus, relay_status
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, Settings
@@ -44,15 +47,19 @@ __all__ = [
     "DeliveryReport",
     "Digits",
     "Dispatcher",
+    "Erasure",
     "EventStore",
     "ExpectedVersion",
     "FactfoldError",
     "FunctionalAggregate",
     "KafkaSettings",
+    "KeyStore",
     "Lag",
+    "MasterKeys",
     "MemoryEventStore",
     "Metadata",
     "NewEvent",
+    "Personal",
     "Position",
     "RecordedEvent",
     "Refusal",
@@ -65,6 +72,7 @@ __all__ = [
     "Settings",
     "Source",
     "SqlEventStore",
+    "SqlKeyStore",
     "StreamAppend",
     "StreamName",
     "Subscriber",
@@ -84,12 +92,14 @@ __all__ = [
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
     "backends.memory": ("MemoryEventStore",),
+    "backends.sql.keys": ("SqlKeyStore",),
     "backends.sql.store": ("SqlEventStore",),
     "backends.sql.tenants": ("tenant_store", "tenants"),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
     "delivery.subscriber": ("Subscriber",),
     "dispatcher": ("Accepted", "Dispatcher", "Refusal"),
+    "erasure": ("Erasure", "KeyStore", "MasterKeys"),
     "errors": ("FactfoldError", "Refused", "WrongExpectedVersion"),
     "event_types": ("event",),
     "field_types": ("Digits",),
@@ -97,6 +107,7 @@ _HOMES = {
     "identifiers": ("ANY", "NO_STREAM", "STREAM_EXISTS", "ExpectedVersion", "Position", "StreamName"),
     "messages": ("Command", "Metadata", "NewEvent", "RecordedEvent"),
     "relay": ("Relay", "RelayReport", "RelayStatus", "relay_status"),
+    "personal": ("Personal",),
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
     "settings": ("KafkaSettings", "Settings"),
     "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
@@ -42,6 +42,26 @@ class DataKey:
     secret: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What erasing a subject did: how many keys are destroyed, in which streams it stands, how many snapshots went."""
+
+    subject: str
+    keys: int
+    streams: Sequence[str]
+    snapshots: int
+
+
+OUT_OF_REACH: Final = (
+    "changelogs of ordinary tables, and those tables: delete the rows there, and let the topics be compacted",
+    "view topics, until they are compacted; lake history and archives of opened data",
+    "dead letters and logs of services that wrote an opened value into them",
+    "the services' own tables: let them handle the erasure, or ask them for the subject",
+    "backups and the write-ahead log of the key table: the key is in them until they expire",
+)
+"""What destroying keys does not reach, for whoever has to see to it."""
+
+
 class KeyStore(Protocol):
     """Where the data keys of subjects are kept; the default is a table of the event store, wrapped by a master key."""
 
@@ -66,10 +86,10 @@ class MasterKeys:
             if len(key) != _SECRET_BYTES:
                 raise DeclarationError(
                     f"master key {name!r} has {len(key)} bytes",
-                    remedy="make it by `factfold erasure new-master-key`: 32 bytes, base64",
+                    remedy="make it by `factfold keys new`: 32 bytes, base64",
                 )
         if not keys:
-            raise DeclarationError("there is no master key", remedy="make one by `factfold erasure new-master-key`")
+            raise DeclarationError("there is no master key", remedy="make one by `factfold keys new`")
         self._keys = dict(keys)
         self.current = next(iter(keys))
 
@@ -82,7 +102,7 @@ class MasterKeys:
         except ValueError:
             raise DeclarationError(
                 "the master keys are not name:base64[,name:base64…]",
-                remedy="make one by `factfold erasure new-master-key`, and put the new one first",
+                remedy="make one by `factfold keys new`, and put the new one first",
             ) from None
 
     def wrap(self, key: DataKey) -> bytes:
@@ -95,7 +115,7 @@ class MasterKeys:
         if name not in self._keys:
             raise KeysMissing(
                 f"a data key is wrapped by the master key {name!r}, which is not here",
-                remedy="keep former master keys in the list until `factfold erasure rotate` has wrapped every key anew",
+                remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key anew",
             )
         return DataKey(key_id, _opened(self._keys[name], wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], key_id.bytes))
 
@@ -111,9 +131,8 @@ class PersonalData:
     def __init__(self, keys: KeyStore | None) -> None:
         self._keys = keys
 
-    def sealer(self, events: Iterable[tuple[EventType, object, str]]) -> Callable[[EventType, object, str], bytes]:
-        """Return what encodes these events (type, object, aggregate's id); KeysMissing, InvalidEventData."""
-        subjects = {s for kind, event, id in events for s in kind.subjects(event, id)}
+    def sealer(self, subjects: Collection[str]) -> Callable[[EventType, object, str], bytes]:
+        """Return what encodes events (type, object, aggregate's id) that are about these subjects; KeysMissing."""
         keys = self._held().keys_for(subjects) if subjects else {}
 
         def encode(kind: EventType, event: object, aggregate_id: str) -> bytes:

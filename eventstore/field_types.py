@@ -143,7 +143,8 @@ def _compile_field(name: str, hint: Any, default: Callable[[], Any] | None, comp
     # What is sealed has to be read by itself: its records are defined within it.
     apart = Compilation(compilation.owner, compilation.names)
     compilation.apart.append(apart)
-    clear = _compile(Annotated[(get_args(hint)[0], *(n for n in get_args(hint)[1:] if n is not personal))], name, apart)
+    inner, *notes = (note for note in get_args(hint) if note is not personal)
+    clear = _compile(Annotated[(inner, *notes)] if notes else inner, name, apart)
     _require_placeholder(personal, clear, f"{compilation.owner}.{name}")
     return Field(_avro_name(name, compilation), replace(clear, from_plain=opened(clear.from_plain)), default, personal)
 

@@ -79,7 +79,8 @@ class Snapshots:
 
     def passed(self, state: Aggregate, *, before: int) -> None:
         """Note the state after an append to a stream that stood at ``before``; the state must not change any more."""
-        self._cache.put(str(state.stream), state)
+        if not any(event_type.personal for event_type in state.event_types.values()):  # it would outlive an erasure
+            self._cache.put(str(state.stream), state)
         if (state.version + 1) // self._every > (before + 1) // self._every:
             self._keep(state)
 

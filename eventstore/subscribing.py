@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
+from eventstore.erasure import KeyStore
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
 
@@ -16,16 +17,20 @@ if TYPE_CHECKING:
 
 
 def open_subscriber(
-    subscription: Subscription[..., Any], *, settings: Settings | None = None, engine: Engine | None = None
+    subscription: Subscription[..., Any],
+    *,
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+    keys: KeyStore | None = None,
 ) -> Subscriber:
     """Join a subscription's group on Kafka; the inbox and the dead-letter topic are made if they are missing.
 
-    `engine` is that of the database the handler writes to. TopicMissing, BrokerUnreachable, BrokerRefused,
-    StoreUnavailable, DeclarationError for a handler that takes `tx` without an engine.
+    `engine` is that of the database the handler writes to, `keys` open personal fields. TopicMissing,
+    BrokerUnreachable, BrokerRefused, StoreUnavailable; DeclarationError for a handler with `tx` without an engine.
     """
     from eventstore.kafka.source import KafkaSource
 
-    return Subscriber(subscription, KafkaSource(subscription, settings or Settings()), engine=engine)
+    return Subscriber(subscription, KafkaSource(subscription, settings or Settings(), keys=keys), engine=engine)
 
 
 def run_subscription(
@@ -34,8 +39,9 @@ def run_subscription(
     stop: Event,
     settings: Settings | None = None,
     engine: Engine | None = None,
+    keys: KeyStore | None = None,
     on_batch: Callable[[DeliveryReport], None] | None = None,
 ) -> DeliveryReport:
     """Deliver a subscription's events until `stop` is set; the errors of `open_subscriber` and of `Subscriber.run`."""
-    with open_subscriber(subscription, settings=settings, engine=engine) as subscriber:
+    with open_subscriber(subscription, settings=settings, engine=engine, keys=keys) as subscriber:
         return subscriber.run(stop=stop, on_batch=on_batch)

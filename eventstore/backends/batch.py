@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from itertools import islice
 from uuid import UUID
 
+from eventstore.erasure import PersonalData
 from eventstore.errors import (
     EventIdTaken,
     FactfoldError,
@@ -141,7 +143,7 @@ class Inserted:
         return results
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
     """Appends with their names and event types known, before anything was encoded."""
 
@@ -169,12 +171,14 @@ class Draft:
         source: str,
         clock: Callable[[], datetime],
         new_id: Callable[[], UUID] | None = None,
+        personal: PersonalData | None = None,
     ) -> Batch:
-        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData."""
+        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData, KeysMissing."""
+        encode = self._encoder(personal or PersonalData(None))
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         for append, name in zip(self.appends, self.names, strict=True):
             self._add_stream(batch.streams, append, name, categories[name.category])
-            self._add_events(batch, append)
+            self._add_events(batch, append, partial(encode, name.id))
         batch.events.named = _NO_ID not in batch.events.ids
         ids = batch.events.ids
         batch.events.ids = _filled(ids) if new_id is None else [new_id() if i is _NO_ID else i for i in ids]
@@ -192,7 +196,24 @@ class Draft:
         streams.partitions.append(partition_of(stream, category.partitions))
         streams.counts.append(len(append.events))
 
-    def _add_events(self, batch: Batch, append: StreamAppend) -> None:
+    @cached_property
+    def subjects(self) -> list[tuple[str, str]]:
+        """Whom the events are about (first) and in which streams (second): those with personal fields."""
+        return [(s, str(name)) for kind, event, name in self._personal for s in kind.subjects(event, name.id)]
+
+    @cached_property
+    def _personal(self) -> list[tuple[EventType, object, StreamName]]:
+        kinds = {cls: kind for cls, kind in self.types.items() if kind.personal}
+        if not kinds:
+            return []
+        events = ((bare(event), name) for a, name in zip(self.appends, self.names, strict=True) for event in a.events)
+        return [(kinds[type(event)], event, name) for event, name in events if type(event) in kinds]
+
+    def _encoder(self, personal: PersonalData) -> Callable[[str, EventType, object], bytes]:
+        sealed = personal.sealer({subject for subject, _ in self.subjects})
+        return lambda id, kind, event: sealed(kind, event, id) if kind.personal else kind.encode(event)
+
+    def _add_events(self, batch: Batch, append: StreamAppend, encode: Callable[[EventType, object], bytes]) -> None:
         rows, stream = batch.events, len(batch.streams.names)
         metadata = append.metadata or NO_METADATA
         for number, offered in enumerate(append.events, start=1):
@@ -204,7 +225,7 @@ class Draft:
             rows.ids.append(_NO_ID if new is None or new.id is None else new.id)
             rows.types.append(kind.name)
             rows.schema_ids.append(kind.schema_id)
-            rows.payloads.append(kind.encode(event))
+            rows.payloads.append(encode(kind, event))
             rows.metadata.append(metadata if new is None or new.metadata is None else new.metadata)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import cast
 from uuid import UUID
 
 from eventstore.backends.batch import Batch, Draft, stream_name
+from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
+from eventstore.erasure import Erasure, KeyStore, PersonalData
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
@@ -44,7 +47,10 @@ class MemoryEventStore(Closing):
         source: str = "/memory",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_id: Callable[[], UUID] | None = None,
+        keys: KeyStore | None = None,
     ) -> None:
+        self._keys = keys or MemoryKeys()
+        self._personal = PersonalData(self._keys)
         self._source, self._clock, self._new_id = source, clock, new_id
         self._lock = threading.Lock()
         self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
@@ -54,6 +60,7 @@ class MemoryEventStore(Closing):
         self._by_id: dict[UUID, RecordedEvent] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
         self._snapshots: dict[str, AggregateSnapshot] = {}
+        self._subjects: dict[str, set[str]] = {}
         self._decoder = AvroDecoder(self._schemas.__getitem__)
 
     def append(
@@ -73,8 +80,12 @@ class MemoryEventStore(Closing):
             return []
         draft = Draft.of(appends)
         categories = {name: Category(name, name, partitions=1, generation=1) for name in draft.categories}
-        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id)
+        batch = draft.batch(
+            categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=self._personal
+        )
         with self._lock:
+            for subject, stream in draft.subjects:
+                self._subjects.setdefault(subject, set()).add(stream)
             self._schemas.update((kind.schema_id, kind.registered) for kind in draft.types.values())
             return self._earlier(batch) or self._record(batch)
 
@@ -95,7 +106,7 @@ class MemoryEventStore(Closing):
             moment = aware_utc(until)
             last = min(last, next((e.version for e in events if e.time > moment), len(events)) - 1)
         part = events[from_version : last + 1]
-        return islice(reversed(part) if backwards else iter(part), limit)
+        return map(self._opened, islice(reversed(part) if backwards else iter(part), limit))
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
@@ -106,7 +117,22 @@ class MemoryEventStore(Closing):
         events = self._log[0 if after is None else after.position :]
         present = (e for e in events if e is not None)
         wanted = (e for e in present if category is None or StreamName.parse(e.stream).category == category)
-        return islice(wanted, limit)
+        return map(self._opened, islice(wanted, limit))
+
+    def erase(self, subject: str) -> Erasure:
+        """Destroy the keys of a subject, as `SqlEventStore.erase` says."""
+        streams = sorted(self._subjects.get(subject, ()))
+        with self._lock:
+            dropped = [stream for stream in streams if self._snapshots.pop(stream, None) is not None]
+        return Erasure(subject, self._keys.erase(subject), streams, len(dropped))
+
+    def _opened(self, event: RecordedEvent) -> RecordedEvent:
+        schema = self._schemas[event.schema_id]
+        if not schema.personal:
+            return event
+        data = dict(event.data)
+        self._personal.disclose([(schema, data)])
+        return replace(event, data=data)
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
@@ -155,7 +181,8 @@ class MemoryEventStore(Closing):
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
-        return self._by_id.get(event_id)
+        found = self._by_id.get(event_id)
+        return None if found is None else self._opened(found)
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import FactfoldError, OffsetsGone, SchemaError, TopicMissing
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
 from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING
@@ -44,6 +45,7 @@ class KafkaArrival:
     schema: RegisteredSchema | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     problem: FactfoldError | None = None
+    opened: bool = False
 
     @property
     def schema_version(self) -> int:
@@ -72,6 +74,7 @@ class KafkaSource:
         *,
         deadline: float = DEADLINE_SECONDS,
         patience: float = _PATIENCE_SECONDS,
+        keys: KeyStore | None = None,
     ) -> None:
         self._subscription = subscription
         self._topic = subscription.topic
@@ -80,6 +83,7 @@ class KafkaSource:
         self._servers = settings.kafka.bootstrap_servers
         self._deadline = deadline
         self._patience = patience
+        self._personal = PersonalData(keys)
         self._on_revoked: Callable[[], None] = lambda: None
         self._failure: BaseException | None = None
         self._down_since: float | None = None
@@ -108,14 +112,14 @@ class KafkaSource:
         batch = self._subscription.batch
         arrivals, self._ahead = self._ahead[:batch], self._ahead[batch:]
         if arrivals:
-            return arrivals
+            return self._opened(arrivals)
         with typed_errors(self._servers, topic=self._topic):
             # Nothing is at hand and nothing ahead, so all that was read is done.
             self._places.commit_idle()
         arrivals = self._read(timeout)
         if not arrivals:
             self._check_broker()
-        return arrivals
+        return self._opened(arrivals)
 
     def prepare(self) -> None:
         """Fetch and decode the next batch while the handler works on this one."""
@@ -234,6 +238,25 @@ class KafkaSource:
         except (KeyError, ValueError, AttributeError) as error:
             return self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
         return KafkaArrival(message, kind, event_id, schema, data)
+
+    def _opened(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
+        """The batch, its personal values opened now and not when it was fetched: a subject may have been erased."""
+        held = [a for a in arrivals if a.schema is not None and a.schema.personal and not a.opened]
+        try:
+            self._open(held)
+        except SchemaError:
+            for arrival in held:
+                try:
+                    self._open([arrival])
+                except SchemaError as problem:
+                    arrival.problem = problem
+        return arrivals
+
+    def _open(self, arrivals: Sequence[KafkaArrival]) -> None:
+        decoded = [(a.schema, dict(a.data)) for a in arrivals if a.schema is not None]
+        self._personal.disclose(decoded)
+        for arrival, (_, data) in zip(arrivals, decoded, strict=True):
+            arrival.data, arrival.opened = data, True
 
     def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:
         found = KafkaArrival(message, problem=problem)

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import branches, cdc, doctor, projections, relay, schema, stack, store, subscriptions
+from factfold.cli import branches, cdc, doctor, erasure, projections, relay, schema, stack, store, subscriptions
 from factfold.cli.failures import show
 
 
@@ -28,6 +28,8 @@ def application() -> typer.Typer:
     app.add_typer(schema.app, name="schema")
     app.add_typer(relay.app, name="relay")
     app.add_typer(store.app, name="store")
+    app.add_typer(erasure.keys, name="keys")
+    app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)
     return app
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    text,
 )
 
 MIGRATIONS: Final = "factfold_migrations"
@@ -46,7 +47,7 @@ class Tables:
         """Every table of the store."""
         metadata = MetaData(schema=self.schema)
         _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
-        _deleted_events(metadata), _migrations(metadata)
+        _deleted_events(metadata), _subject_keys(metadata), _subject_streams(metadata), _migrations(metadata)
         return metadata
 
     @cached_property
@@ -78,6 +79,16 @@ class Tables:
     def archived_streams(self) -> Table:
         """One row an archived stream."""
         return self._table("archived_streams")
+
+    @cached_property
+    def subject_keys(self) -> Table:
+        """One row a data key of a subject, wrapped; without what was wrapped once it is destroyed."""
+        return self._table("subject_keys")
+
+    @cached_property
+    def subject_streams(self) -> Table:
+        """One row a stream that a subject stands in."""
+        return self._table("subject_streams")
 
     @cached_property
     def migrations(self) -> Table:
@@ -180,6 +191,29 @@ def _deleted_events(metadata: MetaData) -> Table:
         Column("id", Uuid, primary_key=True),
         Column("order_xid", BigInteger, nullable=False),
         Column("position", BigInteger, nullable=False),
+    )
+
+
+def _subject_keys(metadata: MetaData) -> Table:
+    live = text("wrapped IS NOT NULL")
+    return Table(
+        "subject_keys",
+        metadata,
+        Column("key_id", Uuid, primary_key=True),
+        Column("subject", Text, nullable=False),
+        Column("wrapped", LargeBinary),
+        Column("master", Text),
+        Column("erased", DateTime(timezone=True)),
+        Index("subject_keys_live", "subject", unique=True, postgresql_where=live, sqlite_where=live),
+    )
+
+
+def _subject_streams(metadata: MetaData) -> Table:
+    return Table(
+        "subject_streams",
+        metadata,
+        Column("subject", Text, primary_key=True),
+        Column("stream", Text, primary_key=True),
     )
 
 

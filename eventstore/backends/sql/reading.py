@@ -15,8 +15,10 @@ from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
 from eventstore.conversions import aware_utc
+from eventstore.erasure import PersonalData
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
 from eventstore.store import AppendResult, FenceStatus
 from eventstore.topics import DELETED_TYPE
@@ -39,11 +41,12 @@ class Part:
 class Reader:
     """Reads streams and the whole store."""
 
-    def __init__(self, database: Database, decoder: AvroDecoder) -> None:
+    def __init__(self, database: Database, decoder: AvroDecoder, personal: PersonalData) -> None:
         self._events = database.tables.events
         self._dialect = database.dialect
         self._connect = database.statement
         self._decoder = decoder
+        self._personal = personal
         columns = self._events.c
         self._columns = select(
             columns.id,
@@ -116,7 +119,7 @@ class Reader:
         with nullcontext(connection) if connection is not None else self._connect() as reading:
             for wanted in bindable(ids):
                 query: Select[Any] = self._columns.where(self._events.c.id.in_(wanted))
-                found.update((row.id, self._recorded(row)) for row in reading.execute(query))
+                found.update((row.id, self._recorded(row)[-1]) for row in reading.execute(query))
         return batch.placed([found[event_id] for event_id in ids]) if len(found) == len(ids) else None
 
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:
@@ -163,12 +166,15 @@ class Reader:
     def _page(self, query: Select[Any], size: int) -> list[RecordedEvent]:
         with self._connect() as connection:
             rows = connection.execute(query.limit(size)).all()
-        return [self._recorded(row) for row in rows]
+        found = [self._recorded(row) for row in rows]
+        self._personal.disclose([(schema, data) for schema, data, _ in found])
+        return [event for *_, event in found]
 
-    def _recorded(self, row: Row[Any]) -> RecordedEvent:
+    def _recorded(self, row: Row[Any]) -> tuple[RegisteredSchema, dict[str, Any], RecordedEvent]:
+        """An event, and beside it the schema and the values that it holds, personal ones still sealed."""
         event_id, stream, version, kind, payload, ce_time, order_xid, position, *why = tuple(row)
         schema, data = self._decoder.decode(payload)
-        return RecordedEvent(
+        event = RecordedEvent(
             id=event_id,
             stream=stream,
             version=version,
@@ -180,6 +186,7 @@ class Reader:
             time=datetime.fromisoformat(ce_time),
             position=Position(order_xid, position),
         )
+        return schema, data, event
 
 
 def _sizes(limit: int | None) -> Iterator[int]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import or_, select
+from collections.abc import Sequence
+
+from sqlalchemy import delete, or_, select
 
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.upserts import upsert
 from eventstore.serialization import schema_id_of
 from eventstore.snapshots import AggregateSnapshot
@@ -24,6 +27,12 @@ class SqlSnapshots:
         with self._database.statement() as connection:
             row = connection.execute(query).first()
         return None if row is None else AggregateSnapshot(row.stream, row.version, row.payload)
+
+    def drop(self, streams: Sequence[str]) -> int:
+        """Forget the snapshots of streams; return how many there were."""
+        with self._database.transaction() as connection:
+            parts = [delete(self._table).where(self._table.c.stream.in_(part)) for part in bindable(streams)]
+            return sum(connection.execute(part).rowcount for part in parts)
 
     def keep(self, snapshot: AggregateSnapshot) -> None:
         """Insert, or replace what is older or of another shape: two releases of a service may run side by side."""

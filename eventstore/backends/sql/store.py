@@ -16,6 +16,7 @@ from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.deletion import Deleter, Deletion
+from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
 from eventstore.backends.sql.restoring import renumber, restored
@@ -25,6 +26,7 @@ from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
+from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -45,6 +47,7 @@ class SqlEventStore(Closing):
 
     `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
     `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
+    `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -56,6 +59,7 @@ class SqlEventStore(Closing):
         source: str = "/factfold",
         topic_prefix: str = "",
         clock: Callable[[], datetime] = _now,
+        keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
@@ -64,7 +68,9 @@ class SqlEventStore(Closing):
         self._source = source
         self._clock = clock
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix)
-        self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema))
+        self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
+        self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
+        self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
         self._appender = Appender(self._database, self._reader)
         self._deleter = Deleter(self._database, source=source, clock=clock)
         self._archive = Archive(self._database, self._reader, clock=clock)
@@ -137,8 +143,26 @@ class SqlEventStore(Closing):
         shared = connection if self._database.dialect.single_writer else None
         self._catalogue.register((kind.registered for kind in draft.types.values()), connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
-        batch = draft.batch(categories, source=self._source, clock=self._clock)
+        personal = self._personal(draft, shared)
+        batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)
         return self._appender.append(batch, connection)
+
+    def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
+        """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
+        if not draft.subjects:
+            return PersonalData(None)
+        subjects = self._subjects if shared is None else self._subjects.within(shared)
+        subjects.note(draft.subjects)
+        return PersonalData(subjects if self._keys is self._subjects else self._keys)
+
+    def erase(self, subject: str) -> Erasure:
+        """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
+
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        """
+        streams = self._subjects.streams(subject)
+        keys = (self._keys or self._subjects).erase(subject)
+        return Erasure(subject, keys, streams, self._snapshots.drop(streams))
 
     def read_stream(
         self,

@@ -1,0 +1,140 @@
+"""Data keys of subjects as rows, wrapped by a master key; and which streams a subject stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import URL, Connection, Engine, select, update
+
+from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.upserts import upsert
+from eventstore.closing import Closing
+from eventstore.erasure import DataKey, MasterKeys, new_data_key
+from eventstore.errors import KeysMissing
+
+_PAGE: Final = 500
+
+
+class SqlKeys:
+    """The table `subject_keys`; a destroyed key leaves its id and the moment."""
+
+    def __init__(self, database: Database, master: MasterKeys | None) -> None:
+        self._table = database.tables.subject_keys
+        self._streams = database.tables.subject_streams
+        self._master = master
+        self._begin: Callable[[], AbstractContextManager[Connection]] = database.transaction
+
+    def within(self, connection: Connection) -> SqlKeys:
+        """Return these keys within a caller's transaction, where one writer locks out all others."""
+
+        @contextmanager
+        def lent() -> Iterator[Connection]:
+            yield connection
+
+        inside = object.__new__(SqlKeys)
+        inside.__dict__.update(self.__dict__, _begin=lent)
+        return inside
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
+        wanted = sorted(subjects)
+        with self._begin() as connection:
+            found = self._live(connection, wanted)
+            if missing := [subject for subject in wanted if subject not in found]:
+                self._add(connection, missing)
+                # Another writer may have been faster: whoever was, there is one key of a subject.
+                found |= self._live(connection, missing)
+        return found
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        """Return keys by id, None for those destroyed, nothing for those that were never here; KeysMissing."""
+        columns, found = self._table.c, dict[UUID, DataKey | None]()
+        with self._begin() as connection:
+            for part in bindable(list(ids)):
+                for row in connection.execute(select(self._table).where(columns.key_id.in_(part))):
+                    found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
+        return found
+
+    def erase(self, subject: str) -> int:
+        """Destroy the keys of a subject for good; return how many there were."""
+        columns = self._table.c
+        destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC)}
+        statement = update(self._table).where(columns.subject == subject, columns.wrapped.is_not(None))
+        with self._begin() as connection:
+            return connection.execute(statement.values(destroyed)).rowcount
+
+    def rotate(self) -> int:
+        """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
+        done, columns, master = 0, self._table.c, self._held()
+        others = select(self._table).where(columns.wrapped.is_not(None), columns.master != master.current)
+        while True:
+            with self._begin() as connection:
+                rows = connection.execute(others.limit(_PAGE).with_for_update()).all()
+                for row in rows:
+                    again = {"wrapped": master.wrap(self._unwrapped(row)), "master": master.current}
+                    connection.execute(update(self._table).where(columns.key_id == row.key_id).values(again))
+            done += len(rows)
+            if len(rows) < _PAGE:
+                return done
+
+    def note(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Remember that subjects (first) stand in streams (second)."""
+        values = [{"subject": subject, "stream": stream} for subject, stream in sorted(set(pairs))]
+        if values:
+            with self._begin() as connection:
+                connection.execute(upsert(connection, self._streams).on_conflict_do_nothing(), values)
+
+    def streams(self, subject: str) -> list[str]:
+        """Return the streams that a subject stands in, by name."""
+        columns = self._streams.c
+        query = select(columns.stream).where(columns.subject == subject).order_by(columns.stream)
+        with self._begin() as connection:
+            return list(connection.execute(query).scalars())
+
+    def _live(self, connection: Connection, subjects: list[str]) -> dict[str, DataKey]:
+        columns, found = self._table.c, dict[str, DataKey]()
+        for part in bindable(subjects):
+            query = select(self._table).where(columns.subject.in_(part), columns.wrapped.is_not(None))
+            found |= {row.subject: self._unwrapped(row) for row in connection.execute(query)}
+        return found
+
+    def _add(self, connection: Connection, subjects: list[str]) -> None:
+        master, rows = self._held(), list[dict[str, Any]]()
+        for subject in subjects:
+            key = new_data_key(uuid4())
+            rows.append({"key_id": key.id, "subject": subject, "wrapped": master.wrap(key), "master": master.current})
+        connection.execute(upsert(connection, self._table).on_conflict_do_nothing(), rows)
+
+    def _unwrapped(self, row: Any) -> DataKey:
+        return self._held().unwrap(row.master, row.key_id, row.wrapped)
+
+    def _held(self) -> MasterKeys:
+        if self._master is not None:
+            return self._master
+        raise KeysMissing(
+            "the store holds wrapped keys, and there is no master key to open them",
+            remedy="give it: SqlEventStore(url, keys=MasterKeys.parse(…)), or set FACTFOLD_MASTER_KEYS",
+        )
+
+
+class SqlKeyStore(SqlKeys, Closing):
+    """The keys of an event store, for services that read its topics and not the store itself.
+
+    A role that may read `subject_keys` is enough. An engine given instead of a URL stays the caller's to dispose of.
+    """
+
+    def __init__(self, database: str | URL | Engine, master: MasterKeys, *, schema: str | None = None) -> None:
+        self._owns_engine = not isinstance(database, Engine)
+        self.engine = database if isinstance(database, Engine) else engine_for(database)
+        super().__init__(Database(self.engine, Tables(schema)), master)
+
+    def close(self) -> None:
+        """Close the connections of an engine of its own."""
+        if self._owns_engine:
+            self.engine.dispose()

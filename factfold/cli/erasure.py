@@ -1,0 +1,66 @@
+"""`factfold erase` and `factfold keys`: subjects are forgotten, keys wrapped anew."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from factfold.cli.store import Database, Json, Schema
+
+keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
+
+MasterKeysOption = Annotated[
+    str,
+    typer.Option(
+        "--master-keys", envvar="FACTFOLD_MASTER_KEYS", help="name:base64[,name:base64…], the new one first.",
+        show_default=False, show_envvar=True,
+    ),
+]  # fmt: skip
+
+
+def erase(
+    subject: Annotated[str, typer.Argument(help="Whom to forget: the id that the events' personal fields name.")],
+    database: Database,
+    schema: Schema = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach."""
+    from eventstore import SqlEventStore
+    from eventstore.erasure import OUT_OF_REACH
+
+    if not yes:
+        typer.confirm(f"Destroy the keys of {subject!r}? Nobody can undo it", abort=True, err=True)
+    with SqlEventStore(database, schema=schema) as store:
+        done = store.erase(subject)
+    if as_json:
+        told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
+        typer.echo(json.dumps({**told, "out_of_reach": OUT_OF_REACH}))
+        return
+    typer.echo(
+        f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped"
+    )
+    typer.echo("out of reach, for you to see to:")
+    for place in OUT_OF_REACH:
+        typer.echo(f"  - {place}")
+
+
+@keys.command()
+def new(name: Annotated[str | None, typer.Option("--name", help="Its name; today's date without one.")] = None) -> None:
+    """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS; keep it out of shells' histories."""
+    typer.echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
+
+
+@keys.command()
+def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = None, as_json: Json = False) -> None:
+    """Wrap every data key by the first master key; afterwards the others may go. Events are not touched."""
+    from eventstore import MasterKeys, SqlKeyStore
+
+    with SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:
+        rotated = store.rotate()
+    typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped anew")
