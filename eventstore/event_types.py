@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar, dataclass_transform, overload
 
 from eventstore.conversions import Convert
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
-from eventstore.field_types import Compilation, Field, compile_fields
+from eventstore.field_compilation import compile_fields
+from eventstore.field_types import Compilation, Field
 from eventstore.identifiers import check_type_name, snake_case
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import structlog
 
 from eventstore.errors import StoreUnavailable
-from eventstore.field_types import Field, compile_hints
+from eventstore.field_compilation import compile_hints
+from eventstore.field_types import Field
 from eventstore.identifiers import StreamName
 from eventstore.schema_registry import RegisteredSchema
 

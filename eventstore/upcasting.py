@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from eventstore.casting import can_cast, cast_plain, kind_of
 from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
-from eventstore.field_types import Avro, Compilation, compile_type
+from eventstore.field_compilation import compile_type
+from eventstore.field_types import Avro, Compilation
 
 V = TypeVar("V")
 FIRST: Final = 1

@@ -32,11 +32,16 @@ class Voucher:
     colour: Colour = Colour.RED
 
 
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
 class Payment(Aggregate):
     @event
     class Received:
         amount: int | Annotated[Decimal, Digits(10, 2)] | float
-        by: Card | Voucher | None = None
+        by: Card | Voucher | Nothing | None = None
         second: Card | str = ""
         when: datetime | bool = False
         tags: list[Voucher | UUID] | None = None
@@ -60,6 +65,7 @@ def test_numbers_keep_their_kind(amount: Any) -> None:
     "values",
     [
         {"by": Card("1")},
+        {"by": Nothing()},
         {"by": Voucher("1")},
         {"second": Card("2")},
         {"second": "none"},
