@@ -19,6 +19,7 @@ FactfoldError                  message, remedy, place
 ├── StreamDeleted              a stream that was deleted for good
 ├── StreamArchived             a stream that was archived, and takes no events until it is taken out again
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
+├── EventTooLarge              an event that no topic would take
 ├── EventIdTaken               an event id was appended before
 ├── PartitionsFixed            a category's partition count was asked to change
 ├── UnsupportedBackend         a database or driver the store does not speak
@@ -60,6 +61,7 @@ __all__ = [
     "CheckpointMoved",
     "DeclarationError",
     "EventIdTaken",
+    "EventTooLarge",
     "FactfoldError",
     "GroupActive",
     "HandlerHung",
@@ -231,6 +233,10 @@ class NotFramedAvro(SchemaError):
 
 class InvalidAppend(FactfoldError):
     """An append with nothing in it, or with one stream twice."""
+
+
+class EventTooLarge(FactfoldError):
+    """An event is longer than a record of its topic may be."""
 
 
 class EventIdTaken(FactfoldError):

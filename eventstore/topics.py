@@ -48,6 +48,9 @@ BRANCH_HEADER: Final = "factfold_branch"
 
 _UNLIMITED: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT: Final = {"cleanup.policy": "compact", **_UNLIMITED}
+# What Kafka's Java producer sends unless told otherwise is 1 MiB, key and headers included; a longer event would
+# stop the connector that publishes it, and with it every event after it.
+MAX_EVENT_BYTES: Final = 1_000_000
 # A routed record is longer than its source's by some headers, and is not compressed as its source may have been.
 MAX_ROUTED_BYTES: Final = 16 << 20
 # A dead letter is longer than its record by the headers that tell of its end.

@@ -14,6 +14,7 @@ from uuid import UUID
 from eventstore.erasure import PersonalData
 from eventstore.errors import (
     EventIdTaken,
+    EventTooLarge,
     FactfoldError,
     InvalidAppend,
     StreamArchived,
@@ -32,7 +33,7 @@ from eventstore.identifiers import (
 )
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.store import AppendResult, Category, StreamAppend
-from eventstore.topics import partition_of
+from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ class Draft:
         new_id: Callable[[], UUID] | None = None,
         personal: PersonalData | None = None,
     ) -> Batch:
-        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData, KeysMissing."""
+        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData, EventTooLarge, KeysMissing."""
         encode = self._encoder(personal or PersonalData(None))
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         for append, name in zip(self.appends, self.names, strict=True):
@@ -225,8 +226,18 @@ class Draft:
             rows.ids.append(_NO_ID if new is None or new.id is None else new.id)
             rows.types.append(kind.name)
             rows.schema_ids.append(kind.schema_id)
-            rows.payloads.append(encode(kind, event))
+            rows.payloads.append(_publishable(encode(kind, event), kind))
             rows.metadata.append(metadata if new is None or new.metadata is None else new.metadata)
+
+
+def _publishable(payload: bytes, kind: EventType) -> bytes:
+    if len(payload) <= MAX_EVENT_BYTES:
+        return payload
+    raise EventTooLarge(
+        f"an event {kind.name} of {len(payload):,} bytes is longer than a topic takes ({MAX_EVENT_BYTES:,})",
+        remedy="keep what is large elsewhere, and its address and digest in the event; or make it several events",
+        place=kind.name,
+    )
 
 
 _NO_ID = UUID(int=0)

@@ -23,6 +23,7 @@ import pytest
 from eventstore.aggregate import Aggregate
 from eventstore.errors import (
     EventIdTaken,
+    EventTooLarge,
     InvalidAppend,
     InvalidEventData,
     InvalidIdentifier,
@@ -34,6 +35,7 @@ from eventstore.messages import Metadata, NewEvent
 from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore, StreamAppend
 from eventstore.testing.closed_streams import ClosedStreamConformance
+from eventstore.topics import MAX_EVENT_BYTES
 
 T = TypeVar("T")
 
@@ -152,6 +154,13 @@ class StoreConformance(ClosedStreamConformance):
         append = StreamAppend(_new(), [_opened()], ANY)
         with pytest.raises(InvalidAppend, match="twice"):
             store.append_batch([append, append])
+
+    def test_an_event_that_no_topic_would_take_is_refused_and_nothing_is_stored(self, store: EventStore) -> None:
+        stream = _new("account")
+        store.append(stream, [_opened("x" * (MAX_EVENT_BYTES - 100))], expected=NO_STREAM)
+        with pytest.raises(EventTooLarge, match="longer than a topic takes"):
+            store.append(stream, [_opened(), _opened("x" * MAX_EVENT_BYTES)], expected=0)
+        assert store.head(stream) == 0
 
     def test_an_append_of_nothing_is_refused(self, store: EventStore) -> None:
         with pytest.raises(InvalidAppend, match="nothing"):
