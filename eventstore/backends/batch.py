@@ -174,7 +174,7 @@ class Draft:
         new_id: Callable[[], UUID] | None = None,
         personal: PersonalData | None = None,
     ) -> Batch:
-        """Encode every event; ``new_id`` gives ids to those that bring none. InvalidEventData, EventTooLarge, KeysMissing."""
+        """Encode every event; InvalidEventData, EventTooLarge, KeysMissing. ``new_id`` gives ids to those without."""
         encode = self._encoder(personal or PersonalData(None))
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         for append, name in zip(self.appends, self.names, strict=True):
