@@ -54,7 +54,7 @@ class EventType:
     fields: tuple[Field, ...]
     upcasters: Upcasters = NO_UPCASTERS
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The version that its events are written in."""
         return self.upcasters.version
