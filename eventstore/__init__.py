@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
     from eventstore.backends.memory import MemoryEventStore
+    from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
@@ -41,6 +42,7 @@ __all__ = [
     "Aggregate",
     "AppendResult",
     "Arrival",
+    "AsyncSqlEventStore",
     "Category",
     "Command",
     "DeadLetter",
@@ -92,6 +94,7 @@ __all__ = [
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
     "backends.memory": ("MemoryEventStore",),
+    "backends.sql.async_store": ("AsyncSqlEventStore",),
     "backends.sql.keys": ("SqlKeyStore",),
     "backends.sql.store": ("SqlEventStore",),
     "backends.sql.tenants": ("tenant_store", "tenants"),
