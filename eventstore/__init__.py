@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
+    from eventstore.async_dispatcher import AsyncDispatcher
     from eventstore.backends.memory import MemoryEventStore
     from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
@@ -42,6 +43,7 @@ __all__ = [
     "Aggregate",
     "AppendResult",
     "Arrival",
+    "AsyncDispatcher",
     "AsyncSqlEventStore",
     "Category",
     "Command",
@@ -93,6 +95,7 @@ __all__ = [
 
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
+    "async_dispatcher": ("AsyncDispatcher",),
     "backends.memory": ("MemoryEventStore",),
     "backends.sql.async_store": ("AsyncSqlEventStore",),
     "backends.sql.keys": ("SqlKeyStore",),

@@ -42,10 +42,9 @@ class _Work:
 
     async def cancel(self, task: asyncio.Task[Any]) -> None:
         self.cancelled = True
-        if not self.uses:
-            task.cancel()
         try:
-            await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+            if self.uses:
+                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
         finally:
             task.cancel()
         await asyncio.wait({task})
