@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from eventstore.aggregate import Aggregate
 from eventstore.backends.sql.async_store import AsyncSqlEventStore
@@ -40,6 +40,7 @@ class AsyncDispatcher:
     attempts: int = ATTEMPTS
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
+    new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
         """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
@@ -84,6 +85,7 @@ class AsyncDispatcher:
             attempts=self.attempts,
             snapshots=self.snapshots,
             command_id=self.command_id,
+            new_id=self.new_id,
         )
 
 
