@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eventstore.backends.sql.keys import SqlKeyStore
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
+    from eventstore.delivery.async_subscriber import AsyncSubscriber
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
@@ -45,6 +46,7 @@ __all__ = [
     "Arrival",
     "AsyncDispatcher",
     "AsyncSqlEventStore",
+    "AsyncSubscriber",
     "Category",
     "Command",
     "DeadLetter",
@@ -101,6 +103,7 @@ _HOMES = {
     "backends.sql.keys": ("SqlKeyStore",),
     "backends.sql.store": ("SqlEventStore",),
     "backends.sql.tenants": ("tenant_store", "tenants"),
+    "delivery.async_subscriber": ("AsyncSubscriber",),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
     "delivery.subscriber": ("Subscriber",),

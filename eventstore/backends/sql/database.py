@@ -36,6 +36,7 @@ class Database:
         self.engine = engine
         self.tables = tables
         self.dialect: Dialect = dialect_of(engine, tables)
+        greenlets.release_when_cut_off(engine)
         on_loop = engine.dialect.is_async
         self.sleep: Callable[[float], None] = greenlets.sleep if on_loop else time.sleep
         self._use: Callable[[], AbstractContextManager[None]] = greenlets.undisturbed if on_loop else nullcontext

@@ -14,9 +14,22 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Any, Final, ParamSpec, TypeVar
 
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
-__all__ = ["TURN", "await_only", "in_greenlet", "one_by_one", "sleep", "undisturbed", "waited_for"]
+__all__ = [
+    "TURN",
+    "asynchronous",
+    "await_only",
+    "greenlet_spawn",
+    "in_greenlet",
+    "one_by_one",
+    "release_when_cut_off",
+    "sleep",
+    "undisturbed",
+    "waited_for",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +100,25 @@ def undisturbed() -> Iterator[None]:
         work.uses -= 1
         if work.cancelled:
             raise asyncio.CancelledError
+
+
+def release_when_cut_off(engine: Engine) -> None:
+    """Let a connection whose statement was cancelled roll back before it is closed, where it is one of aiosqlite.
+
+    SQLite keeps a closed connection, and its lock, until its last cursor is gone, which the exception may hold for long.
+    """
+    if engine.driver == "aiosqlite" and not event.contains(engine, "invalidate", _roll_back):
+        event.listen(engine, "invalidate", _roll_back)
+
+
+def _roll_back(connection: Any, record: object, cause: BaseException | None) -> None:
+    if isinstance(cause, asyncio.CancelledError):
+        connection.rollback()
+
+
+def asynchronous(tx: Connection, engine: AsyncEngine) -> AsyncConnection:
+    """Return a connection of an asyncio engine, opened in a greenlet, for coroutines."""
+    return AsyncConnection(engine, tx)
 
 
 def sleep(seconds: float) -> None:
