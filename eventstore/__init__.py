@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, Settings
     from eventstore.store import AppendResult, Category, EventStore, StreamAppend
-    from eventstore.subscribing import open_subscriber, run_subscription
+    from eventstore.subscribing import open_async_subscriber, open_subscriber, run_subscription
     from eventstore.subscriptions import Subscription, subscription
 
 __all__ = [
@@ -87,6 +87,7 @@ __all__ = [
     "command",
     "decider",
     "event",
+    "open_async_subscriber",
     "open_subscriber",
     "relay_status",
     "run_subscription",
@@ -120,7 +121,7 @@ _HOMES = {
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
     "settings": ("KafkaSettings", "Settings"),
     "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),
-    "subscribing": ("open_subscriber", "run_subscription"),
+    "subscribing": ("open_async_subscriber", "open_subscriber", "run_subscription"),
     "subscriptions": ("Subscription", "subscription"),
 }
 

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.dialect import Dialect, dialect_of
@@ -22,6 +21,9 @@ from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_curre
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.store import StoreVersion
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 # Writers wait this long for SQLite's one write lock; its own default is 5 s.
 _LOCK_SECONDS: Final = 30
@@ -117,6 +119,8 @@ def engine_for(database: str | URL) -> Engine:
 
 def async_engine_for(database: str | URL) -> AsyncEngine:
     """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
     with _usable():
         url = _with_driver(database, sqlite="aiosqlite")
         try:

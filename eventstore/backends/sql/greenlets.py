@@ -2,7 +2,7 @@
 
 This is SQLAlchemy's own bridge, by which its asyncio engines run its synchronous code: `await_only` hands something to
 await to the coroutine that runs the greenlet, and gives its result back. What is written for threads once is so the
-code for tasks as well; see ADR 0021.
+code for tasks as well; see ADR 0025.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 __all__ = [
     "TURN",
@@ -105,7 +107,7 @@ def undisturbed() -> Iterator[None]:
 def release_when_cut_off(engine: Engine) -> None:
     """Let a connection whose statement was cancelled roll back before it is closed, where it is one of aiosqlite.
 
-    SQLite keeps a closed connection, and its lock, until its last cursor is gone, which the exception may hold for long.
+    SQLite keeps a closed connection, and its lock, until its last cursor is gone; the exception may hold that for long.
     """
     if engine.driver == "aiosqlite" and not event.contains(engine, "invalidate", _roll_back):
         event.listen(engine, "invalidate", _roll_back)
@@ -118,6 +120,8 @@ def _roll_back(connection: Any, record: object, cause: BaseException | None) -> 
 
 def asynchronous(tx: Connection, engine: AsyncEngine) -> AsyncConnection:
     """Return a connection of an asyncio engine, opened in a greenlet, for coroutines."""
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     return AsyncConnection(engine, tx)
 
 
