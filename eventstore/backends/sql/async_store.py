@@ -23,6 +23,7 @@ from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
+    from eventstore.erasure import Erasure, KeyStore, MasterKeys
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,8 +36,9 @@ class AsyncSqlEventStore:
 
     Every method does what that of SqlEventStore does, with its errors. A call that is cancelled has no effect, or all
     of it: an append under ids of its own (NewEvent) may be repeated. `sync_store` is the store that does the work, for
-    `run_sync`, and for what takes a store and is itself run so, as Snapshots is by AsyncDispatcher. An engine given
-    instead of a URL stays the caller's to dispose of.
+    `run_sync`, and for what takes a store and is itself run so, as Snapshots is by AsyncDispatcher. A KeyStore of
+    one's own is called on the loop, which waits for it. An engine given instead of a URL stays the caller's to dispose
+    of.
     """
 
     def __init__(
@@ -45,18 +47,22 @@ class AsyncSqlEventStore:
         *,
         schema: str | None = None,
         source: str = "/factfold",
+        topic_prefix: str = "",
         clock: Callable[[], datetime] = _NOW,
+        keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, AsyncEngine)
         self.engine = database if isinstance(database, AsyncEngine) else async_engine_for(database)
-        self.sync_store = SqlEventStore(self.engine.sync_engine, schema=schema, source=source, clock=clock)
+        self.sync_store = SqlEventStore(
+            self.engine.sync_engine, schema=schema, source=source, topic_prefix=topic_prefix, clock=clock, keys=keys
+        )
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a synchronous function of the store, whose waiting for the database lets other tasks work."""
         return await in_greenlet(work, self.sync_store, *args, **kwargs)
 
     async def create_tables(self) -> None:
-        """Create what is missing; safe to call again and from many processes at once."""
+        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
         await in_greenlet(self.sync_store.create_tables)
 
     async def register(self, *aggregates: type[Aggregate]) -> None:
@@ -108,6 +114,13 @@ class AsyncSqlEventStore:
 
         return await connection.run_sync(within)
 
+    async def erase(self, subject: str) -> Erasure:
+        """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
+
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        """
+        return await in_greenlet(self.sync_store.erase, subject)
+
     def read_stream(
         self,
         stream: StreamName | str,
@@ -150,6 +163,32 @@ class AsyncSqlEventStore:
     async def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         return await in_greenlet(self.sync_store.head, stream)
+
+    async def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+
+        Nobody can append to it any more (StreamDeleted). WrongExpectedVersion, StoreUnavailable, StoreNotPrepared.
+        """
+        return await in_greenlet(self.sync_store.delete_stream, stream, expected=expected)
+
+    async def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+
+        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        """
+        await in_greenlet(self.sync_store.archive_stream, stream, expected=expected)
+
+    async def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again; nothing for one that is not archived."""
+        await in_greenlet(self.sync_store.unarchive_stream, stream)
+
+    async def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return await in_greenlet(self.sync_store.is_archived, stream)
+
+    def archived_streams(self, category: str | None = None) -> AsyncIterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        return one_by_one(self.sync_store.archived_streams(category))
 
     async def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""

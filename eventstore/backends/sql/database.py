@@ -108,7 +108,7 @@ class Database:
 
 
 def engine_for(database: str | URL) -> Engine:
-    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's drivers."""
+    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's."""
     with _usable():
         url = _with_driver(database, sqlite="pysqlite")
         engine = create_engine(url, **_options(url))
