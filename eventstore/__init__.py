@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
+    from eventstore.async_dispatcher import AsyncDispatcher
     from eventstore.backends.memory import MemoryEventStore
+    from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
+    from eventstore.delivery.async_subscriber import AsyncSubscriber
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, Settings
     from eventstore.store import AppendResult, Category, EventStore, StreamAppend
-    from eventstore.subscribing import open_subscriber, run_subscription
+    from eventstore.subscribing import open_async_subscriber, open_subscriber, run_subscription
     from eventstore.subscriptions import Subscription, subscription
 
 __all__ = [
@@ -41,6 +44,9 @@ __all__ = [
     "Aggregate",
     "AppendResult",
     "Arrival",
+    "AsyncDispatcher",
+    "AsyncSqlEventStore",
+    "AsyncSubscriber",
     "Category",
     "Command",
     "DeadLetter",
@@ -81,6 +87,7 @@ __all__ = [
     "command",
     "decider",
     "event",
+    "open_async_subscriber",
     "open_subscriber",
     "relay_status",
     "run_subscription",
@@ -91,10 +98,13 @@ __all__ = [
 
 _HOMES = {
     "aggregate": ("Aggregate", "command"),
+    "async_dispatcher": ("AsyncDispatcher",),
     "backends.memory": ("MemoryEventStore",),
+    "backends.sql.async_store": ("AsyncSqlEventStore",),
     "backends.sql.keys": ("SqlKeyStore",),
     "backends.sql.store": ("SqlEventStore",),
     "backends.sql.tenants": ("tenant_store", "tenants"),
+    "delivery.async_subscriber": ("AsyncSubscriber",),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
     "delivery.subscriber": ("Subscriber",),
@@ -111,7 +121,7 @@ _HOMES = {
     "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
     "settings": ("KafkaSettings", "Settings"),
     "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),
-    "subscribing": ("open_subscriber", "run_subscription"),
+    "subscribing": ("open_async_subscriber", "open_subscriber", "run_subscription"),
     "subscriptions": ("Subscription", "subscription"),
 }
 

@@ -23,7 +23,7 @@ from eventstore.store import AppendResult, EventStore
 P = ParamSpec("P")
 A = TypeVar("A", bound=Aggregate)
 
-_ATTEMPTS: Final = 10
+ATTEMPTS: Final = 10
 _SECONDS: Final = 10.0
 
 
@@ -65,7 +65,7 @@ class Dispatcher:
     _: KW_ONLY
     middleware: Sequence[Middleware] = ()
     metadata: Metadata = NO_METADATA
-    attempts: int = _ATTEMPTS
+    attempts: int = ATTEMPTS
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
     new_id: Callable[[], UUID] = uuid4

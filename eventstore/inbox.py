@@ -31,6 +31,7 @@ from sqlalchemy import (
     select,
 )
 
+from eventstore.backends.sql.greenlets import release_when_cut_off
 from eventstore.backends.sql.transactions import (
     LentTransaction,
     blaming_no_record,
@@ -42,6 +43,8 @@ from eventstore.backends.sql.transactions import (
 )
 from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+
+_SUPPORTED: Final = (("postgresql", "psycopg"), ("sqlite", "pysqlite"), ("sqlite", "aiosqlite"))
 
 HANDLED: Final = "handled"
 DEAD: Final = "dead"
@@ -100,6 +103,7 @@ class Inbox:
 
     def __init__(self, engine: Engine, group: str, *, topic: str) -> None:
         _check_supported(engine)
+        release_when_cut_off(engine)
         self._engine = engine
         self._group = group
         self._topic = topic
@@ -188,6 +192,9 @@ class Inbox:
         driver = self._driver
         if driver is None:  # it waits for a connection
             return
+        if self._engine.driver == "aiosqlite":
+            driver.stop()  # closed by the thread it has of its own
+            return
         if not self._postgres:
             driver.interrupt()
             driver.close()
@@ -210,7 +217,7 @@ class Inbox:
 
 
 def _check_supported(engine: Engine) -> None:
-    if (engine.dialect.name, engine.driver) not in (("postgresql", "psycopg"), ("sqlite", "pysqlite")):
+    if (engine.dialect.name, engine.driver) not in _SUPPORTED:
         raise UnsupportedBackend(
             f"the inbox does not speak {engine.dialect.name} through {engine.driver}",
             remedy="use an engine of postgresql+psycopg://… or sqlite:///…",

@@ -14,6 +14,9 @@ from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from eventstore.delivery.async_subscriber import AsyncSubscriber
 
 
 def open_subscriber(
@@ -31,6 +34,19 @@ def open_subscriber(
     from eventstore.kafka.source import KafkaSource
 
     return Subscriber(subscription, KafkaSource(subscription, settings or Settings(), keys=keys), engine=engine)
+
+
+def open_async_subscriber(
+    subscription: Subscription[..., Any], *, settings: Settings | None = None, engine: AsyncEngine | None = None
+) -> AsyncSubscriber:
+    """Return what joins a subscription's group on Kafka in its `async with`; the errors of `open_subscriber`.
+
+    `engine` is that of the database the coroutine handler writes to.
+    """
+    from eventstore.delivery.async_subscriber import AsyncSubscriber
+    from eventstore.kafka.source import KafkaSource
+
+    return AsyncSubscriber(subscription, KafkaSource(subscription, settings or Settings()), engine=engine)
 
 
 def run_subscription(

@@ -10,6 +10,8 @@ The handler's parameters say what it is called with:
     event: RecordedEvent                 every event of the topic, as it was recorded
     recorded: RecordedEvent              beside an event class: id, stream, time, and `caused()` for commands it sends
     tx: Connection                       by this name: the transaction its effects belong in (SQLAlchemy)
+
+A coroutine function gets an AsyncConnection as `tx`, and is delivered to by AsyncSubscriber.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls
+from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
 from eventstore.delivery.source import Arrival, Source
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable
 from eventstore.messages import RecordedEvent
@@ -83,10 +83,12 @@ class Attempt:
         source: Source[Any],
         inbox: Inbox | None,
         *,
+        runner: HandlerRunner,
         calls: Calls,
         halt: Event,
     ) -> None:
-        self._handler: Callable[..., object] = subscription.handler
+        self._handler = runner.called(subscription.handler)
+        self._runner = runner
         self._signature = subscription.signature
         self._keeps_inbox = subscription.keeps_inbox
         self._source = source
@@ -116,7 +118,7 @@ class Attempt:
         """Note that a record was given up, once it is stored as a dead letter; StoreUnavailable, KafkaError."""
         self._calls.begin(BURY, arrival)
         try:
-            store()
+            self._runner.aside(store)
             if self._inbox is not None:
                 self._note_burial(self._inbox, arrival)
         finally:
@@ -196,7 +198,7 @@ class Attempt:
     def _call_each(self, pending: list[_Pending], lent: LentTransaction | None) -> int:
         handler, go_on, signature, is_halted = self._handler, self._calls.go_on, self._signature, self._halt.is_set
         # One dictionary for the batch: a call copies it anyway.
-        given, handled = signature.arguments(None, None, lent and lent.tx), 0
+        given, handled = signature.arguments(None, None, lent and self._runner.lent(lent.tx)), 0
         try:
             for one in pending:
                 if handled and is_halted():
@@ -222,7 +224,7 @@ class Attempt:
         try:
             events = [event for one in pending for event in one.events]
             recorded = [one.recorded for one in pending for _ in one.events]
-            self._handler(**self._signature.arguments(events, recorded, lent and lent.tx))
+            self._handler(**self._signature.arguments(events, recorded, lent and self._runner.lent(lent.tx)))
             if lent is not None:
                 lent.check()
         except Exception as error:

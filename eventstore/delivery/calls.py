@@ -1,17 +1,21 @@
-"""What the handler's thread is at, as another thread sees it: since when, and the right to give it up."""
+"""What a handler is at, as the subscriber's thread sees it: since when, and the right to give it up; where it runs."""
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Final, NamedTuple
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sqlalchemy import Connection
+
     from eventstore.delivery.source import Arrival
+
+T = TypeVar("T")
 
 
 class GivenUp(BaseException):
@@ -73,18 +77,71 @@ class Calls:
             return step, arrival
 
 
+class HandlerRunner(Protocol):
+    """Where handlers run, and with them all that belongs in their transactions: not in the subscriber's thread."""
+
+    @property
+    def awaits(self) -> bool:
+        """Whether handlers are coroutine functions."""
+
+    def start(self, job: Callable[[], T]) -> Future[T]:
+        """Run a job, and return where its end will be known."""
+
+    def called(self, handler: Callable[..., Any]) -> Callable[..., object]:
+        """Return a function that calls a handler, and returns when it is done."""
+
+    def lent(self, tx: Connection) -> Any:
+        """Return a transaction as handlers take it."""
+
+    def wait(self, halt: Event, seconds: float) -> bool:
+        """Wait within a job, until it is to halt or so many seconds are over; say whether it is to halt."""
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do within a job what waits for something else than the handler's database."""
+
+    def give_up(self, job: Future[Any], sever: Callable[[], None]) -> None:
+        """End a job that takes too long, as far as that can be done; `sever` cuts its connection."""
+
+    def close(self) -> None:
+        """Run no more jobs after the one at hand."""
+
+
 class HandlerThread:
     """One thread that runs jobs one by one. A daemon: a handler that hangs must not keep the process alive."""
 
-    def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
-        Thread(target=self._work, name=name, daemon=True).start()
+    awaits: Final = False
 
-    def start(self, job: Callable[[], None]) -> Future[None]:
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name=name, daemon=True)
+
+    def start(self, job: Callable[[], T]) -> Future[T]:
         """Run a job, and return where its end will be known."""
-        future: Future[None] = Future()
+        if self._thread.ident is None:
+            self._thread.start()
+        future: Future[T] = Future()
         self._jobs.put((job, future))
         return future
+
+    def called(self, handler: Callable[..., Any]) -> Callable[..., object]:
+        """Return the handler itself."""
+        return handler
+
+    def lent(self, tx: Connection) -> Connection:
+        """Return the transaction itself."""
+        return tx
+
+    def wait(self, halt: Event, seconds: float) -> bool:
+        """Wait, as the only one in this thread."""
+        return halt.wait(seconds)
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do it, nobody else waits for this thread."""
+        work()
+
+    def give_up(self, job: Future[Any], sever: Callable[[], None]) -> None:
+        """Cut the connection: a thread cannot be stopped."""
+        sever()
 
     def close(self) -> None:
         """Let the thread end after the job at hand."""
@@ -94,8 +151,8 @@ class HandlerThread:
         while (entry := self._jobs.get()) is not None:
             job, future = entry
             try:
-                job()
+                found = job()
             except BaseException as error:
                 future.set_exception(error)
             else:
-                future.set_result(None)
+                future.set_result(found)

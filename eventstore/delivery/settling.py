@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from eventstore.delivery.attempt import Attempt, AttemptFailed, DeliveryReport
+from eventstore.delivery.calls import HandlerRunner
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
 from eventstore.subscriptions import Subscription
@@ -52,12 +53,14 @@ class Settling:
         source: Source[Any],
         *,
         attempt: Attempt,
+        runner: HandlerRunner,
         halt: Event,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._subscription = subscription
         self._source = source
         self._attempt = attempt
+        self._runner = runner
         self._halt = halt
         self._patience = patience
         self._failures: dict[str, _Failure] = {}
@@ -155,7 +158,7 @@ class Settling:
 
     def _wait(self, seconds: float) -> None:
         # Not stamina: its pause cannot be ended by a stop, and a signal must not wait for a minute's backoff.
-        if self._halt.wait(seconds):
+        if self._runner.wait(self._halt, seconds):
             raise _Interrupted
 
 

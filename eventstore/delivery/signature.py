@@ -25,8 +25,8 @@ _CALLABLE_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Par
 class HandlerSignature:
     """Names of the parameters; `types` None takes every event as it was recorded, `many` takes lists.
 
-    `types` are the types by the names they are stored under: those of the handler's classes, and those that an upcaster
-    may make such events of.
+    `awaits` says that the handler is a coroutine function. `types` are the types by the names they are stored under:
+    those of the handler's classes, and those that an upcaster may make such events of.
     """
 
     event: str
@@ -35,6 +35,7 @@ class HandlerSignature:
     many: bool
     types: Mapping[str, EventType] | None
     classes: frozenset[type] = frozenset()
+    awaits: bool = False
 
     @property
     def needs_recorded(self) -> bool:
@@ -60,8 +61,6 @@ class HandlerSignature:
 def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> HandlerSignature:
     """Read a handler's annotations, `names` being those visible where it is defined; DeclarationError."""
     place = getattr(handler, "__qualname__", repr(handler))
-    if inspect.iscoroutinefunction(handler):
-        raise _mistake(place, "is a coroutine function", "write it as a plain function: each has a thread of its own")
     hints = _hints(handler, names, place)
     many = {name: get_origin(hint) is list for name, hint in hints.items()}
     classes = {name: _classes(hint) for name, hint in hints.items()}
@@ -76,6 +75,7 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
         many=many[event],
         types=_types(classes[event], place) if typed else None,
         classes=frozenset(classes[event]) if typed else frozenset(),
+        awaits=inspect.iscoroutinefunction(handler),
     )
 
 

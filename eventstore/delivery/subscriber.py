@@ -1,4 +1,4 @@
-"""The loop of a subscriber: one thread keeps the place in the group, another runs the handler."""
+"""The loop of a subscriber: one thread keeps the place in the group; another, or an event loop, runs the handler."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
 from eventstore.delivery.attempt import Attempt, DeliveryReport
-from eventstore.delivery.calls import FORGET, Calls, HandlerThread, Step
+from eventstore.delivery.calls import FORGET, Calls, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.settling import PATIENCE_SECONDS, Settling
 from eventstore.delivery.source import Arrival, Lag, Source
 from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
@@ -32,8 +33,8 @@ _FORGETTING_SECONDS: Final = 3600.0
 class Subscriber(Closing):
     """Delivers what a source gives to a subscription's handler; close it, or use it in `with`.
 
-    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `report` counts since
-    the beginning.
+    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runner` is where the
+    handler runs, a thread of its own if none is given. `report` counts since the beginning.
     """
 
     def __init__(
@@ -43,22 +44,26 @@ class Subscriber(Closing):
         *,
         engine: Engine | None = None,
         patience: float = PATIENCE_SECONDS,
+        runner: HandlerRunner | None = None,
     ) -> None:
         self._subscription = subscription
         self._source = source
+        self._runner = runner or HandlerThread(f"handler of {subscription.group}")
+        _check_kind(subscription, self._runner)
         self._inbox = _inbox(subscription, engine)
         self._calls = Calls(timeout=subscription.timeout, patience=patience)
         self._halt = Event()
-        attempt = Attempt(subscription, source, self._inbox, calls=self._calls, halt=self._halt)
-        self._settling = Settling(subscription, source, attempt=attempt, halt=self._halt, patience=patience)
+        attempt = Attempt(subscription, source, self._inbox, runner=self._runner, calls=self._calls, halt=self._halt)
+        self._settling = Settling(
+            subscription, source, attempt=attempt, runner=self._runner, halt=self._halt, patience=patience
+        )
         self._at_hand: tuple[Sequence[Arrival], Future[None]] | None = None
         self._stop = Event()
         self._unsettled = 0
         self._forgets_at = 0.0
         self._last = DeliveryReport()
         self._total = DeliveryReport()
-        source.open(self._on_revoked)
-        self._thread = HandlerThread(f"handler of {subscription.group}")
+        self._open()
 
     @property
     def report(self) -> DeliveryReport:
@@ -89,7 +94,7 @@ class Subscriber(Closing):
         arrivals = self._source.poll(timeout)
         if arrivals:
             self._halt.clear()
-            job = self._thread.start(lambda: self._work(arrivals))
+            job = self._runner.start(lambda: self._work(arrivals))
             self._at_hand = (arrivals, job)
             try:
                 self._source.prepare()
@@ -107,8 +112,18 @@ class Subscriber(Closing):
         try:
             self._finish(lambda: None)
         finally:
-            self._thread.close()
+            self._runner.close()
             self._source.close()
+
+    def _open(self) -> None:
+        try:
+            if self._inbox is not None:
+                # Where its transactions will be: an asyncio engine is used on its loop only.
+                self._runner.start(partial(_prepare, self._inbox, self._subscription)).result()
+            self._source.open(self._on_revoked)
+        except BaseException:
+            self._runner.close()
+            raise
 
     def _on_revoked(self) -> None:
         """End the batch at hand after the handler call it is in: the group waits, and forgets who takes too long."""
@@ -154,10 +169,9 @@ class Subscriber(Closing):
 
     def _watch(self, arrivals: Sequence[Arrival]) -> None:
         late = self._calls.give_up()
-        if late is None:
+        if late is None or self._at_hand is None:
             return
-        if self._inbox is not None:
-            self._inbox.sever()
+        self._runner.give_up(self._at_hand[1], self._inbox.sever if self._inbox else lambda: None)
         self._ended(arrivals)
         raise self._too_late(*late)
 
@@ -210,8 +224,22 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
         )
     from eventstore.inbox import Inbox
 
-    inbox = Inbox(engine, subscription.group, topic=subscription.topic)
+    return Inbox(engine, subscription.group, topic=subscription.topic)
+
+
+def _prepare(inbox: Inbox, subscription: Subscription[..., Any]) -> None:
     inbox.check_engine()
     if subscription.keeps_inbox:
         inbox.create_tables()
-    return inbox
+
+
+def _check_kind(subscription: Subscription[..., Any], runner: HandlerRunner) -> None:
+    """Refuse a handler that would never be awaited, or would keep others of its loop waiting; DeclarationError."""
+    awaits = subscription.signature.awaits
+    if awaits != runner.awaits:
+        kind, other = ("a coroutine function", "AsyncSubscriber") if awaits else ("a plain function", "Subscriber")
+        raise DeclarationError(
+            f"handler {subscription.name} is {kind}",
+            remedy=f"deliver to it by {other}, or write it as {'def' if awaits else 'async def'}",
+            place=subscription.name,
+        )

@@ -66,7 +66,7 @@ class Appender:
         """Repeat an append whose answer is missing: where it took place after all, the ids of its events say so."""
         until = time.monotonic() + _LOST_SECONDS
         while time.monotonic() < until:
-            time.sleep(_LOST_PAUSE_SECONDS)
+            self._database.sleep(_LOST_PAUSE_SECONDS)
             try:
                 return self._append_once(batch, repeated=True)
             except StoreUnavailable as error:
@@ -92,7 +92,7 @@ class Appender:
             except DBAPIError as error:
                 self._check_lost_race(error, batch)
             # Chance keeps the losers of a race from meeting again; no secret depends on it.
-            time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
+            self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise _contended(batch)
 
     def _check_lost_race(self, error: DBAPIError, batch: Batch) -> None:

@@ -1,21 +1,29 @@
-"""One engine, its dialect, and the two ways to use a connection: single statements and transactions."""
+"""One engine, its dialect, and the two ways to use a connection: single statements and transactions.
+
+The engine may be the `sync_engine` of an asyncio one: what is done with it, in a greenlet, lets the loop go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InvalidRequestError
 
+from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.dialect import Dialect, dialect_of
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.store import StoreVersion
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 # Writers wait this long for SQLite's one write lock; its own default is 5 s.
 _LOCK_SECONDS: Final = 30
@@ -30,6 +38,10 @@ class Database:
         self.engine = engine
         self.tables = tables
         self.dialect: Dialect = dialect_of(engine, tables)
+        greenlets.release_when_cut_off(engine)
+        on_loop = engine.dialect.is_async
+        self.sleep: Callable[[float], None] = greenlets.sleep if on_loop else time.sleep
+        self._use: Callable[[], AbstractContextManager[None]] = greenlets.undisturbed if on_loop else nullcontext
 
     @cached_property
     def _single(self) -> Engine:
@@ -39,13 +51,13 @@ class Database:
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         """Lend a connection on which every statement is a transaction of its own."""
-        with typed_failures(self.engine, self.dialect), self._single.connect() as connection:
+        with typed_failures(self.engine, self.dialect), self._use(), self._single.connect() as connection:
             yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Lend a connection whose work is committed at the end, or rolled back."""
-        with typed_failures(self.engine, self.dialect), self.engine.begin() as connection:
+        with typed_failures(self.engine, self.dialect), self._use(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -69,6 +81,11 @@ class Database:
         with self.append() if self.dialect.single_writer else self.transaction() as connection:
             yield connection
 
+    def take_turns(self) -> None:
+        """Let other tasks of the loop work for a moment, where there is one; threads take turns by themselves."""
+        if self.engine.dialect.is_async:
+            self.sleep(0)
+
     def create_tables(self) -> None:
         """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
         with self.statement() as connection:
@@ -91,9 +108,31 @@ class Database:
 
 
 def engine_for(database: str | URL) -> Engine:
-    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend."""
+    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's."""
+    with _usable():
+        url = _with_driver(database, sqlite="pysqlite")
+        engine = create_engine(url, **_options(url))
+    if engine.dialect.is_async:
+        raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
+    return engine
+
+
+def async_engine_for(database: str | URL) -> AsyncEngine:
+    """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    with _usable():
+        url = _with_driver(database, sqlite="aiosqlite")
+        try:
+            return create_async_engine(url, **_options(url))
+        except InvalidRequestError as error:
+            raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
     try:
-        return _engine(make_url(database))
+        yield
     except (ArgumentError, ImportError) as error:
         # The text is not shown: it may hold a password.
         raise UnsupportedBackend(
@@ -102,9 +141,21 @@ def engine_for(database: str | URL) -> Engine:
         ) from None
 
 
-def _engine(url: URL) -> Engine:
+def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:
+    return UnsupportedBackend(
+        f"the driver {url.drivername} is {problem}",
+        remedy=f"name no driver, only {url.get_backend_name()}://…, or use {other}",
+        place=url.render_as_string(hide_password=True),
+    )
+
+
+def _with_driver(database: str | URL, *, sqlite: str) -> URL:
+    url = make_url(database)
+    drivers = {"sqlite": f"sqlite+{sqlite}", "postgresql": "postgresql+psycopg"}
+    return url.set(drivername=drivers.get(url.drivername, url.drivername))
+
+
+def _options(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
-        return create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    return create_engine(url, pool_size=_POOL_SIZE, max_overflow=_POOL_SIZE)
+        return {"connect_args": {"timeout": _LOCK_SECONDS}}
+    return {"pool_size": _POOL_SIZE, "max_overflow": _POOL_SIZE}

@@ -66,7 +66,7 @@ class Deleter:
                 if dialect.violated(error) is None and not dialect.is_passing(error):
                     raise
             # A writer was faster: chance keeps both from meeting again.
-            time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
+            self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise StoreUnavailable(
             f"writers were faster on stream {deletion.stream!r} again and again",
             remedy="delete it when nobody writes to it",

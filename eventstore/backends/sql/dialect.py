@@ -66,7 +66,7 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
         from eventstore.backends.sql.postgres import PostgresDialect
 
         return PostgresDialect(tables)
-    if (engine.dialect.name, engine.driver) == ("sqlite", "pysqlite"):
+    if (engine.dialect.name, engine.driver) in (("sqlite", "pysqlite"), ("sqlite", "aiosqlite")):
         from eventstore.backends.sql.sqlite import SqliteDialect
 
         return SqliteDialect(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
+from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import StoreNotPrepared
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
@@ -226,12 +228,23 @@ def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> S
     """Execute on the driver's own cursor: SQLAlchemy's would add 90 µs to the statement's 300."""
     driver: Any = connection.connection.driver_connection
     try:
+        if connection.dialect.is_async:
+            return await_only(_awaited_answer(driver, statement, values))
         answer: Sequence[Any] = driver.execute(statement, values).fetchone()
     except psycopg.Error as error:
         if driver.broken:
             # Let SQLAlchemy find out by itself, since that clears its whole pool of dead connections.
             connection.exec_driver_sql("select 1")
         raise DBAPIError.instance(statement, None, error, psycopg.Error) from error
+    except CancelledError:
+        # As SQLAlchemy does after statements of its own: it is not known what the connection is still busy with.
+        connection.invalidate()
+        raise
+    return answer
+
+
+async def _awaited_answer(driver: Any, statement: str, values: dict[str, Any]) -> Sequence[Any]:
+    answer: Sequence[Any] = await (await driver.execute(statement, values)).fetchone()
     return answer
 
 

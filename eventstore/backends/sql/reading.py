@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, Select, func, select, tuple_
 from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.greenlets import TURN
 from eventstore.conversions import aware_utc
 from eventstore.erasure import PersonalData
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
@@ -45,6 +46,7 @@ class Reader:
         self._events = database.tables.events
         self._dialect = database.dialect
         self._connect = database.statement
+        self._take_turns = database.take_turns
         self._decoder = decoder
         self._personal = personal
         columns = self._events.c
@@ -166,9 +168,14 @@ class Reader:
     def _page(self, query: Select[Any], size: int) -> list[RecordedEvent]:
         with self._connect() as connection:
             rows = connection.execute(query.limit(size)).all()
-        found = [self._recorded(row) for row in rows]
+        found = [self._recorded(row) for part in self._in_turns(rows) for row in part]
         self._personal.disclose([(schema, data) for schema, data, _ in found])
         return [event for *_, event in found]
+
+    def _in_turns(self, rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
+        for first in range(0, len(rows), TURN):
+            yield rows[first : first + TURN]
+            self._take_turns()
 
     def _recorded(self, row: Row[Any]) -> tuple[RegisteredSchema, dict[str, Any], RecordedEvent]:
         """An event, and beside it the schema and the values that it holds, personal ones still sealed."""

@@ -116,6 +116,7 @@ class LentTransaction:
         self.tx = tx
         self._begun = tx.get_transaction()
         self._driver: Any = tx.connection.driver_connection
+        self._adapted: Any = tx.connection.dbapi_connection  # an asyncio driver made synchronous; else the same
         self._postgres = tx.dialect.name == "postgresql"
         self._lent = True
         self._was_open = False
@@ -130,7 +131,7 @@ class LentTransaction:
         self.gone = self._was_open and not self._is_open()
         if self._begun is None or not self._begun.is_active:
             # A commit that was refused: SQLAlchemy takes it for ended, and its pool would lend it to others as it is.
-            self._driver.rollback()
+            self._adapted.rollback()
 
     def check(self) -> None:
         """Raise TransactionBroken unless it is still the one begun and can be committed; StoreUnavailable."""
@@ -144,7 +145,10 @@ class LentTransaction:
 
     def _is_open(self) -> bool:
         if not self._postgres:
-            return bool(self._driver.in_transaction)
+            try:
+                return bool(self._driver.in_transaction)
+            except ValueError:  # aiosqlite's for one that is closed: a cancelled statement cost it, and was rolled back
+                return True
         status = self._driver.pgconn.transaction_status
         if status == _PQ_UNKNOWN and self._lent:
             raise unavailable(self.tx.engine, ConnectionError("the connection was lost below the handler"))

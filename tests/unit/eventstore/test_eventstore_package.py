@@ -35,5 +35,15 @@ def test_the_embedded_store_does_without_the_postgres_driver() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_synchronous_store_and_subscriber_do_without_what_asyncio_needs() -> None:
+    use = (
+        "from eventstore import SqlEventStore; store = SqlEventStore('sqlite://'); store.create_tables(); store.close()"
+    )
+    code = (
+        f"import sys; sys.modules['greenlet'] = sys.modules['aiosqlite'] = None; {use}; import eventstore.subscribing"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_declaring_aggregates_loads_no_client() -> None:
     assert _loaded_by("from eventstore import Aggregate, command, event, Digits, NO_STREAM") == set()

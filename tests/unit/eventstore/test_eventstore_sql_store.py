@@ -224,13 +224,13 @@ def test_an_engine_of_the_caller_stays_open(url: str) -> None:
 
 
 def test_another_database_is_refused() -> None:
-    with pytest.raises(UnsupportedBackend, match="sqlite through aiosqlite"):
+    with pytest.raises(UnsupportedBackend, match="sqlite through pysqlcipher"):
         SqlEventStore(_foreign_engine())
 
 
 def _foreign_engine() -> Any:
     engine = create_engine("sqlite://")
-    engine.dialect.driver = "aiosqlite"
+    engine.dialect.driver = "pysqlcipher"
     return engine
 
 

@@ -1,0 +1,224 @@
+"""The event store of services on asyncio: the synchronous one, run in greenlets of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from sqlalchemy import URL, Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from eventstore.backends.sql.database import async_engine_for
+from eventstore.backends.sql.greenlets import in_greenlet, one_by_one
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.identifiers import ExpectedVersion, Position, StreamName
+from eventstore.messages import Metadata, RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.snapshots import AggregateSnapshot
+from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+
+if TYPE_CHECKING:
+    from eventstore.aggregate import Aggregate
+    from eventstore.erasure import Erasure, KeyStore, MasterKeys
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOW: Final = partial(datetime.now, UTC)
+
+
+class AsyncSqlEventStore:
+    """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite+aiosqlite:///shop.db`), for asyncio.
+
+    Every method does what that of SqlEventStore does, with its errors. A call that is cancelled has no effect, or all
+    of it: an append under ids of its own (NewEvent) may be repeated. `sync_store` is the store that does the work, for
+    `run_sync`, and for what takes a store and is itself run so, as Snapshots is by AsyncDispatcher. A KeyStore of
+    one's own is called on the loop, which waits for it. An engine given instead of a URL stays the caller's to dispose
+    of.
+    """
+
+    def __init__(
+        self,
+        database: str | URL | AsyncEngine,
+        *,
+        schema: str | None = None,
+        source: str = "/factfold",
+        topic_prefix: str = "",
+        clock: Callable[[], datetime] = _NOW,
+        keys: KeyStore | MasterKeys | None = None,
+    ) -> None:
+        self._owns_engine = not isinstance(database, AsyncEngine)
+        self.engine = database if isinstance(database, AsyncEngine) else async_engine_for(database)
+        self.sync_store = SqlEventStore(
+            self.engine.sync_engine, schema=schema, source=source, topic_prefix=topic_prefix, clock=clock, keys=keys
+        )
+
+    async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a synchronous function of the store, whose waiting for the database lets other tasks work."""
+        return await in_greenlet(work, self.sync_store, *args, **kwargs)
+
+    async def create_tables(self) -> None:
+        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
+        await in_greenlet(self.sync_store.create_tables)
+
+    async def register(self, *aggregates: type[Aggregate]) -> None:
+        """Store the categories and schemas of aggregates before their first event."""
+        await in_greenlet(self.sync_store.register, *aggregates)
+
+    async def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
+        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        return await in_greenlet(self.sync_store.declare_category, name, partitions=partitions, topic=topic)
+
+    async def categories(self) -> list[Category]:
+        """Return every category, by name."""
+        return await in_greenlet(self.sync_store.categories)
+
+    async def schemas(self) -> list[RegisteredSchema]:
+        """Return every registered schema, by id."""
+        return await in_greenlet(self.sync_store.schemas)
+
+    async def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return one schema; UnknownSchema."""
+        return await in_greenlet(self.sync_store.schema, schema_id)
+
+    async def append(
+        self,
+        stream: StreamName | str,
+        events: Sequence[object],
+        *,
+        expected: ExpectedVersion,
+        metadata: Metadata | None = None,
+        connection: AsyncConnection | None = None,
+    ) -> AppendResult:
+        """Append to one stream; the errors of `append_batch`."""
+        appends = [StreamAppend(stream, events, expected, metadata)]
+        return (await self.append_batch(appends, connection=connection))[0]
+
+    async def append_batch(
+        self, appends: Sequence[StreamAppend], *, connection: AsyncConnection | None = None
+    ) -> list[AppendResult]:
+        """Append to many streams, all or none, in one statement; results in the order given.
+
+        With `connection`, inside the caller's transaction, whose tables and events then commit together. The errors of
+        SqlEventStore.append_batch; SQLAlchemy's own for a connection that is not open.
+        """
+        if connection is None:
+            return await in_greenlet(self.sync_store.append_batch, appends)
+
+        def within(theirs: Connection) -> list[AppendResult]:
+            return self.sync_store.append_batch(appends, connection=theirs)
+
+        return await connection.run_sync(within)
+
+    async def erase(self, subject: str) -> Erasure:
+        """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
+
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        """
+        return await in_greenlet(self.sync_store.erase, subject)
+
+    def read_stream(
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+
+        ``until`` ends before the first event recorded after a moment, ``backwards`` begins at the highest version, and
+        ``limit`` counts from where reading begins. InvalidEventData for a moment without a time zone.
+        """
+        return one_by_one(
+            self.sync_store.read_stream(
+                stream,
+                from_version=from_version,
+                to_version=to_version,
+                until=until,
+                backwards=backwards,
+                limit=limit,
+            )
+        )
+
+    def read_all(
+        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[RecordedEvent]:
+        """Yield events in store order behind the fence: none is skipped, no stream out of order.
+
+        `after` is the position of the last event seen: a reader's checkpoint.
+        """
+        return one_by_one(self.sync_store.read_all(after=after, category=category, limit=limit))
+
+    async def find(self, event_id: UUID) -> RecordedEvent | None:
+        """Return the event that was recorded under an id, None without one."""
+        return await in_greenlet(self.sync_store.find, event_id)
+
+    async def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
+        return await in_greenlet(self.sync_store.head, stream)
+
+    async def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+
+        Nobody can append to it any more (StreamDeleted). WrongExpectedVersion, StoreUnavailable, StoreNotPrepared.
+        """
+        return await in_greenlet(self.sync_store.delete_stream, stream, expected=expected)
+
+    async def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+
+        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        """
+        await in_greenlet(self.sync_store.archive_stream, stream, expected=expected)
+
+    async def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again; nothing for one that is not archived."""
+        await in_greenlet(self.sync_store.unarchive_stream, stream)
+
+    async def is_archived(self, stream: StreamName | str) -> bool:
+        """Say whether a stream is archived."""
+        return await in_greenlet(self.sync_store.is_archived, stream)
+
+    def archived_streams(self, category: str | None = None) -> AsyncIterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        return one_by_one(self.sync_store.archived_streams(category))
+
+    async def snapshot(self, stream: str) -> AggregateSnapshot | None:
+        """Return a stream's aggregate snapshot, None without one."""
+        return await in_greenlet(self.sync_store.snapshot, stream)
+
+    async def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+        """Keep an aggregate snapshot, unless a newer one of the same shape is there."""
+        await in_greenlet(self.sync_store.keep_snapshot, snapshot)
+
+    async def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
+        """Return the place of a category's last event behind the fence, or of the last one older than a moment."""
+        return await in_greenlet(self.sync_store.last_position, category, before=before)
+
+    async def fence(self) -> FenceStatus:
+        """Return how long readers have been kept waiting, and by whom; StoreUnavailable, StoreNotPrepared."""
+        return await in_greenlet(self.sync_store.fence)
+
+    async def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+        """Return how many events of a category come after a place, and the time of the first of them."""
+        return await in_greenlet(self.sync_store.waiting, after, category=category)
+
+    async def close(self) -> None:
+        """Close connections the store opened itself."""
+        if self._owns_engine:
+            await self.engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

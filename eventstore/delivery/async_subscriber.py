@@ -1,0 +1,148 @@
+"""A subscriber for coroutine handlers: the same one in a thread, with the event loop in place of its handler's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.calls import HandlerThread
+from eventstore.delivery.loop import HandlerLoop
+from eventstore.delivery.settling import PATIENCE_SECONDS
+from eventstore.delivery.source import Lag, Source
+from eventstore.delivery.subscriber import Subscriber
+from eventstore.errors import SubscriptionError
+from eventstore.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
+
+_POLL_SECONDS: Final = 0.5
+
+
+class AsyncSubscriber:
+    """Delivers what a source gives to a subscription's coroutine handler; use it in `async with`.
+
+    As Subscriber, with its guarantees and errors. `engine` is that of the database the handler writes to, needed by a
+    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, so it is a synchronous one.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription[..., Any],
+        source: Source[Any],
+        *,
+        engine: AsyncEngine | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._subscription = subscription
+        self._source = source
+        self._engine = engine
+        self._patience = patience
+        self._thread = HandlerThread(f"consumer of {subscription.group}")
+        self._stop = Event()
+        self._subscriber: Subscriber | None = None
+
+    @property
+    def report(self) -> DeliveryReport:
+        """What became of all records so far."""
+        return self._opened().report
+
+    async def run(
+        self, *, stop: asyncio.Event | None = None, on_batch: Callable[[DeliveryReport], None] | None = None
+    ) -> DeliveryReport:
+        """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
+
+        When this is cancelled, so is the handler call at hand, and its batch rolled back; this subscriber then delivers
+        no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
+        """
+        self._stop = Event()
+        opened, tell = self._opened(), None if on_batch is None else _told(on_batch)
+        watching = None if stop is None else asyncio.create_task(_passed_on(stop, self._stop))
+        try:
+            return await self._in_thread(lambda: opened.run(stop=self._stop, on_batch=tell))
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def run_once(self, *, timeout: float = _POLL_SECONDS) -> DeliveryReport:
+        """Deliver the next batch, if one arrives within `timeout` seconds; as `run`."""
+        opened = self._opened()
+        return await self._in_thread(lambda: opened.run_once(timeout=timeout))
+
+    async def lag(self) -> Lag:
+        """Return how far the group is behind."""
+        return await asyncio.to_thread(self._source.lag)
+
+    async def __aenter__(self) -> Self:
+        self._runner = HandlerLoop(asyncio.get_running_loop(), self._engine)
+        try:
+            await self._in_thread(self._open)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    def _open(self) -> None:
+        self._subscriber = Subscriber(
+            self._subscription,
+            self._source,
+            engine=None if self._engine is None else self._engine.sync_engine,
+            patience=self._patience,
+            runner=self._runner,
+        )
+
+    def _opened(self) -> Subscriber:
+        if self._subscriber is None:
+            raise SubscriptionError(
+                f"the subscriber of {self._subscription.group!r} is not open",
+                remedy="use it inside of `async with`",
+                place=self._subscription.name,
+            )
+        return self._subscriber
+
+    async def _close(self) -> None:
+        """End a batch that is still at hand, and leave the group at once."""
+        try:
+            if self._subscriber is not None:
+                await self._in_thread(self._subscriber.close)
+        finally:
+            self._thread.close()
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        """Let the consumer's thread do it; a cancellation cancels the handler, and is raised when all is over."""
+        done = asyncio.wrap_future(self._thread.start(job))
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            self._stop.set()
+            self._runner.cancel()
+            await asyncio.wait({done})
+            if not done.cancelled():
+                done.exception()  # seen: nobody waits for it any more
+            raise
+
+
+def _told(on_batch: Callable[[DeliveryReport], None]) -> Callable[[DeliveryReport], None]:
+    """Call it on the loop, not in the consumer's thread."""
+    loop = asyncio.get_running_loop()
+
+    def tell(report: DeliveryReport) -> None:
+        loop.call_soon_threadsafe(on_batch, report)
+
+    return tell
+
+
+async def _passed_on(told: asyncio.Event, stop: Event) -> None:
+    await told.wait()
+    stop.set()

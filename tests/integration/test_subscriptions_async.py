@@ -1,0 +1,138 @@
+"""Coroutine handlers on a real broker and a real PostgreSQL: cancelled, hung, cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from eventstore import open_async_subscriber, subscription
+from eventstore.errors import HandlerHung
+from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.async_handlers import ENDINGS, booking, deliver, ending
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
+
+
+@pytest.fixture
+def looped(engine):
+    """A function that gives the ledger's database to a loop; connections are closed when they are given back."""
+    return lambda: create_async_engine(engine.url, poolclass=sa.NullPool)
+
+
+def booking_from(topic, **options):
+    async def book(event: Payment.Received, tx: AsyncConnection) -> None:
+        await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    return subscription(topic, group="books", **options)(book)
+
+
+async def until_records(subscriber, count):
+    while subscriber.report.records < count:
+        await subscriber.run_once(timeout=0.2)
+    return subscriber.report
+
+
+async def test_events_of_a_topic_are_handled_once_by_members_that_come_and_go(settings, payments, engine, looped):
+    payments.receive(range(40))
+    declared = booking_from(payments.name, batch=10)
+    async with open_async_subscriber(declared, settings=settings, engine=looped()) as subscriber:
+        while subscriber.report.records < 10:
+            await subscriber.run_once(timeout=0.2)
+    chance = random.Random(11)
+    for _ in range(3):
+        task = asyncio.create_task(run(declared, settings, looped()))
+        await asyncio.wait({task}, timeout=chance.uniform(0.5, 3))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with open_async_subscriber(declared, settings=settings, engine=looped()) as subscriber:
+        while len(amounts(engine)) < 40:
+            await subscriber.run_once(timeout=0.2)
+        assert (await subscriber.lag()).records <= 40
+    assert sorted(amounts(engine)) == list(range(40))
+
+
+async def run(declared, settings, engine):
+    async with open_async_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        await subscriber.run()
+
+
+async def test_what_fails_is_a_dead_letter_of_the_topic(settings, payments, engine, looped, records_of):
+    async def fail(event: Payment.Received, tx: AsyncConnection) -> None:
+        raise ValueError("no room")
+
+    declared = subscription(payments.name, group="g", attempts=2, backoff=0.01)(fail)
+    payments.receive([1, 2])
+    async with open_async_subscriber(declared, settings=settings, engine=looped()) as subscriber:
+        assert (await until_records(subscriber, 2)).dead == 2
+    letters = records_of(declared.dead_letter_topic, count=2)
+    assert {dict(letter.headers)["dead_letter_message"] for letter in letters} == {b"no room"}
+
+
+@pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
+async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
+    end, stays, says = how
+    source = MemorySource(arrivals(1, 2, 3, 4, 5))
+    report = await deliver(ending(end, at=3), source, looped())
+    assert (report.handled + report.duplicates, report.dead) == (4, 1)
+    assert [one for one in amounts(engine) if one != 3] == [1, 2, 4, 5]
+    assert (3 in amounts(engine)) == stays
+    assert says in str(source.dead[0].error)
+
+
+async def test_a_handler_that_goes_on_in_an_aborted_transaction_is_given_up_alone(engine, looped):
+    async def book(event: Payment.Received, tx: AsyncConnection) -> None:
+        await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2:
+            try:
+                await tx.exec_driver_sql("select 1 / 0")
+            except sa.exc.DBAPIError:
+                return
+
+    source = MemorySource(arrivals(1, 2, 3))
+    report = await deliver(subscription("payments", group="b", attempts=1, backoff=0)(book), source, looped())
+    assert (report.handled, report.dead, amounts(engine)) == (2, 1, [1, 3])
+    assert "aborted its transaction" in str(source.dead[0].error)
+
+
+@pytest.mark.parametrize("obstinate", [False, True])
+async def test_a_handler_that_hangs_in_the_database_loses_its_transaction(engine, looped, obstinate):
+    release = asyncio.Event()
+
+    async def hang(event: Payment.Received, tx: AsyncConnection) -> None:
+        await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2 and obstinate:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+        elif event.amount == 2:
+            await tx.exec_driver_sql("select pg_sleep(3600)")
+
+    batch = arrivals(1, 2, 3)
+    with pytest.raises(HandlerHung):
+        await deliver(subscription("payments", group="books", timeout=0.2)(hang), MemorySource(batch), looped())
+    with engine.connect() as connection:
+        query = "select count(*) from pg_stat_activity where datname = current_database() and state <> 'idle'"
+        assert connection.exec_driver_sql(query).scalar() == 1  # the one that asks
+    assert (await deliver(booking(), MemorySource(batch), looped())).handled == 3
+    release.set()
+    while len(asyncio.all_tasks()) > 1:
+        await asyncio.sleep(0.01)
+    assert amounts(engine) == [1, 2, 3]
+
+
+async def test_whenever_subscribers_are_cancelled_every_event_is_handled_once(engine, looped):
+    chance, batch = random.Random(3), arrivals(*range(60))
+    for _ in range(20):
+        source = MemorySource(batch[:20], batch[20:40], batch[40:])
+        task = asyncio.create_task(deliver(booking(waits=0.002), source, looped()))
+        await asyncio.wait({task}, timeout=chance.uniform(0, 0.2))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() or not task.exception()
+    await deliver(booking(), MemorySource(batch), looped())
+    assert sorted(amounts(engine)) == list(range(60))

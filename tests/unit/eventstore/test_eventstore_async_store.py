@@ -1,0 +1,303 @@
+"""What the store on asyncio adds to the suite: tasks, turns of the loop, cancellations, transactions of the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from contextlib import nullcontext, suppress
+from typing import Annotated
+from uuid import uuid4
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from eventstore import (
+    ANY,
+    NO_STREAM,
+    Aggregate,
+    AsyncSqlEventStore,
+    MasterKeys,
+    NewEvent,
+    Personal,
+    SqlEventStore,
+    StreamAppend,
+    event,
+)
+from eventstore.backends.sql import greenlets
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.greenlets import TURN
+from eventstore.backends.sql.reading import Reader
+from eventstore.errors import StreamArchived, StreamDeleted, UnsupportedBackend, WrongExpectedVersion
+from tests.ledger import LEDGER, METADATA, Payment
+
+PAID = Payment.Received(amount=1)
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A file with a store and a ledger."""
+    path = f"{tmp_path}/service.db"
+    with SqlEventStore(f"sqlite:///{path}") as store:
+        store.create_tables()
+        METADATA.create_all(store.engine)
+    return f"sqlite+aiosqlite:///{path}"
+
+
+def in_use(store):
+    """Connections that nobody gave back."""
+    return store.engine.pool.checkedout()
+
+
+async def versions(store, stream):
+    return [event.version async for event in store.read_stream(stream)]
+
+
+async def test_tasks_that_append_to_one_stream_at_once_leave_no_gap(url):
+    async with AsyncSqlEventStore(url) as store:
+        appends = [store.append("payment-1", [PAID, PAID], expected=ANY) for _ in range(64)]
+        results = await asyncio.gather(*appends)
+        assert sorted(version for result in results for version in result.versions) == list(range(128))
+        assert await versions(store, "payment-1") == list(range(128))
+
+
+async def test_of_tasks_that_expect_one_version_one_wins(url):
+    async with AsyncSqlEventStore(url) as store:
+        appends = [store.append("payment-1", [PAID], expected=NO_STREAM) for _ in range(16)]
+        answers = await asyncio.gather(*appends, return_exceptions=True)
+        refusals = [answer for answer in answers if isinstance(answer, WrongExpectedVersion)]
+        assert [refused.actual for refused in refusals] == [0] * 15
+
+
+async def test_events_and_rows_of_the_callers_transaction_commit_together(url):
+    async with AsyncSqlEventStore(url) as store:
+        async with store.engine.begin() as connection:
+            await connection.execute(sa.insert(LEDGER).values(amount=1))
+            await store.append("payment-1", [PAID], expected=NO_STREAM, connection=connection)
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            async with store.engine.begin() as connection:
+                await connection.execute(sa.insert(LEDGER).values(amount=2))
+                await store.append_batch([StreamAppend("payment-1", [PAID], 0)], connection=connection)
+                raise ZeroDivisionError
+        assert await store.head("payment-1") == 0
+        async with store.engine.connect() as connection:
+            assert await connection.run_sync(lambda theirs: theirs.scalars(sa.select(LEDGER.c.amount)).all()) == [1]
+
+
+async def test_a_connection_that_is_not_open_is_refused_and_nothing_is_stored(url):
+    async with AsyncSqlEventStore(url) as store:
+        with pytest.raises(InvalidRequestError, match="has not been started"):
+            await store.append("payment-1", [PAID], expected=ANY, connection=store.engine.connect())
+        assert await store.head("payment-1") is None
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+async def test_an_append_that_is_cancelled_took_place_or_did_not_and_keeps_no_connection(url, turns):
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID], expected=NO_STREAM)
+        task = asyncio.create_task(store.append("payment-1", [PAID, PAID], expected=0))
+        for _ in range(turns):
+            await asyncio.sleep(0.0001)
+        task.cancel()
+        (answer,) = await asyncio.gather(task, return_exceptions=True)
+        took_place = await store.head("payment-1")
+        assert took_place in ((2,) if not isinstance(answer, BaseException) else (0, 2))
+        assert isinstance(answer, asyncio.CancelledError) or took_place == 2
+        assert in_use(store) == 0
+        assert (await store.append("payment-1", [PAID], expected=took_place)).version == took_place + 1
+
+
+async def test_a_cancelled_append_gives_its_connection_back_as_it_was(url):
+    """Cutting it off would cost the connection: under a load balancer's timeouts that is a storm of them."""
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID], expected=NO_STREAM)
+        before = await the_connection_of(store)
+        for _ in range(5):
+            await cancelled(store.append("payment-1", [PAID], expected=ANY), after=0.001)
+        assert await the_connection_of(store) is before
+
+
+async def test_the_planted_fault_is_seen_a_cancellation_that_cuts_statements_off_costs_the_connection(url, monkeypatch):
+    monkeypatch.setattr(greenlets, "undisturbed", nullcontext)
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID], expected=NO_STREAM)
+        before = await the_connection_of(store)
+        hold_in_a_statement(store, monkeypatch, steps=1_000_000)
+        await cancelled(store.append("payment-1", [PAID], expected=ANY), after=0.05)
+        assert await the_connection_of(store) is not before
+
+
+async def test_an_append_that_hangs_is_cut_off_when_it_is_cancelled_and_leaves_nothing(url, monkeypatch):
+    monkeypatch.setattr(greenlets, "_GRACE_SECONDS", 0.01)
+    async with AsyncSqlEventStore(url) as store:
+        await store.register(Payment)
+        hold_in_a_statement(store, monkeypatch, steps=3_000_000)
+        await cancelled(store.append("payment-1", [PAID], expected=NO_STREAM), after=0.1)
+        assert await store.head("payment-1") is None
+        assert in_use(store) == 0
+
+
+async def cancelled(work, *, after):
+    """Cancel it after so many seconds; what it raised otherwise is raised."""
+    task = asyncio.create_task(work)
+    await asyncio.wait({task}, timeout=after)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def the_connection_of(store):
+    """The driver's own, of a store that is not used at the moment."""
+    async with store.engine.connect() as connection:
+        return (await connection.get_raw_connection()).driver_connection
+
+
+def hold_in_a_statement(store, monkeypatch, *, steps):
+    """Let an append count so far in its transaction, a million in some 0.15 s, when its rows are inserted."""
+    dialect = store.sync_store._database.dialect
+    real = dialect.append
+
+    def append(connection, batch):
+        inserted = real(connection, batch)
+        connection.exec_driver_sql(
+            f"with recursive c(n) as (select 1 union all select n + 1 from c limit {steps}) select max(n) from c"
+        )
+        return inserted
+
+    monkeypatch.setattr(dialect, "append", append)
+
+
+async def turns_while_a_page_is_decoded(store, monkeypatch):
+    """How often another task had its turn between the first and the last event of a page, which needs no I/O."""
+    turns, seen, real = 0, [], Reader._recorded
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def recorded(reader, row):
+        seen.append(turns)
+        return real(reader, row)
+
+    monkeypatch.setattr(Reader, "_recorded", recorded)
+    counting = asyncio.create_task(count())
+    assert len(await store.run_sync(lambda it: list(it.read_stream("payment-1", limit=1000)))) == 1000
+    counting.cancel()
+    return seen[-1] - seen[1]  # before the first, its schema is looked up
+
+
+async def test_a_long_read_lets_other_tasks_work(url, monkeypatch):
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID] * 1000, expected=NO_STREAM)
+        assert await turns_while_a_page_is_decoded(store, monkeypatch) >= 1000 // TURN - 1
+
+
+async def test_the_planted_fault_is_seen_a_read_that_takes_no_turns_keeps_the_loop(url, monkeypatch):
+    monkeypatch.setattr(Database, "take_turns", lambda database: None)
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID] * 1000, expected=NO_STREAM)
+        assert await turns_while_a_page_is_decoded(store, monkeypatch) == 0
+
+
+async def test_a_read_that_is_left_early_keeps_no_connection(url):
+    async with AsyncSqlEventStore(url) as store:
+        await store.append("payment-1", [PAID] * 300, expected=NO_STREAM)
+        async for event in store.read_all():
+            assert event.version == 0
+            break
+        assert in_use(store) == 0
+
+
+async def test_a_function_of_the_synchronous_store_runs_on_the_loop(url):
+    async with AsyncSqlEventStore(url) as store:
+        await store.run_sync(SqlEventStore.append, "payment-1", [PAID], expected=NO_STREAM)
+        assert await store.run_sync(lambda it, stream: it.head(stream), "payment-1") == 0
+
+
+async def test_a_repetition_with_ids_gets_the_result_of_the_first(url):
+    async with AsyncSqlEventStore(url) as store:
+        named = [NewEvent(PAID, id=uuid4())]
+        assert await store.append("payment-1", named, expected=ANY) == await store.append(
+            "payment-1", named, expected=ANY
+        )
+
+
+async def test_an_engine_of_the_caller_stays_open(url):
+    engine = create_async_engine(url)
+    async with AsyncSqlEventStore(engine) as store:
+        await store.append("payment-1", [PAID], expected=ANY)
+    assert engine.pool.checkedin() == 1
+    await engine.dispose()
+
+
+def test_a_driver_of_the_other_world_is_refused():
+    with pytest.raises(UnsupportedBackend, match=r"sqlite\+pysqlite is not for asyncio") as refused:
+        AsyncSqlEventStore("sqlite+pysqlite://")
+    assert "use SqlEventStore" in refused.value.remedy
+    with pytest.raises(UnsupportedBackend, match=r"sqlite\+aiosqlite is for asyncio only") as refused:
+        SqlEventStore("sqlite+aiosqlite://")
+    assert "use AsyncSqlEventStore" in refused.value.remedy
+
+
+def test_a_url_without_a_driver_gets_the_one_for_asyncio():
+    assert AsyncSqlEventStore("sqlite:///shop.db").engine.driver == "aiosqlite"
+    assert AsyncSqlEventStore("postgresql://db/shop").engine.driver == "psycopg"
+
+
+def public(kind):
+    return {name: one for name, one in vars(kind).items() if not name.startswith("_") and callable(one)}
+
+
+def parameters(method):
+    return [one.replace(annotation="") for one in inspect.signature(method).parameters.values()]
+
+
+# What operators do, with a store that nobody else waits for; services reach it by `run_sync`.
+OPERATORS = {"export_file", "import_file", "migration_sql", "renumber", "restored", "version"}
+
+
+def test_every_method_has_its_twin_with_the_same_parameters():
+    theirs, ours = public(SqlEventStore), public(AsyncSqlEventStore)
+    assert ours.keys() - theirs.keys() == {"run_sync"}
+    assert theirs.keys() - ours.keys() == OPERATORS
+    twins = theirs.keys() - OPERATORS
+    assert {name: parameters(theirs[name]) for name in twins} == {name: parameters(ours[name]) for name in twins}
+    options = [list(inspect.signature(kind).parameters) for kind in (SqlEventStore, AsyncSqlEventStore)]
+    assert options[0] == options[1]
+
+
+async def test_streams_are_archived_and_deleted(url):
+    async with AsyncSqlEventStore(url) as store:
+        for stream in ("payment-1", "payment-2"):
+            await store.append(stream, [PAID], expected=NO_STREAM)
+        await store.archive_stream("payment-1", expected=0)
+        assert [name async for name in store.archived_streams("payment")] == ["payment-1"]
+        with pytest.raises(StreamArchived):
+            await store.append("payment-1", [PAID], expected=0)
+        await store.unarchive_stream("payment-1")
+        assert not await store.is_archived("payment-1")
+        assert await store.delete_stream("payment-2", expected=0) == 1
+        with pytest.raises(StreamDeleted):
+            await store.append("payment-2", [PAID], expected=ANY)
+
+
+class Customer(Aggregate):
+    @event
+    class Registered:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+
+async def test_a_subject_is_erased(url):
+    async with AsyncSqlEventStore(url, keys=MasterKeys({"one": os.urandom(32)})) as store:
+        await store.append("customer-7", [Customer.Registered(name="Ada")], expected=NO_STREAM)
+        names = [await names_in(store)]
+        assert (await store.erase("7")).keys == 1
+        assert [*names, await names_in(store)] == [["Ada"], ["(erased)"]]
+
+
+async def names_in(store):
+    return [event.name async for recorded in store.read_all() for event in Customer.events_of(recorded)]
