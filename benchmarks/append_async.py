@@ -1,8 +1,8 @@
 """append.tasks.*: the append of AsyncSqlEventStore against that of SqlEventStore, on one PostgreSQL.
 
 Each append is a transaction: a new stream with one event of about 30 bytes of Avro. One thread against one task, then
-16 threads against 16 tasks of one loop. Alternating, best of the runs. What it does not show: what tasks are for, thousands
-of requests that wait, each of which would be a thread.
+16 threads against 16 tasks of one loop. Alternating, best of the runs. What it does not show: what tasks are for,
+thousands of requests that wait, each of which would be a thread.
 """
 
 from __future__ import annotations

@@ -48,9 +48,8 @@ async def test_events_of_a_topic_are_handled_once_by_members_that_come_and_go(se
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     async with open_async_subscriber(declared, settings=settings, engine=looped()) as subscriber:
-        while len(amounts(engine)) < 40:
+        while len(amounts(engine)) < 40 or (await subscriber.lag()).records:
             await subscriber.run_once(timeout=0.2)
-        assert (await subscriber.lag()).records <= 40
     assert sorted(amounts(engine)) == list(range(40))
 
 
