@@ -23,10 +23,10 @@ def launch(info: StackInfo) -> Launch:
     """Say how to start the registry."""
     return Launch(
         argv=[
-            *(require_java().executable, "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", *server_options()),
+            *(str(require_java().executable), "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", *server_options()),
             *("-Djava.awt.headless=true", f"-Dfactfold.server={info.name}-registry"),
             f"-Dquarkus.config.locations={info.folder / 'registry.properties'}",
-            *("-jar", registry_folder() / f"apicurio-registry-app-{versions().registry}-runner.jar"),
+            *("-jar", str(registry_folder() / f"apicurio-registry-app-{versions().registry}-runner.jar")),
         ],
         environment={},
         cwd=info.folder,
