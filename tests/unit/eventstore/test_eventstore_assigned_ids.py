@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, select
 
-from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, event
+from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
 from eventstore.errors import RegistryUnreachable, SchemaConflict, SchemaIncompatible
 from eventstore.event_types import event_type_of
 from eventstore.schema_check import check_schemas
@@ -27,6 +27,10 @@ class Order(Aggregate):
     @event
     class Shipped:
         carrier: str
+
+    @command
+    def place(self, *, sku: str) -> None:
+        self.emit(self.Placed(sku=sku))
 
 
 class Numbered:
@@ -177,6 +181,25 @@ def test_an_id_of_a_transaction_that_was_rolled_back_is_kept_with_the_next(url: 
         store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
         assert [event.data["sku"] for event in store.read_stream("order-1")] == ["tea"]
     assert registry.asked == ["order.placed"]
+
+
+def test_a_command_is_answered_with_the_ids_its_events_are_framed_by(url: str) -> None:
+    with opened(url, Numbered(first=40)) as store:
+        accepted = Dispatcher(store).send("o1", Order.place, sku="tea")
+        assert isinstance(accepted, Accepted)
+        assert list(accepted.events) == list(store.read_stream("order-o1"))
+        assert [store.schema(event.schema_id).name for event in accepted.events] == ["order.placed"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_export_takes_the_ids_of_the_registry_along(url: str, tmp_path: Path, suffix: str) -> None:
+    file, elsewhere = tmp_path / f"events.{suffix}", f"sqlite:///{tmp_path / 'other.db'}"
+    with opened(url, Numbered()) as store, opened(elsewhere) as other:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        store.export_file(file)
+        other.import_file(file)
+        assert other.schemas() == store.schemas()
+        assert [event.data for event in other.read_stream("order-1")] == [{"sku": "tea", "note": None}]
 
 
 def test_an_engine_of_the_callers_takes_a_registry_too(url: str) -> None:
