@@ -1,107 +1,36 @@
-"""A real Confluent-compatible registry, Apicurio: its ids on every road, its refusals, and what goes on without it."""
+"""A real Confluent-compatible registry, Apicurio: its ids on every road."""
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry import SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc import apply, prepare_topics
 from eventstore import (
     ANY,
-    Aggregate,
     ConfluentRegistry,
     RegistrySettings,
     Relay,
     SqlEventStore,
-    event,
     open_subscriber,
     subscription,
 )
-from eventstore.errors import RegistryUnreachable, SchemaConflict, SchemaIncompatible, UnknownSchema
+from eventstore.errors import SchemaConflict
 from eventstore.event_types import event_type_of
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import TopicSchemas, read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import schema_id_of
-from eventstore.upcasting import Rename
-from factfold.cli.entry import main
 from projections import ProjectionGroup, Table, on, rebuild, view
 from tests.integration.delivering import deliver
-
-
-class Crate(Aggregate):
-    @event
-    class Packed:
-        kilos: int
-        label: str
-
-    @event
-    class Sent:
-        carrier: str
-
-
-class CrateToday(Aggregate, category="crate"):
-    kilos: int | None = None
-    name: str | None = None
-
-    @event(upcasters={1: [Rename("label", to="name")]})
-    class Packed:
-        kilos: int
-        name: str
-
-    @event
-    class Sent:
-        carrier: str
-
-
-class CrateOfAnother(Aggregate, category="crate"):
-    @event
-    class Sent:
-        carrier: str
-        price: int
-
-
-class Barrel(Aggregate):
-    @event
-    class Filled:
-        litres: int
-
-
-@pytest.fixture(scope="module")
-def url(stack):
-    """The address of a registry that runs as long as these tests."""
-    stack.start("registry")
-    yield stack.info.registry_url
-    stack.stop("registry")
-
-
-@pytest.fixture
-def registry(url):
-    with ConfluentRegistry(RegistrySettings(url=url)) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def foreign(url):
-    """Somebody else's client of the registry."""
-    with SchemaRegistryClient({"url": url}) as client:
-        yield client
-
-
-@pytest.fixture
-def store(database, registry):
-    """A store in a database of its own."""
-    with SqlEventStore(database(), registry=registry) as opened:
-        opened.create_tables()
-        yield opened
+from tests.integration.registered import Crate, CrateToday
 
 
 class Road:
@@ -125,8 +54,8 @@ class Road:
 
 
 @pytest.fixture(scope="module")
-def road(captured, connect, settings, url):
-    with ConfluentRegistry(RegistrySettings(url=url)) as registry:
+def road(captured, connect, settings, registry_url):
+    with ConfluentRegistry(RegistrySettings(url=registry_url)) as registry:
         yield Road(captured(), connect, settings, registry)
 
 
@@ -170,11 +99,11 @@ def test_a_version_of_a_class_is_a_version_of_the_subject_that_is_the_events_typ
 
 
 def test_the_schemas_topic_carries_the_ids_of_the_registry_so_that_every_reader_works_without_it(
-    settings, url, road, records
+    settings, registry_url, road, records
 ):
     schemas = read_schemas(settings)
     for schema_id in {schema_id_of(record.value) for record in records}:
-        assert schemas[schema_id].registry == url
+        assert schemas[schema_id].registry == registry_url
         assert schemas[schema_id] == road.store.schema(schema_id)
 
 
@@ -221,43 +150,9 @@ def test_the_store_reads_its_own_events_without_a_registry(road):
     ]
 
 
-def test_a_schema_the_registry_calls_incompatible_is_refused_and_nothing_is_appended(url, store, foreign):
-    store.register(Crate)
-    strict = RegistrySettings(url=url, compatibility={"crate": "BACKWARD"})
-    with ConfluentRegistry(strict) as registry, SqlEventStore(store.engine, registry=registry) as writer:
-        with pytest.raises(SchemaIncompatible, match="price") as refused:
-            writer.append("crate-1", [Crate.Packed(kilos=1, label="x"), CrateOfAnother.Sent(carrier="sea", price=1)],
-                          expected=ANY)  # fmt: skip
-        assert refused.value.subject == "crate.sent"
-        assert list(writer.read_stream("crate-1")) == []
-        assert len(writer.schemas()) == 2
-    assert foreign.get_versions("crate.sent") == [1]
-    foreign.set_compatibility("crate.sent", "NONE")
-
-
-def test_while_the_registry_is_away_known_kinds_are_appended_and_when_it_is_back_it_knows_its_ids(
-    stack, url, store, foreign
-):
-    store.append("crate-1", [Crate.Packed(kilos=1, label="x")], expected=ANY)
-    (schema,) = store.schemas()
-    stack.stop("registry")
-    try:
-        with ConfluentRegistry(RegistrySettings(url=url)) as registry:
-            again = SqlEventStore(store.engine, registry=registry)
-            again.append("crate-1", [Crate.Packed(kilos=2, label="x")], expected=ANY)
-            with pytest.raises(RegistryUnreachable):
-                again.append("crate-1", [Crate.Sent(carrier="sea")], expected=ANY)
-        assert [event.schema_id for event in store.read_stream("crate-1")] == [schema.id] * 2
-    finally:
-        stack.start("registry")
-    with ConfluentRegistry(RegistrySettings(url=url)) as registry:
-        assert registry.schema(schema.id).schema == schema.schema
-        assert registry.register([event_type_of(Crate.Packed).registered]) == [schema]
-
-
-def test_events_from_before_the_registry_and_after_are_one_topic_to_a_reader(captured, settings, url):
+def test_events_from_before_the_registry_and_after_are_one_topic_to_a_reader(captured, settings, registry_url):
     topic, engine = f"crate.{uuid.uuid4().hex[:8]}", captured().engine
-    with ConfluentRegistry(RegistrySettings(url=url)) as registry:
+    with ConfluentRegistry(RegistrySettings(url=registry_url)) as registry:
         for number, used in enumerate((None, registry, None)):
             writer = SqlEventStore(engine, registry=used)
             writer.create_tables()
@@ -272,25 +167,6 @@ def test_events_from_before_the_registry_and_after_are_one_topic_to_a_reader(cap
     with open_subscriber(subscription(topic, group=f"g-{topic}")(note), settings=settings) as subscriber:
         deliver(subscriber, records=3)
     assert seen == [0, 1, 2]
-
-
-def test_without_leave_to_register_the_deployment_registers_first(url, store, capsys):
-    careful = RegistrySettings(url=url, auto_register=False)
-    with ConfluentRegistry(careful) as registry, SqlEventStore(store.engine, registry=registry) as writer:
-        with pytest.raises(UnknownSchema, match=r"barrel\.filled"):
-            writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
-        assert command("schema", "register", "tests.integration.test_schema_registry:Barrel", "--registry", url) == 0
-        writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
-        assert len(list(writer.read_stream("barrel-1"))) == 1
-    assert "barrel.filled" in capsys.readouterr().out
-
-
-def test_the_command_holds_the_code_against_every_version_in_the_registry(url, road, capsys):
-    module = "tests.integration.test_schema_registry"
-    assert command("schema", "check", f"{module}:CrateToday", "--registry", url) == 0
-    assert command("schema", "check", f"{module}:Crate", "--registry", url, "--json") == 1
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [finding["place"] for finding in found["findings"]] == ["crate.packed"]
 
 
 def test_an_id_that_two_registries_gave_is_refused_by_readers_of_the_schemas_topic(settings):
@@ -310,12 +186,3 @@ def test_an_id_that_two_registries_gave_is_refused_by_readers_of_the_schemas_top
 def send(settings, topic: str, schema: RegisteredSchema) -> None:
     record = OutgoingRecord(topic=topic, key=str(schema.id).encode(), value=schema.to_json())
     RecordProducer(settings).send([record])
-
-
-def command(*words: str) -> int:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sys.argv", ["factfold", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
