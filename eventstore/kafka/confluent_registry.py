@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
-from httpx2 import TransportError
+from httpx2 import HTTPError
 
 from eventstore.closing import Closing
 from eventstore.errors import RegistryRefused, RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
@@ -29,11 +29,14 @@ _MESSAGE_LENGTH: Final = 500
 
 
 class ConfluentRegistry(Closing):
-    """Registers schemas and finds them again; close it, or use it in `with`. Safe for threads."""
+    """Registers schemas and finds them again; close it, or use it in `with`. Safe for threads.
+
+    RegistryUnreachable where the certificates to trust cannot be read.
+    """
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
-        self._client = SchemaRegistryClient(settings.confluent())
+        self._client = _client(settings)
 
     @property
     def address(self) -> str:
@@ -102,7 +105,7 @@ class ConfluentRegistry(Closing):
             yield
         except SchemaRegistryError as error:
             raise self._answer(subject, error) from error
-        except TransportError as error:
+        except HTTPError as error:
             raise self._away(subject, f"{error}") from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise self._refused(subject, f"what came is no answer of a registry: {error}") from error
@@ -150,6 +153,17 @@ class ConfluentRegistry(Closing):
 
     def _place(self, subject: str) -> str:
         return f"{subject} at {self.address}"
+
+
+def _client(settings: RegistrySettings) -> SchemaRegistryClient:
+    try:
+        return SchemaRegistryClient(settings.confluent())
+    except OSError as error:  # of ssl, too
+        raise RegistryUnreachable(
+            f"the schema registry cannot be asked: its certificates cannot be read: {error}",
+            remedy="correct FACTFOLD_REGISTRY__CA_LOCATION: a PEM file",
+            place=str(settings.ca_location),
+        ) from error
 
 
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:

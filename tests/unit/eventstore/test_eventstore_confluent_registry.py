@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,16 @@ def test_user_and_password_are_sent_and_never_shown(server: Server) -> None:
         with pytest.raises(RegistryRefused) as refused:
             asked.schema(1)
     assert "sentinel" not in f"{refused.value} {refused.value.__cause__!r} {asked!r} {asked.address}"
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(RegistryUnreachable) as refused:
+        ConfluentRegistry(RegistrySettings(url="https://r:1", ca_location=file))
+    assert refused.value.place == str(file)
 
 
 def test_the_settings_say_whether_there_is_a_registry(server: Server) -> None:
