@@ -217,7 +217,7 @@ def _recorded(result: AppendResult, i: int, event: object, metadata: Metadata) -
         stream=result.stream,
         version=result.versions[i],
         type=kind.name,
-        schema_id=kind.schema_id,
+        schema_id=result.schema_ids[i],
         schema_version=kind.version,
         data=dict(kind.to_plain(event)),
         metadata=metadata,

@@ -12,6 +12,9 @@ FactfoldError                  message, remedy, place
 ├── SchemaError
 │   ├── SchemaConflict         two schemas share one fingerprint
 │   ├── UnknownSchema          a schema id the registry does not hold
+│   ├── SchemaIncompatible     the registry refuses a schema beside the earlier ones: subject
+│   ├── RegistryUnreachable    the schema registry did not answer
+│   ├── RegistryRefused        the schema registry answered no
 │   ├── NewerEvent             an event of a newer version than the code's
 │   ├── InvalidSeal            a sealed personal value that was changed, or whose key was never here
 │   ├── InvalidEventData       a value does not fit its field
@@ -81,9 +84,12 @@ __all__ = [
     "PartitionsFixed",
     "ProducerFenced",
     "Refused",
+    "RegistryRefused",
+    "RegistryUnreachable",
     "RelayError",
     "SchemaConflict",
     "SchemaError",
+    "SchemaIncompatible",
     "StoreNewer",
     "StoreNotPrepared",
     "StoreRestored",
@@ -213,6 +219,22 @@ class SchemaConflict(SchemaError):
 
 class UnknownSchema(SchemaError):
     """A schema id that the registry does not hold."""
+
+
+class SchemaIncompatible(SchemaError):
+    """The registry refuses a schema, by the rule it has for the subject; nothing was appended."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, subject: str = "") -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.subject = subject
+
+
+class RegistryUnreachable(SchemaError):
+    """The schema registry did not answer before the deadline; nothing was appended."""
+
+
+class RegistryRefused(SchemaError):
+    """The schema registry answered, and the answer was no, or none of a registry."""
 
 
 class NewerEvent(SchemaError):

@@ -53,6 +53,7 @@ class EventType:
     cls: type
     fields: tuple[Field, ...]
     upcasters: Upcasters = NO_UPCASTERS
+    assigned: RegisteredSchema | None = None
 
     @cached_property
     def version(self) -> int:
@@ -71,7 +72,12 @@ class EventType:
         fields = [field.avro() for field in self.fields]
         version = {"version": self.version} if self.version > FIRST else {}
         schema = {"type": "record", "namespace": namespace, "name": name, "fields": fields}
-        return RegisteredSchema.of({**schema, **version})
+        own = RegisteredSchema.of({**schema, **version})
+        return own if self.assigned is None else dataclasses.replace(self.assigned, schema=own.schema)
+
+    def under(self, assigned: RegisteredSchema) -> EventType:
+        """Return the type with its events framed by the id that a registry has given its schema."""
+        return dataclasses.replace(self, assigned=assigned)
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -80,7 +86,7 @@ class EventType:
 
     @property
     def schema_id(self) -> int:
-        """The fingerprint that travels with every event."""
+        """The id that travels with every event: the fingerprint, unless a registry has given another."""
         return self.registered.id
 
     @cached_property
@@ -152,8 +158,8 @@ class EventType:
         It keeps the writer's schema id; fields of today that such a record has no value for are left out.
         InvalidEventData where a cast cannot be made.
         """
-        if written.id == self.schema_id:
-            return self.registered
+        if written.schema == self.schema:  # under whatever id
+            return written
         types = {field["name"]: field["type"] for field in written.schema["fields"]}
         carried = self.upcasters.interpret(written.version, types, TypeMeaning())
         fields = [{"name": f.name, "type": carried.get(f.name, f.type.avro)} for f in self.fields if f.name in carried

@@ -16,7 +16,7 @@ from eventstore.casting import can_cast, kind_of
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import EventType
 from eventstore.field_types import Avro, Field
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, canonical
 from eventstore.upcasting import TypeMeaning
 
 
@@ -59,9 +59,9 @@ def check_schemas(aggregates: Iterable[type[Aggregate]], kept: Iterable[Register
             by_function.append(schema)
         else:
             findings += _misfits(kind, schema)
-    ids = {schema.id for schema in known}
+    kept_ones = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
     today = [kind.registered for owner in owners.values() for kind in owner.event_types.values()]
-    return SchemaCheck(findings, [schema for schema in today if schema.id not in ids], by_function)
+    return SchemaCheck(findings, [schema for schema in today if canonical(schema.schema) not in kept_ones], by_function)
 
 
 def _unclaimed(schema: RegisteredSchema) -> Finding:

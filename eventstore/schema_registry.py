@@ -1,10 +1,14 @@
-"""Schemas by number: the id is computed from the schema itself, so every writer finds the same one alone."""
+"""Schemas by number. The id is computed from the schema itself, so every writer finds the same one alone.
+
+Or a registry gives it. Fingerprints have 31 bits and a registry counts from 1: a store may change from one to the
+other, and what it wrote before stays readable.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,11 +18,15 @@ from eventstore.errors import NotFramedAvro, SchemaConflict, UnknownSchema
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """An Avro schema with its id (31 bits, positive) and the event type name it belongs to."""
+    """An Avro schema with its id (31 bits, positive) and the event type name it belongs to.
+
+    ``registry`` is the address of the registry that gave the id, None where it is the fingerprint.
+    """
 
     id: int
     name: str
     schema: Mapping[str, Any]
+    registry: str | None = None
 
     @property
     def version(self) -> int:
@@ -41,16 +49,17 @@ class RegisteredSchema:
         """Read what `to_json` wrote, which is also the value of a record of the schemas topic."""
         try:
             found = json.loads(payload)
-            return cls(found["id"], found["name"], found["schema"])
-        except (ValueError, KeyError, TypeError) as error:
+            return cls(found["id"], found["name"], found["schema"], found.get("registry"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise NotFramedAvro(
                 f"{payload[:60]!r} is not a registered schema",
                 remedy="keep foreign records out of the schemas topic",
             ) from error
 
     def to_json(self) -> bytes:
-        """Return UTF-8 JSON with the keys id, name and schema."""
-        return canonical({"id": self.id, "name": self.name, "schema": self.schema}).encode()
+        """Return UTF-8 JSON with the keys id, name and schema, and registry where one gave the id."""
+        origin = {} if self.registry is None else {"registry": self.registry}
+        return canonical({"id": self.id, "name": self.name, "schema": self.schema, **origin}).encode()
 
 
 def canonical(schema: Mapping[str, Any]) -> str:
@@ -73,13 +82,20 @@ def fingerprint(schema: Mapping[str, Any]) -> int:
 
 
 class SchemaRegistry(Protocol):
-    """Where schemas are kept."""
+    """Who checks schemas and gives them ids, where these are not to be fingerprints."""
 
-    def register(self, schemas: list[RegisteredSchema]) -> None:
-        """Keep schemas for ever; known ones are left alone, SchemaConflict where an id has another schema."""
+    @property
+    def address(self) -> str:
+        """Whose ids these are; kept with every schema, and shown to everyone who reads the schemas topic."""
+
+    def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
+        """Keep schemas for ever, and return them in their order under the ids they have here.
+
+        SchemaIncompatible, UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
+        """
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema where the id was never registered."""
+        """Return one schema; UnknownSchema where the id was never given, RegistryUnreachable, RegistryRefused."""
 
 
 def check_same(kept: RegisteredSchema, offered: RegisteredSchema) -> None:
@@ -87,9 +103,18 @@ def check_same(kept: RegisteredSchema, offered: RegisteredSchema) -> None:
     if canonical(kept.schema) != canonical(offered.schema):
         raise SchemaConflict(
             f"schema id {offered.id} of {offered.name} already belongs to another schema of {kept.name}",
-            remedy="add a field with a default, or rename one: the fingerprint changes with the schema",
+            remedy=_remedy(kept, offered),
             place=offered.name,
         )
+
+
+def _remedy(kept: RegisteredSchema, offered: RegisteredSchema) -> str:
+    if kept.registry is None and offered.registry is None:
+        return "add a field with a default, or rename one: the fingerprint changes with the schema"
+    return (
+        f"have one registry, which never forgets, for all services of a Kafka cluster: "
+        f"{kept.registry or 'a fingerprint'} had the id before {offered.registry or 'a fingerprint'}"
+    )
 
 
 def unknown_schema(schema_id: int, place: str) -> UnknownSchema:

@@ -6,20 +6,28 @@
     FACTFOLD_KAFKA__SASL_USERNAME=orders
     FACTFOLD_KAFKA__SASL_PASSWORD=…
     FACTFOLD_KAFKA__EXTRA='{"client.id": "orders"}'
+    FACTFOLD_REGISTRY__URL=https://registry:8081
+    FACTFOLD_REGISTRY__USER=orders
+    FACTFOLD_REGISTRY__PASSWORD=…
+    FACTFOLD_REGISTRY__COMPATIBILITY='{"order": "BACKWARD"}'
 
-What the program gives wins over variables; passwords are masked everywhere but in the two spellings.
+What the program gives wins over variables; passwords are masked everywhere but in the clients' spellings.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Compatibility = Literal[
+    "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"
+]
 
 # librdkafka's own default partitioner is CRC32; a foreign-key join by Kafka Streams over topics written both
 # ways lost three quarters of its matches.
@@ -95,12 +103,59 @@ class KafkaSettings(BaseModel):
         return f"{module} required username={username} password={password};"
 
 
+class RegistrySettings(BaseModel):
+    """How to reach a Confluent-compatible schema registry, and what it is to check.
+
+    ``compatibility`` has the rule for the events of a category; those of others keep the registry's own. Without
+    ``auto_register`` a schema must have been registered before its first event is appended.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: str
+    user: str | None = None
+    password: SecretStr | None = None
+    ca_location: Path | None = None
+    timeout_seconds: float = Field(default=5.0, gt=0)
+    auto_register: bool = True
+    compatibility: dict[str, Compatibility] = Field(default_factory=dict)
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            # It is kept with every schema, for all who read the schemas topic.
+            raise ValueError("http:// or https:// and a host, without a user: that is FACTFOLD_REGISTRY__USER")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("a user needs a password, and a password its user")
+        if ":" in (self.user or ""):
+            raise ValueError("a user's name has no colon in basic authentication")
+        return self
+
+    def confluent(self) -> dict[str, Any]:
+        """Return the settings as confluent_kafka's registry client spells them."""
+        spelled = {
+            "url": self.url,
+            "basic.auth.user.info": None if self.user is None else f"{self.user}:{_clear(self.password)}",
+            "ssl.ca.location": _text(self.ca_location),
+        }
+        # An append waits for it, once for each new schema: a moment's silence is tried again, a dead registry is told.
+        patience = {"timeout": self.timeout_seconds, "max.retries": 2, "retries.wait.ms": 100}
+        return {**_given(spelled), **patience}
+
+
 class Settings(BaseSettings):
     """Everything a service of Factfold is told from outside."""
 
     model_config = SettingsConfigDict(env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid")
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    registry: RegistrySettings | None = None
 
     @classmethod
     def for_broker(cls, bootstrap_servers: str) -> Settings:

@@ -24,13 +24,14 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What one stream's events were recorded as, in their order."""
+    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by."""
 
     stream: str
     versions: range
     positions: tuple[Position, ...]
     ids: tuple[UUID, ...]
     time: datetime
+    schema_ids: tuple[int, ...]
 
     @property
     def version(self) -> int:

@@ -112,7 +112,8 @@ class Batch:
             if any((e.stream, e.version) != (name, version) for e, version in zip(part, versions, strict=True)):
                 return None
             positions, ids = tuple(e.position for e in part), tuple(e.id for e in part)
-            results.append(AppendResult(name, versions, positions, ids, part[0].time))
+            schema_ids = tuple(e.schema_id for e in part)
+            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids))
         return results
 
     def id_taken(self) -> EventIdTaken:
@@ -139,7 +140,9 @@ class Inserted:
             count, xid, first = batch.streams.counts[row], self.order_xids[row], self.heads[row] + 1
             positions = tuple(Position(xid, p) for p in self.positions[start : start + count])
             ids = tuple(batch.events.ids[start : start + count])
-            results.append(AppendResult(name, range(first, first + count), positions, ids, batch.time))
+            schema_ids = tuple(batch.events.schema_ids[start : start + count])
+            versions = range(first, first + count)
+            results.append(AppendResult(name, versions, positions, ids, batch.time, schema_ids))
             start += count
         return results
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.consumer import read_range
-from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.settings import Settings
 from eventstore.topics import SCHEMAS_TOPIC
 
 
 def read_schemas(settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> dict[int, RegisteredSchema]:
-    """Return every committed schema by its id; TopicMissing before the first `apply`, BrokerUnreachable."""
-    values = (record.value for record in read_range(settings, topic))
-    schemas = (RegisteredSchema.from_json(value) for value in values if value is not None)
-    return {schema.id: schema for schema in schemas}
+    """Return every committed schema by its id; TopicMissing before the first `apply`, BrokerUnreachable.
+
+    SchemaConflict where two registries, or one that has forgotten, gave one id to two schemas.
+    """
+    found: dict[int, RegisteredSchema] = {}
+    for record in read_range(settings, topic):
+        if record.value is not None:
+            _add(found, RegisteredSchema.from_json(record.value))
+    return found
 
 
 class TopicSchemas:
@@ -46,7 +51,7 @@ class TopicSchemas:
         return name in self._types
 
     def refresh(self) -> None:
-        """Read what was added; TopicMissing, BrokerUnreachable."""
+        """Read what was added; TopicMissing, BrokerUnreachable, SchemaConflict."""
         end = self._offsets.end_offsets([self._topic])[self._topic][0]
         if end <= self._read_to:
             return
@@ -54,10 +59,17 @@ class TopicSchemas:
         for record in read_range(self._settings, self._topic, start=start, end={0: end}):
             if record.value is not None:
                 schema = RegisteredSchema.from_json(record.value)
-                self._schemas[schema.id] = schema
+                _add(self._schemas, schema)
                 self._types.add(schema.name)
         self._read_to = end
 
     def close(self) -> None:
         """Let the connection go."""
         self._offsets.close()
+
+
+def _add(found: dict[int, RegisteredSchema], schema: RegisteredSchema) -> None:
+    """Keep a schema; whoever took the newest of two would read the events of the other one wrongly."""
+    kept = found.setdefault(schema.id, schema)
+    if kept is not schema:
+        check_same(kept, schema)

@@ -1,4 +1,4 @@
-"""`factfold schema`: check, write."""
+"""`factfold schema`: check, write, register."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from factfold.cli.definitions import load_definition
 from factfold.cli.projections import Json
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate
+    from eventstore import Aggregate, ConfluentRegistry
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -21,6 +21,10 @@ app = typer.Typer(help="Schemas: can the code read what was written?", no_args_i
 
 Aggregates = Annotated[list[str], typer.Argument(help="The aggregates, each as module:name.", metavar="MODULE:NAME...")]
 KeptIn = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
+
+AtRegistry = typer.Option(
+    "--registry", metavar="URL", help="A Confluent-compatible registry; user and password come from the environment."
+)
 
 
 @app.command()
@@ -31,13 +35,18 @@ def check(
         str | None, typer.Option("--store", metavar="URL", help="A store whose registered schemas count instead.")
     ] = None,
     schema: Annotated[str | None, typer.Option("--schema", help="The store's schema in its database.")] = None,
+    registry: Annotated[str | None, AtRegistry] = None,
     as_json: Json = False,
 ) -> None:
     """Say which events the code could not read any more; exit code 1 where there are any."""
     from eventstore.schema_check import check_schemas, read_schemas
 
     owners = _load(aggregates)
-    kept = read_schemas(file) if store is None else _registered(store, schema)
+    if registry is not None:
+        with _registry(registry) as asked:
+            kept = asked.schemas(owner.category for owner in owners)
+    else:
+        kept = read_schemas(file) if store is None else _registered(store, schema)
     found = check_schemas(owners, kept)
     typer.echo(json.dumps(_facts(found))) if as_json else _tell(found)
     raise typer.Exit(0 if found.passed else 1)
@@ -50,6 +59,36 @@ def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: 
 
     added = write_schemas(file, _load(aggregates))
     typer.echo(json.dumps({"file": str(file), "added": added}) if as_json else f"{file}: {added} schemas added")
+
+
+@app.command()
+def register(
+    aggregates: Aggregates,
+    registry: Annotated[str | None, AtRegistry] = None,
+    as_json: Json = False,
+) -> None:
+    """Register the code's schemas before it is deployed, where services may not; refused ones end with exit code 1."""
+    kinds = [kind.registered for owner in _load(aggregates) for kind in owner.event_types.values()]
+    with _registry(registry) as asked:
+        found = asked.register(kinds)
+    if as_json:
+        typer.echo(json.dumps([{"id": schema.id, "name": schema.name} for schema in found]))
+        return
+    for schema in found:
+        typer.echo(f"{schema.name}, version {schema.version}: id {schema.id}")
+
+
+def _registry(url: str | None) -> ConfluentRegistry:
+    """Open the registry of the environment, at an address that may be given instead."""
+    from eventstore import ConfluentRegistry, Settings
+    from eventstore.errors import DeclarationError
+
+    given = {} if url is None else {"registry": {"url": url}}
+    settings = Settings(**given).registry  # type: ignore[arg-type]  # user and password are added from the environment
+    if settings is None:
+        raise DeclarationError("no registry is named", remedy="say --registry URL, or set FACTFOLD_REGISTRY__URL")
+    # Who runs the command may register, whatever the services of this environment may.
+    return ConfluentRegistry(settings.model_copy(update={"auto_register": True}))
 
 
 def _load(specs: list[str]) -> list[type[Aggregate]]:

@@ -26,13 +26,16 @@ def up(
         list[str] | None,
         typer.Option("--port", help="Fix a port, such as `postgres=5432`.", metavar="SERVER=N"),
     ] = None,
+    registry: Annotated[bool, typer.Option("--registry", help="Start a Confluent-compatible schema registry too.")] = (
+        False
+    ),
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
     from factfold.stack import LocalStack
 
     began = time.monotonic()
     stack = LocalStack(name, ports=_ports(port or []))
-    info = stack.up()
+    info = stack.up(optional=["registry"] if registry else [])
     if as_json:
         _print_json(_described(stack))
     else:
@@ -56,7 +59,7 @@ def status(name: Name = "default", as_json: Json = False) -> None:
 
 @app.command()
 def logs(
-    server: Annotated[str, typer.Argument(help="postgres, kafka or connect.")],
+    server: Annotated[str, typer.Argument(help="postgres, kafka, connect or registry.")],
     name: Name = "default",
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines from the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what is added.")] = False,
@@ -121,6 +124,8 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
     typer.echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
     typer.echo(f"  Kafka          {info.bootstrap_servers}")
     typer.echo(f"  Kafka Connect  {info.connect_url}")
+    if "registry" in info.servers:
+        typer.echo(f"  registry       {info.registry_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")
     typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
 

@@ -39,6 +39,12 @@ def connect_plugins() -> list[Path]:
     return [_unpacked(archive) for archive in archives]
 
 
+def registry_folder() -> Path:
+    """Return the unpacked schema registry, fetching it the first time."""
+    (archive,) = fetch([versions().registry_archive])
+    return _unpacked(archive)
+
+
 def fetch(coordinates: Sequence[Coordinate]) -> list[Path]:
     """Return the cached files of these coordinates in order, downloading what is missing."""
     if missing(coordinates):

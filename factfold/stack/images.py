@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from factfold.stack import connect, ivy, kafka
-from factfold.stack.versions import versions
+from factfold.stack import connect, ivy, kafka, registry
+from factfold.stack.versions import Coordinate, versions
 
 # Inside the images: what the Dockerfile makes, and inside the network: names of the compose file.
 _HOME = "/opt/factfold"
@@ -21,15 +22,18 @@ def rendered() -> dict[str, str]:
     """Return every generated file by its path under docker/."""
     wanted = versions()
     servers = wanted.kafka_jars + wanted.plugins
-    checksums = sorted(f"{wanted.sha256[one.filename]}  {one.filename}\n" for one in servers)
     return {
         ".env": _environment(),
         "kafka/ivy.xml": ivy.module_description(servers),
         "kafka/ivysettings.xml": ivy.settings(),
-        "kafka/jars.sha256": "".join(checksums),
+        "kafka/jars.sha256": _checksums(servers),
         "kafka/kafka.properties": kafka.properties_text(_kafka()),
         "kafka/connect.properties": kafka.properties_text(_connect()),
         "kafka/log4j2.xml": (files("factfold.stack") / "log4j2.xml").read_text("utf-8"),
+        "registry/ivy.xml": ivy.module_description([wanted.registry_archive]),
+        "registry/ivysettings.xml": ivy.settings(),
+        "registry/jars.sha256": _checksums([wanted.registry_archive]),
+        "registry/registry.properties": kafka.properties_text(_registry()),
     }
 
 
@@ -40,6 +44,11 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
+def _checksums(coordinates: Sequence[Coordinate]) -> str:
+    sha256 = versions().sha256
+    return "".join(sorted(f"{sha256[one.filename]}  {one.filename}\n" for one in coordinates))
+
+
 def _environment() -> str:
     wanted = versions()
     return (
@@ -47,6 +56,7 @@ def _environment() -> str:
         f"POSTGRES_VERSION={wanted.postgres}\n"
         f"KAFKA_VERSION={wanted.kafka}\n"
         f"DEBEZIUM_VERSION={wanted.debezium}\n"
+        f"REGISTRY_VERSION={wanted.registry}\n"
         f"JAVA_PACKAGE={wanted.java_package}\n"
     )
 
@@ -73,6 +83,16 @@ def _connect() -> dict[str, object]:
         "rest.advertised.host.name": "connect",
         "plugin.path": f"{_HOME}/plugins",
         "config.providers.file.param.allowed.paths": f"{_HOME}/secrets",
+    }
+
+
+def _registry() -> dict[str, object]:
+    return {
+        **registry.common_properties(),
+        # Open inside the network only; compose.yaml publishes it on the host's loopback.
+        "quarkus.http.host": "0.0.0.0",  # noqa: S104
+        "quarkus.http.port": 8081,
+        "apicurio.datasource.url": f"jdbc:h2:file:{_HOME}/data/registry",
     }
 
 

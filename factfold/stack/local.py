@@ -1,4 +1,4 @@
-"""The local stack: three servers that start together, are found again later, and stop alone."""
+"""The local stack: servers that start together, are found again later, and stop alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from factfold.stack import connect, kafka, postgres, processes
-from factfold.stack.artifacts import connect_plugins, kafka_jars
+from factfold.stack import connect, kafka, postgres, processes, registry
+from factfold.stack.artifacts import connect_plugins, kafka_jars, registry_folder
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
 from factfold.stack.folders import stacks_folder
 from factfold.stack.health import Wait, until_answering
@@ -25,14 +25,17 @@ from factfold.stack.java import require_java
 from factfold.stack.locks import exclusive
 from factfold.stack.ports import free_ports, is_free, require_free
 from factfold.stack.processes import Launch, RecordedProcess
-from factfold.stack.state import SERVERS, StackInfo, load, save, state_file
+from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, load, save, state_file
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _PORTS = (*SERVERS, "controller")
+_EVERY = (*SERVERS, *OPTIONAL_SERVERS)
+# Started side by side, each in its order: Connect needs Kafka.
+_CHAINS = (("postgres",), ("kafka", "connect"), OPTIONAL_SERVERS)
 # Ten times what was measured on two cores with nothing else running.
-_WITHIN = {"postgres": 60.0, "kafka": 90.0, "connect": 180.0}
+_WITHIN = {"postgres": 60.0, "kafka": 90.0, "connect": 180.0, "registry": 120.0}
 # SIGINT is PostgreSQL's fast shutdown: it does not wait for clients to leave.
-_STOP = {"postgres": signal.SIGINT, "kafka": signal.SIGTERM, "connect": signal.SIGTERM}
+_STOP = {"postgres": signal.SIGINT}
 
 
 class _Server(Protocol):
@@ -41,7 +44,7 @@ class _Server(Protocol):
     def answers(self, info: StackInfo) -> bool: ...
 
 
-_MODULES: Mapping[str, _Server] = {"postgres": postgres, "kafka": kafka, "connect": connect}
+_MODULES: Mapping[str, _Server] = {"postgres": postgres, "kafka": kafka, "connect": connect, "registry": registry}
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class ServerStatus:
 
 
 class LocalStack:
-    """PostgreSQL, Kafka and Kafka Connect on this machine.
+    """PostgreSQL, Kafka and Kafka Connect on this machine; a schema registry too, where it is started.
 
     `ephemeral=True`: the servers belong to this process; data and state go when it leaves the `with` block,
     or when the next stack is started after it died. Otherwise data stays, and another process finds the stack
@@ -99,13 +102,17 @@ class LocalStack:
             )
         return found
 
-    def up(self) -> StackInfo:
-        """Start what does not run and return when all answer; on StackError what it started is stopped."""
+    def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
+        """Start what does not run and return when all answer; on StackError what it started is stopped.
+
+        ``optional`` names servers beyond the three: "registry".
+        """
         sweep()
         with self._locked():
             require_java()
-            info = self._opened()
-            started = [server for server in SERVERS if not self._runs(info, server)]
+            wanted = [*SERVERS, *map(known_server, optional)]
+            info = self._with_ports(self._opened(), wanted)
+            started = [server for server in dict.fromkeys(wanted) if not self._runs(info, server)]
             try:
                 self._start_all(started)
             except BaseException:
@@ -125,11 +132,11 @@ class LocalStack:
             return []
         with self._locked():
             info = load(self.folder)
-            running = [server for server in SERVERS if info is not None and self._runs(info, server)]
+            running = [server for server in _EVERY if info is not None and self._runs(info, server)]
             if purge or self._ephemeral or (info is not None and info.owner is not None):
                 self._remove()
             else:
-                self._stop_all(SERVERS)
+                self._stop_all(_EVERY)
         return running
 
     def abandon(self) -> None:
@@ -140,7 +147,7 @@ class LocalStack:
     def start(self, server: str) -> None:
         """Start one server at its recorded port and wait until it answers; does nothing if it runs."""
         with self._locked():
-            if not self._runs(self.info, known_server(server)):
+            if not self._runs(self._with_ports(self.info, [known_server(server)]), server):
                 self._start(server)
 
     def stop(self, server: str) -> None:
@@ -156,7 +163,7 @@ class LocalStack:
     def status(self) -> list[ServerStatus]:
         """Say for each server whether it is up, silent or down; raises StackNotUp without such a stack."""
         info = self.info
-        return [self._status(info, server) for server in SERVERS]
+        return [self._status(info, server) for server in info.servers]
 
     def _status(self, info: StackInfo, server: str) -> ServerStatus:
         recorded = info.processes.get(server)
@@ -194,10 +201,22 @@ class LocalStack:
 
     def _moved(self, known: StackInfo) -> StackInfo:
         """Keep the ports of a stopped stack where they are still free; clients may remember them."""
-        if any(self._runs(known, server) for server in SERVERS):
+        if any(self._runs(known, server) for server in _EVERY):
             return known
         kept = {name: port for name, port in known.ports.items() if is_free(port)}
         return replace(known, ports={**free_ports(_PORTS), **kept, **self._wanted_ports}, processes={})
+
+    def _with_ports(self, info: StackInfo, servers: Sequence[str]) -> StackInfo:
+        """Give a port to the servers that have none: an optional one gets it when it is first started."""
+        new = [server for server in servers if server not in info.ports]
+        if not new:
+            return info
+        chosen = free_ports(new, besides=info.ports.values()) | {
+            server: port for server, port in self._wanted_ports.items() if server in new
+        }
+        ported = replace(info, ports={**info.ports, **chosen})
+        save(ported)
+        return ported
 
     def _start_all(self, servers: list[str]) -> None:
         self._giving_up.clear()
@@ -205,7 +224,9 @@ class LocalStack:
         kafka_jars()
         connect_plugins()
         postgres.install_tree()
-        chains = [[s for s in servers if s == "postgres"], [s for s in servers if s != "postgres"]]
+        if "registry" in servers:
+            registry_folder()
+        chains = [[s for s in servers if s in chain] for chain in _CHAINS]
         with ThreadPoolExecutor(len(chains)) as pool:
             try:
                 for chain in [pool.submit(self._start_chain, chain) for chain in chains]:
@@ -238,7 +259,7 @@ class LocalStack:
         info = load(self.folder)
         recorded = info.processes.get(server) if info else None
         if recorded is not None:
-            processes.stop(recorded, with_signal=_STOP[server], within=30)
+            processes.stop(recorded, with_signal=_STOP.get(server, signal.SIGTERM), within=30)
         self._forget(server)
 
     def _kill(self, server: str) -> None:
@@ -250,7 +271,7 @@ class LocalStack:
 
     def _remove(self) -> None:
         """End the servers at once, for what they would save is removed next, and remove the folder."""
-        for server in reversed(SERVERS):
+        for server in reversed(_EVERY):
             self._kill(server)
         shutil.rmtree(self.folder)
 
@@ -280,6 +301,6 @@ def sweep() -> list[str]:
 
 def known_server(server: str) -> str:
     """Return the name of a server of the stack as it is; raises StackError for any other."""
-    if server not in SERVERS:
-        raise StackError(f"{server!r} is no server of the stack", remedy=f"name one of {', '.join(SERVERS)}")
+    if server not in _EVERY:
+        raise StackError(f"{server!r} is no server of the stack", remedy=f"name one of {', '.join(_EVERY)}")
     return server

@@ -17,11 +17,13 @@ LOOPBACK = "127.0.0.1"
 RANGE = range(20_000, 32_000)
 
 
-def free_ports(names: Iterable[str]) -> dict[str, int]:
-    """Choose a different free port for every name; raises PortRefused when none can be had."""
+def free_ports(names: Iterable[str], *, besides: Iterable[int] = ()) -> dict[str, int]:
+    """Choose a different free port for every name, ``besides`` others; raises PortRefused when none can be had."""
     chosen: dict[str, int] = {}
+    taken = set(besides)
     for name in names:
-        chosen[name] = _free_port(set(chosen.values()))
+        chosen[name] = _free_port(taken)
+        taken.add(chosen[name])
     return chosen
 
 

@@ -15,6 +15,7 @@ from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import RecordedProcess
 
 SERVERS = ("postgres", "kafka", "connect")  # in the order of starting
+OPTIONAL_SERVERS = ("registry",)  # started where they are asked for
 _STATE_FILE = "state.json"
 
 
@@ -55,6 +56,16 @@ class StackInfo:
         return f"http://{LOOPBACK}:{self.ports['connect']}"
 
     @property
+    def registry_url(self) -> str:
+        """The address at which the schema registry answers as Confluent's does; KeyError where none was started."""
+        return f"http://{LOOPBACK}:{self.ports['registry']}/apis/ccompat/v7"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers of this stack: the three, and optional ones that were started and not stopped."""
+        return (*SERVERS, *(server for server in OPTIONAL_SERVERS if server in self.processes))
+
+    @property
     def postgres(self) -> PostgresInfo:
         """PostgreSQL's address and superuser."""
         return PostgresInfo(LOOPBACK, self.ports["postgres"], "postgres", self.password)
@@ -84,6 +95,7 @@ class StackInfo:
             "folder": str(self.folder),
             "bootstrap_servers": self.bootstrap_servers,
             "connect_url": self.connect_url,
+            **({"registry_url": self.registry_url} if "registry" in self.servers else {}),
             "postgres": {
                 "host": LOOPBACK,
                 "port": self.ports["postgres"],
@@ -140,8 +152,13 @@ def _read(written: dict[str, Any], folder: Path) -> StackInfo:
     return StackInfo(
         name=written["name"],
         folder=folder,
-        ports={server: int(written["ports"][server]) for server in (*SERVERS, "controller")},
+        ports={name: int(written["ports"][name]) for name in _with_ports(written["ports"])},
         password=written["password"],
         processes={name: RecordedProcess(**process) for name, process in written["processes"].items()},
         owner=RecordedProcess(**owner) if owner else None,
     )
+
+
+def _with_ports(written: Mapping[str, Any]) -> list[str]:
+    """Who has a port: everyone who must, so that a file without it is damaged, and who was asked for."""
+    return [*SERVERS, "controller", *(server for server in OPTIONAL_SERVERS if server in written)]

@@ -47,16 +47,23 @@ class Versions:
     postgres_wheel_version: str
     kafka: str
     debezium: str
+    registry: str
     spark: str
     kafka_jars: tuple[Coordinate, ...]
     plugins: tuple[Coordinate, ...]
+    registry_archive: Coordinate
     spark_jars: tuple[Coordinate, ...]
     sha256: dict[str, str]
 
     @property
     def artifacts(self) -> tuple[Coordinate, ...]:
-        """Every file that is fetched, servers first."""
+        """Every file that every stack fetches, servers first."""
         return self.kafka_jars + self.plugins + self.spark_jars
+
+    @property
+    def optional_artifacts(self) -> tuple[Coordinate, ...]:
+        """Every file that is fetched where an optional server is started."""
+        return (self.registry_archive,)
 
 
 @cache
@@ -65,7 +72,7 @@ def versions() -> Versions:
     folder = files("factfold")
     read: dict[str, Any] = tomllib.loads((folder / "versions.toml").read_text("utf-8"))
     java, postgres, kafka = read["java"], read["postgres"], read["kafka"]
-    debezium, spark = read["debezium"], read["spark"]
+    debezium, registry, spark = read["debezium"], read["registry"], read["spark"]
     return Versions(
         java_minimum=java["minimum"],
         java_package=java["debian_package"],
@@ -74,9 +81,11 @@ def versions() -> Versions:
         postgres_wheel_version=postgres["wheel_version"],
         kafka=kafka["version"],
         debezium=debezium["version"],
+        registry=registry["version"],
         spark=spark["version"],
         kafka_jars=_coordinates(kafka["jars"]),
         plugins=_coordinates(debezium["plugins"]),
+        registry_archive=Coordinate.parse(registry["archive"]),
         spark_jars=_coordinates(spark["jars"]),
         sha256=_checksums((folder / "jars.sha256").read_text("utf-8")),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from sqlalchemy import Engine, create_engine
 
 from cdc import (
@@ -19,6 +20,7 @@ from cdc import (
     prepare_source,
     write_secrets,
 )
+from eventstore import ConfluentRegistry, RegistrySettings
 from eventstore.errors import TopicMissing
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -158,3 +160,25 @@ def records_of(settings: Settings) -> Callable[..., list[TopicRecord]]:
         return found
 
     return read
+
+
+@pytest.fixture(scope="module")
+def registry_url(stack: LocalStack) -> Iterator[str]:
+    """The address of a schema registry that runs as long as the module's tests; it keeps what it was told."""
+    stack.start("registry")
+    yield stack.info.registry_url
+    stack.stop("registry")
+
+
+@pytest.fixture
+def registry(registry_url: str) -> Iterator[ConfluentRegistry]:
+    """Our client of the registry."""
+    with ConfluentRegistry(RegistrySettings(url=registry_url)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def foreign(registry_url: str) -> Iterator[SchemaRegistryClient]:
+    """Somebody else's client of the registry."""
+    with SchemaRegistryClient({"url": registry_url}) as client:
+        yield client

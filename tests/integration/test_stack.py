@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -105,7 +105,7 @@ def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack: LocalSta
         for connection in psutil.Process(process.pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
-    assert {address.port for address in listening} == set(stack.info.ports.values())
+    assert {address.port for address in listening} == {stack.info.ports[name] for name in (*SERVERS, "controller")}
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
 
@@ -166,6 +166,23 @@ def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> 
     running.up()
     assert recorded(running)[:2] == [postgres, kafka]
     assert states(running) == UP
+
+
+def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(running: LocalStack) -> None:
+    ran = command("up", "--name", running.name, "--registry", "--json")
+    assert json.loads(ran.stdout)["servers"]["registry"]["state"] == "up"
+    subject = f"{running.info.registry_url}/subjects/order.placed/versions"
+    told = json.dumps({"schema": '{"type": "record", "namespace": "order", "name": "placed", "fields": []}'}).encode()
+    with urlopen(Request(subject, told, {"Content-Type": "application/json"}), timeout=30) as response:
+        given = json.load(response)["id"]
+    port = running.info.ports["registry"]
+    running.stop("registry")
+    assert states(running) == UP
+    running.start("registry")
+    assert running.info.ports["registry"] == port
+    with urlopen(f"{subject}/1", timeout=30) as response:
+        assert json.load(response)["id"] == given
+    running.stop("registry")
 
 
 @pytest.mark.parametrize("server", ["postgres", "kafka"])

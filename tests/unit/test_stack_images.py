@@ -34,8 +34,12 @@ def test_writing_the_files_anew_changes_nothing(tmp_path: Path) -> None:
     assert written == rendered()
 
 
-def test_the_compose_file_starts_the_three_servers(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"postgres", "kafka", "connect"}
+def test_the_compose_file_starts_the_three_servers_and_a_registry_where_it_is_asked_for(
+    compose: dict[str, Any],
+) -> None:
+    always = {name for name, service in compose["services"].items() if "profiles" not in service}
+    assert always == {"postgres", "kafka", "connect"}
+    assert compose["services"]["registry"]["profiles"] == ["registry"]
     assert all("healthcheck" in service for service in compose["services"].values())
 
 
@@ -54,28 +58,30 @@ def test_every_variable_of_the_compose_file_has_a_value_or_says_that_it_needs_on
     assert "${POSTGRES_PASSWORD:?" in str(compose)
 
 
+@pytest.mark.parametrize("image", ["kafka", "registry"])
 def test_the_image_takes_every_build_argument_and_names_no_version_of_its_own(
-    compose: dict[str, Any],
+    compose: dict[str, Any], image: str
 ) -> None:
-    dockerfile = (DOCKER / "kafka" / "Dockerfile").read_text()
-    arguments = compose["services"]["kafka"]["build"]["args"]
+    dockerfile = (DOCKER / image / "Dockerfile").read_text()
+    arguments = compose["services"][image]["build"]["args"]
     assert set(arguments) <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
     assert compose["services"]["connect"]["build"] == compose["services"]["kafka"]["build"]
     wanted = versions()
-    for version in (wanted.kafka, wanted.debezium, wanted.postgres):
+    for version in (wanted.kafka, wanted.debezium, wanted.postgres, wanted.registry):
         assert version not in dockerfile
 
 
-def test_everything_the_image_copies_is_there() -> None:
-    dockerfile = (DOCKER / "kafka" / "Dockerfile").read_text()
+@pytest.mark.parametrize("image", ["kafka", "registry"])
+def test_everything_the_image_copies_is_there(image: str) -> None:
+    dockerfile = (DOCKER / image / "Dockerfile").read_text()
     for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
         for name in line.split()[:-1]:
-            assert (DOCKER / "kafka" / name).exists()
+            assert (DOCKER / image / name).exists()
 
 
 def test_no_port_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service["ports"]]
-    assert len(ports) == 3
+    assert len(ports) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,14 @@ def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
 def test_java_properties_survive_backslashes_and_signs_outside_ascii() -> None:
     text = properties_text({"log.dirs": "/home/Zoë\\x", "tree": "🌲"})
     assert text == "log.dirs=/home/Zo\\u00eb\\\\x\ntree=\\ud83c\\udf32\n"
+
+
+def test_an_optional_server_is_one_of_the_stacks_while_it_is_started(tmp_path: Path) -> None:
+    without = information(tmp_path)
+    assert without.servers == ("postgres", "kafka", "connect")
+    assert "registry_url" not in without.public()
+    started = replace(without, ports={**PORTS, "registry": 20005}).with_process("registry", RecordedProcess(1, 2.0))
+    save(started)
+    assert load(tmp_path) == started
+    assert started.servers[-1] == "registry"
+    assert started.public()["registry_url"] == "http://127.0.0.1:20005/apis/ccompat/v7"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from sqlalchemy import Connection, Table, select
 
-from eventstore.backends.batch import rfc3339
+from eventstore.backends.batch import Draft, rfc3339
+from eventstore.backends.sql.assigned import AssignedTypes
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import PartitionsFixed
+from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
-from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
+from eventstore.schema_registry import RegisteredSchema, SchemaRegistry, check_same, unknown_schema
 from eventstore.store import Category
 from eventstore.topics import DEFAULT_PARTITIONS, SCHEMAS_TOPIC
 
@@ -21,22 +25,43 @@ SCHEMA_EVENT_TYPE = "factfold.schema_registered"
 
 
 class SqlCatalogue:
-    """Schemas by id and categories by name; also the default SchemaRegistry.
+    """Schemas by id and categories by name; ``registry`` gives new schemas their ids, where they are no fingerprints.
 
     Only what was committed in a transaction of our own is remembered: a caller's may be rolled back.
     """
 
-    def __init__(self, database: Database, *, source: str, topic_prefix: str = "") -> None:
+    def __init__(
+        self, database: Database, *, source: str, topic_prefix: str = "", registry: SchemaRegistry | None = None
+    ) -> None:
         self._tables = database.tables
         self._begin = database.transaction
         self._source = source
         self._topic_prefix = topic_prefix
+        self._assigned = None if registry is None else AssignedTypes(registry)
         self._schemas: dict[int, RegisteredSchema] = {}
         self._registered: set[int] = set()
         self._categories: dict[str, Category] = {}
 
+    def registered(self, draft: Draft, *, connection: Connection | None = None) -> Draft:
+        """Register the schemas of a draft's events, and return it with the ids these are to be framed by."""
+        kinds = self.event_types(draft.types.values(), connection=connection)
+        if self._assigned is None:
+            return draft
+        return replace(draft, types=dict(zip(draft.types, kinds, strict=True)))
+
+    def event_types(self, kinds: Iterable[EventType], *, connection: Connection | None = None) -> list[EventType]:
+        """Register the schemas of event types, and return these under the ids they have here.
+
+        The errors of `register`; of the registry, where it has to be asked.
+        """
+        wanted = list(kinds)
+        if self._assigned is not None:
+            wanted = self._assigned.of(wanted, lambda: self.all_schemas(connection=connection))
+        self.register((kind.registered for kind in wanted), connection=connection)
+        return wanted
+
     def register(self, schemas: Iterable[RegisteredSchema], *, connection: Connection | None = None) -> None:
-        """Keep schemas for ever; SchemaConflict where an id already has another schema."""
+        """Keep schemas for ever under their ids; SchemaConflict where an id already has another schema."""
         new = [schema for schema in schemas if schema.id not in self._registered]
         if not new:
             return
@@ -89,11 +114,11 @@ class SqlCatalogue:
         with self._begin() as connection:
             return [Category(*row) for row in connection.execute(select(table).order_by(table.c.category))]
 
-    def all_schemas(self) -> list[RegisteredSchema]:
+    def all_schemas(self, *, connection: Connection | None = None) -> list[RegisteredSchema]:
         """Return every schema, by id."""
         table = self._tables.schemas
-        with self._begin() as connection:
-            payloads = connection.execute(select(table.c.payload).order_by(table.c.schema_id)).scalars()
+        with self._begin() if connection is None else nullcontext(connection) as reading:
+            payloads = reading.execute(select(table.c.payload).order_by(table.c.schema_id)).scalars()
             return [RegisteredSchema.from_json(payload) for payload in payloads]
 
     def _keep(self, connection: Connection, schemas: list[RegisteredSchema]) -> None:

@@ -29,7 +29,7 @@ from eventstore.conversions import aware_utc
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
 from eventstore.messages import Metadata, RecordedEvent
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StoreVersion, StreamAppend
@@ -48,6 +48,7 @@ class SqlEventStore(Closing):
     `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
     `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
+    `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -58,6 +59,7 @@ class SqlEventStore(Closing):
         schema: str | None = None,
         source: str = "/factfold",
         topic_prefix: str = "",
+        registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _now,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
@@ -67,7 +69,7 @@ class SqlEventStore(Closing):
         self._database = Database(self.engine, self.tables)
         self._source = source
         self._clock = clock
-        self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix)
+        self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
@@ -94,8 +96,7 @@ class SqlEventStore(Closing):
     def register(self, *aggregates: type[Aggregate]) -> None:
         """Store the categories and schemas of aggregates before their first event."""
         self._catalogue.categories([aggregate.category for aggregate in aggregates])
-        kinds = (kind for aggregate in aggregates for kind in aggregate.event_types.values())
-        self._catalogue.register([kind.registered for kind in kinds])
+        self._catalogue.event_types(kind for aggregate in aggregates for kind in aggregate.event_types.values())
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
         """Create a category with a partition count of its own; PartitionsFixed where it has another."""
@@ -135,13 +136,14 @@ class SqlEventStore(Closing):
         only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
         whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
         StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
+        Before anything is written, those of the registry: SchemaIncompatible, RegistryUnreachable, RegistryRefused.
         """
         if not appends:
             return []
         draft = Draft.of(appends)
         # Where one writer locks out all others, a second transaction of our own would wait for the caller's.
         shared = connection if self._database.dialect.single_writer else None
-        self._catalogue.register((kind.registered for kind in draft.types.values()), connection=shared)
+        draft = self._catalogue.registered(draft, connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
         personal = self._personal(draft, shared)
         batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)

@@ -17,6 +17,7 @@ from eventstore.backends.sql.models import MIGRATIONS
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import check_tenant
+from eventstore.schema_registry import SchemaRegistry
 
 _SCHEMA: Final = "tenant_"
 
@@ -31,6 +32,7 @@ def tenant_store(
     tenant: str,
     *,
     source: str | None = None,
+    registry: SchemaRegistry | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> SqlEventStore:
     """Open the store of one tenant; `create_tables()` makes it. InvalidIdentifier, UnsupportedBackend.
@@ -40,7 +42,8 @@ def tenant_store(
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)
-    return SqlEventStore(database, schema=schema, source=source or f"/{tenant}", topic_prefix=f"{tenant}-", clock=clock)
+    source, prefix = source or f"/{tenant}", f"{tenant}-"
+    return SqlEventStore(database, schema=schema, source=source, topic_prefix=prefix, registry=registry, clock=clock)
 
 
 def tenants(engine: Engine) -> list[str]:

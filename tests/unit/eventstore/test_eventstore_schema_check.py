@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from eventstore import Aggregate, Digits, SqlEventStore, event
-from eventstore.errors import DeclarationError
+from eventstore import Aggregate, ConfluentRegistry, Digits, RegistrySettings, SqlEventStore, event
+from eventstore.errors import DeclarationError, RegistryUnreachable
 from eventstore.schema_check import check_schemas, read_schemas, write_schemas
 from eventstore.upcasting import Cast, Default, Drop, Rename
 from factfold.cli.entry import main
@@ -172,3 +172,24 @@ def test_the_command_refuses_what_is_no_aggregate(monkeypatch, capsys) -> None: 
     assert run(monkeypatch, "check", "tests.shipments:REGISTRY") == 1
     assert run(monkeypatch, "check", "pathlib:Path") == 1
     assert "is no aggregate" in capsys.readouterr().err
+
+
+def test_the_command_wants_to_know_which_registry(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert run(monkeypatch, "register", "tests.shipments:First") == 1
+    assert "FACTFOLD_REGISTRY__URL" in capsys.readouterr().err
+
+
+def test_the_command_takes_the_user_of_the_environment_to_the_registry_it_is_given(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("FACTFOLD_REGISTRY__URL", "http://elsewhere:1")
+    monkeypatch.setenv("FACTFOLD_REGISTRY__USER", "ada")
+    monkeypatch.setenv("FACTFOLD_REGISTRY__PASSWORD", "sentinel")
+    opened: list[RegistrySettings] = []
+
+    def registry(settings: RegistrySettings) -> ConfluentRegistry:
+        opened.append(settings)
+        raise RegistryUnreachable("away", remedy="start it")
+
+    monkeypatch.setattr("eventstore.kafka.confluent_registry.ConfluentRegistry", registry)
+    assert run(monkeypatch, "register", "tests.shipments:First", "--registry", "http://here:1") == 1
+    ((url, user),) = [(found.url, found.user) for found in opened]
+    assert (url, user) == ("http://here:1", "ada")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from eventstore.settings import KafkaSettings, Settings
+from eventstore.settings import KafkaSettings, RegistrySettings, Settings
 
 SECRET = 'sen"tinel\\'
 
@@ -77,3 +77,46 @@ def test_a_password_is_masked_wherever_it_is_shown() -> None:
 def test_a_misspelt_setting_is_refused() -> None:
     with pytest.raises(ValidationError):
         KafkaSettings.model_validate({"bootstrap_server": "b:1"})
+
+
+def test_the_registrys_client_gets_its_spelling() -> None:
+    registry = RegistrySettings(url="https://r:1/", user="ada", password=SecretStr(SECRET), ca_location=Path("/ca.pem"))
+    assert registry.confluent() == {
+        "url": "https://r:1",
+        "basic.auth.user.info": f"ada:{SECRET}",
+        "ssl.ca.location": "/ca.pem",
+        "timeout": 5.0,
+        "max.retries": 2,
+        "retries.wait.ms": 100,
+    }
+    assert "ada" not in RegistrySettings(url="http://r:1").confluent()
+
+
+def test_there_is_no_registry_unless_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().registry is None
+    monkeypatch.setenv("FACTFOLD_REGISTRY__URL", "http://r:1")
+    monkeypatch.setenv("FACTFOLD_REGISTRY__USER", "ada")
+    monkeypatch.setenv("FACTFOLD_REGISTRY__PASSWORD", SECRET)
+    monkeypatch.setenv("FACTFOLD_REGISTRY__COMPATIBILITY", '{"order": "BACKWARD"}')
+    found = Settings().registry
+    assert found is not None
+    assert (found.url, found.compatibility) == ("http://r:1", {"order": "BACKWARD"})
+    assert SECRET not in f"{found!r} {found} {found.model_dump_json()} {Settings()!r}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "r:1"},
+        {"url": "mock://r"},
+        {"url": "http://ada:sentinel@r:1"},
+        {"url": "http://r:1", "user": "ada"},
+        {"url": "http://r:1", "password": "sentinel"},
+        {"url": "http://r:1", "user": "a:da", "password": "sentinel"},
+        {"url": "http://r:1", "compatibility": {"order": "SIDEWAYS"}},
+    ],
+)
+def test_a_registry_that_cannot_be_asked_is_refused_without_its_password(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RegistrySettings.model_validate(wrong)
+    assert "sentinel" not in str(refused.value)

@@ -1,0 +1,188 @@
+"""A real Confluent-compatible registry, Apicurio: its ids on every road."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from confluent_kafka.schema_registry import SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from cdc import apply, prepare_topics
+from eventstore import (
+    ANY,
+    ConfluentRegistry,
+    RegistrySettings,
+    Relay,
+    SqlEventStore,
+    open_subscriber,
+    subscription,
+)
+from eventstore.errors import SchemaConflict
+from eventstore.event_types import event_type_of
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.kafka.schemas import TopicSchemas, read_schemas
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import schema_id_of
+from projections import ProjectionGroup, Table, on, rebuild, view
+from tests.integration.delivering import deliver
+from tests.integration.registered import Crate, CrateToday
+
+
+class Road:
+    """A store with a registry, its connector, and two versions of a class on one topic."""
+
+    def __init__(self, captured, connect, settings, registry) -> None:
+        self.topic = f"crate.{uuid.uuid4().hex[:8]}"
+        self.store = SqlEventStore(captured.engine, registry=registry)
+        self.store.create_tables()
+        self.store.declare_category("crate", partitions=3, topic=self.topic)
+        self.append(1, Crate)
+        prepare_topics(settings, [(self.topic, 3)])
+        apply(connect, captured.prepared(captured.outbox()), source=captured.engine)
+        self.append(2, Crate)
+        for number in (1, 2):
+            self.store.append(f"crate-{number}", [CrateToday.Packed(kilos=number + 10, name="new")], expected=ANY)
+
+    def append(self, number: int, crate: Any) -> None:
+        events = [crate.Packed(kilos=number, label="old"), crate.Sent(carrier="sea")]
+        self.store.append(f"crate-{number}", events, expected=ANY)
+
+
+@pytest.fixture(scope="module")
+def road(captured, connect, settings, registry_url):
+    with ConfluentRegistry(RegistrySettings(url=registry_url)) as registry:
+        yield Road(captured(), connect, settings, registry)
+
+
+@pytest.fixture(scope="module")
+def records(road, records_of):
+    return records_of(road.topic, count=6)
+
+
+def decoded_by_another(foreign, record) -> tuple[str, dict[str, Any]]:
+    value = AvroDeserializer(foreign)(record.value, SerializationContext(record.topic, MessageField.VALUE))
+    return record.key.decode(), value
+
+
+def test_another_clients_deserializer_reads_every_record_of_the_topic(foreign, records):
+    assert dict(decoded_by_another(foreign, record) for record in records) == {
+        "crate-1@0": {"kilos": 1, "label": "old"},
+        "crate-1@1": {"carrier": "sea"},
+        "crate-1@2": {"kilos": 11, "name": "new"},
+        "crate-2@0": {"kilos": 2, "label": "old"},
+        "crate-2@1": {"carrier": "sea"},
+        "crate-2@2": {"kilos": 12, "name": "new"},
+    }
+
+
+def test_the_planted_fault_is_seen_a_record_framed_by_a_fingerprint_is_nothing_to_another_client(foreign, records):
+    event = Crate.Packed(kilos=1, label="old")
+    wrong = records[0].__class__(**{f: getattr(records[0], f) for f in records[0].__slots__}
+                                 | {"value": event_type_of(event).encode(event)})  # fmt: skip
+    with pytest.raises(SchemaRegistryError, match="404"):
+        decoded_by_another(foreign, wrong)
+
+
+def test_a_version_of_a_class_is_a_version_of_the_subject_that_is_the_events_type(foreign, road, records):
+    assert {"crate.packed", "crate.sent"} <= set(foreign.get_subjects())
+    assert foreign.get_versions("crate.packed") == [1, 2]
+    assert foreign.get_versions("crate.sent") == [1]
+    framed = {schema_id_of(record.value) for record in records}
+    assert framed == {foreign.get_version("crate.packed", n).schema_id for n in (1, 2)} | {
+        foreign.get_version("crate.sent", 1).schema_id
+    }
+
+
+def test_the_schemas_topic_carries_the_ids_of_the_registry_so_that_every_reader_works_without_it(
+    settings, registry_url, road, records
+):
+    schemas = read_schemas(settings)
+    for schema_id in {schema_id_of(record.value) for record in records}:
+        assert schemas[schema_id].registry == registry_url
+        assert schemas[schema_id] == road.store.schema(schema_id)
+
+
+def test_a_subscription_reads_both_versions_as_of_today(settings, road, records):
+    seen: list[Any] = []
+
+    def note(event: CrateToday.Packed | CrateToday.Sent) -> None:
+        seen.append(event)
+
+    declared = subscription(road.topic, group=f"g-{road.topic}")(note)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=6)
+    packed = sorted((e.kilos, e.name) for e in seen if isinstance(e, CrateToday.Packed))
+    assert packed == [(1, "old"), (2, "old"), (11, "new"), (12, "new")]
+    assert len(seen) == 6
+
+
+def test_a_table_in_spark_folds_both_versions(environment, road, records):
+    columns = {
+        "kilos": on(CrateToday.Packed).take("kilos"),
+        "name": on(CrateToday.Packed).take("name"),
+        "carrier": on(CrateToday.Sent).take("carrier"),
+    }
+    crates = Table.from_events(CrateToday, key="crate_id", columns=columns, topic=road.topic)
+
+    @view(key="crate_id", tables={"crates": crates})
+    def crate_rows(crates):
+        return crates.select("crate_id", "kilos", "name", "carrier")
+
+    env = environment()
+    rebuild(env, ProjectionGroup("crates", [crate_rows]))
+    with env.store.transaction() as connection:
+        rows = connection.execute(sa.text("SELECT * FROM crate_rows ORDER BY crate_id")).all()
+    assert [tuple(row) for row in rows] == [("1", 11, "new", "sea"), ("2", 12, "new", "sea")]
+
+
+def test_the_store_reads_its_own_events_without_a_registry(road):
+    with SqlEventStore(road.store.engine) as reader:
+        read = list(reader.read_stream("crate-1"))
+    assert [CrateToday.events_of(event)[0] for event in read] == [
+        CrateToday.Packed(kilos=1, name="old"),
+        CrateToday.Sent(carrier="sea"),
+        CrateToday.Packed(kilos=11, name="new"),
+    ]
+
+
+def test_events_from_before_the_registry_and_after_are_one_topic_to_a_reader(captured, settings, registry_url):
+    topic, engine = f"crate.{uuid.uuid4().hex[:8]}", captured().engine
+    with ConfluentRegistry(RegistrySettings(url=registry_url)) as registry:
+        for number, used in enumerate((None, registry, None)):
+            writer = SqlEventStore(engine, registry=used)
+            writer.create_tables()
+            writer.declare_category("crate", partitions=1, topic=topic)
+            writer.append("crate-1", [Crate.Packed(kilos=number, label="x")], expected=ANY)
+    assert Relay(SqlEventStore(engine), settings).run(stop=threading.Event(), once=True).events == 3
+    seen: list[int] = []
+
+    def note(event: Crate.Packed) -> None:
+        seen.append(event.kilos)
+
+    with open_subscriber(subscription(topic, group=f"g-{topic}")(note), settings=settings) as subscriber:
+        deliver(subscriber, records=3)
+    assert seen == [0, 1, 2]
+
+
+def test_an_id_that_two_registries_gave_is_refused_by_readers_of_the_schemas_topic(settings):
+    topic = f"schemas.{uuid.uuid4().hex[:8]}"
+    first, second = (event_type_of(kind).registered for kind in (Crate.Packed, Crate.Sent))
+    prepare_topics(settings, [(topic, 1)])
+    send(settings, topic, RegisteredSchema(1, first.name, first.schema, "http://one"))
+    schemas = TopicSchemas(settings, topic=topic)
+    send(settings, topic, RegisteredSchema(1, second.name, second.schema, "http://two"))
+    with pytest.raises(SchemaConflict, match="http://one had the id before http://two"):
+        schemas.refresh()
+    schemas.close()
+    with pytest.raises(SchemaConflict):
+        read_schemas(settings, topic=topic)
+
+
+def send(settings, topic: str, schema: RegisteredSchema) -> None:
+    record = OutgoingRecord(topic=topic, key=str(schema.id).encode(), value=schema.to_json())
+    RecordProducer(settings).send([record])

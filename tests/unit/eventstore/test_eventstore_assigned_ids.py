@@ -1,0 +1,233 @@
+"""A store whose schema ids a registry gives: asked once, before anything is written, and never to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, select
+
+from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
+from eventstore.errors import RegistryUnreachable, SchemaConflict, SchemaIncompatible
+from eventstore.event_types import event_type_of
+from eventstore.schema_check import check_schemas
+from eventstore.schema_registry import RegisteredSchema, canonical, fingerprint
+from eventstore.serialization import schema_id_of
+from projections.spark.upcasting import Reading
+
+
+class Order(Aggregate):
+    @event
+    class Placed:
+        sku: str
+        note: str | None = None
+
+    @event
+    class Shipped:
+        carrier: str
+
+    @command
+    def place(self, *, sku: str) -> None:
+        self.emit(self.Placed(sku=sku))
+
+
+class Numbered:
+    """A registry that counts from a number, and answers as it is told."""
+
+    def __init__(self, address: str = "http://one", *, first: int = 1) -> None:
+        self.address = address
+        self.asked: list[str] = []
+        self.fails: Exception | None = None
+        self._first = first
+        self._ids: dict[str, int] = {}
+
+    def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
+        self.asked += [schema.name for schema in schemas]
+        if schemas and self.fails is not None:
+            raise self.fails
+        return [RegisteredSchema(self._id(s), s.name, s.schema, self.address) for s in schemas]
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        raise AssertionError("no reader asks the registry")
+
+    def _id(self, schema: RegisteredSchema) -> int:
+        return self._ids.setdefault(canonical(schema.schema), self._first + len(self._ids))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'events.db'}"
+
+
+def opened(url: str, registry: Any = None) -> SqlEventStore:
+    store = SqlEventStore(url, registry=registry)
+    store.create_tables()
+    return store
+
+
+def payloads(store: SqlEventStore) -> list[tuple[int, bytes]]:
+    events = store.tables.events
+    query = select(events.c.schema_id, events.c.payload).order_by(events.c.position)
+    with store.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_events_are_framed_by_the_ids_of_the_registry_and_read_without_it(url: str) -> None:
+    with opened(url, Numbered()) as store:
+        store.append("order-1", [Order.Placed(sku="tea"), Order.Shipped(carrier="sea")], expected=NO_STREAM)
+        assert [(row_id, schema_id_of(payload)) for row_id, payload in payloads(store)] == [(1, 1), (2, 2)]
+    with SqlEventStore(url) as reader:
+        read = list(reader.read_stream("order-1"))
+        assert [event.schema_id for event in read] == [1, 2]
+        assert [Order.events_of(event)[0] for event in read] == [Order.Placed(sku="tea"), Order.Shipped(carrier="sea")]
+
+
+def test_the_body_is_the_one_that_a_fingerprint_would_frame(url: str) -> None:
+    with opened(url, Numbered()) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        ((_, framed),) = payloads(store)
+    assert framed[5:] == event_type_of(Order.Placed).encode(Order.Placed(sku="tea"))[5:]
+
+
+def test_the_row_of_a_schema_says_whose_id_it_has(url: str) -> None:
+    with opened(url, Numbered()) as store:
+        store.register(Order)
+        kinds = {kind.name: kind for kind in Order.event_types.values()}
+        assert store.schemas() == [
+            RegisteredSchema(number, kinds[name].name, kinds[name].schema, "http://one")
+            for number, name in enumerate(kinds, 1)
+        ]
+
+
+def test_the_registry_is_asked_once_for_a_schema_however_often_it_is_appended(url: str) -> None:
+    registry = Numbered()
+    with opened(url, registry) as store:
+        for _ in range(3):
+            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        store.register(Order)
+    assert registry.asked == ["order.placed", "order.shipped"]
+
+
+def test_what_the_store_has_registered_is_appended_while_the_registry_is_away(url: str) -> None:
+    away = Numbered()
+    away.fails = RegistryUnreachable("away", remedy="start it")
+    with opened(url, Numbered()) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    with SqlEventStore(url, registry=away) as later:
+        later.append("order-1", [Order.Placed(sku="soap")], expected=ANY)
+        assert [row_id for row_id, _ in payloads(later)] == [1, 1]
+        with pytest.raises(RegistryUnreachable):
+            later.append("order-1", [Order.Shipped(carrier="sea")], expected=ANY)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RegistryUnreachable("away", remedy="start it"),
+        SchemaIncompatible("refused", remedy="change it", subject="order.shipped"),
+    ],
+)
+def test_an_append_whose_schema_gets_no_id_writes_nothing_and_can_be_repeated(url: str, error: Exception) -> None:
+    registry = Numbered()
+    with opened(url, registry) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        registry.fails = error
+        with pytest.raises(type(error)):
+            store.append("order-2", [Order.Placed(sku="tea"), Order.Shipped(carrier="sea")], expected=NO_STREAM)
+        assert len(store.schemas()) == len(payloads(store)) == 1
+        registry.fails = None
+        store.append("order-2", [Order.Placed(sku="tea"), Order.Shipped(carrier="sea")], expected=NO_STREAM)
+        assert len(payloads(store)) == 3
+
+
+def test_a_store_changes_from_fingerprints_to_a_registry_and_back_and_reads_everything(url: str) -> None:
+    for registry in (None, Numbered(), None, Numbered()):
+        with opened(url, registry) as store:
+            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    own = event_type_of(Order.Placed).schema_id
+    with SqlEventStore(url) as store:
+        assert [event.schema_id for event in store.read_stream("order-1")] == [own, 1, own, 1]
+        assert [event.data["sku"] for event in store.read_stream("order-1")] == ["tea"] * 4
+
+
+def test_ids_of_one_registry_are_not_taken_for_those_of_another(url: str) -> None:
+    with opened(url, Numbered("http://one", first=1)) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    other = Numbered("http://two", first=7)
+    with opened(url, other) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        assert [event.schema_id for event in store.read_stream("order-1")] == [1, 7]
+
+
+def test_a_second_registry_that_gives_an_id_again_is_refused_before_an_event_is_read_wrongly(url: str) -> None:
+    with opened(url, Numbered("http://one")) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    with opened(url, Numbered("http://two")) as store:
+        with pytest.raises(SchemaConflict, match=r"http://one had the id before http://two"):
+            store.append("order-1", [Order.Shipped(carrier="sea")], expected=ANY)
+        assert len(payloads(store)) == 1
+
+
+def test_an_id_of_a_transaction_that_was_rolled_back_is_kept_with_the_next(url: str) -> None:
+    registry = Numbered()
+    with opened(url, registry) as store:
+        store.register()
+        with store.engine.connect() as connection:
+            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY, connection=connection)
+            connection.rollback()
+        assert store.schemas() == []
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        assert [event.data["sku"] for event in store.read_stream("order-1")] == ["tea"]
+    assert registry.asked == ["order.placed"]
+
+
+def test_a_command_is_answered_with_the_ids_its_events_are_framed_by(url: str) -> None:
+    with opened(url, Numbered(first=40)) as store:
+        accepted = Dispatcher(store).send("o1", Order.place, sku="tea")
+        assert isinstance(accepted, Accepted)
+        assert list(accepted.events) == list(store.read_stream("order-o1"))
+        assert [store.schema(event.schema_id).name for event in accepted.events] == ["order.placed"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_export_takes_the_ids_of_the_registry_along(url: str, tmp_path: Path, suffix: str) -> None:
+    file, elsewhere = tmp_path / f"events.{suffix}", f"sqlite:///{tmp_path / 'other.db'}"
+    with opened(url, Numbered()) as store, opened(elsewhere) as other:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        store.export_file(file)
+        other.import_file(file)
+        assert other.schemas() == store.schemas()
+        assert [event.data for event in other.read_stream("order-1")] == [{"sku": "tea", "note": None}]
+
+
+def test_an_engine_of_the_callers_takes_a_registry_too(url: str) -> None:
+    engine = create_engine(url)
+    store = SqlEventStore(engine, registry=Numbered(first=40))
+    store.create_tables()
+    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    assert [event.schema_id for event in store.read_stream("order-1")] == [40]
+    engine.dispose()
+
+
+def test_what_a_schema_of_today_wrote_needs_no_change_under_whatever_id() -> None:
+    kind = event_type_of(Order.Placed)
+    written = RegisteredSchema(3, kind.name, kind.schema, "http://one")
+    assert kind.seen(written) is written
+    assert not Reading.of(written, kind).changes
+
+
+def test_the_schemas_of_a_registry_are_no_new_ones_to_the_check() -> None:
+    kept = [
+        RegisteredSchema(n, kind.name, kind.schema, "http://one") for n, kind in enumerate(Order.event_types.values())
+    ]
+    assert list(check_schemas([Order], kept).new) == []
+
+
+def test_the_payload_of_a_schema_without_a_registry_is_what_it_was() -> None:
+    kind = event_type_of(Order.Placed)
+    assert b"registry" not in kind.registered.to_json()
+    given = RegisteredSchema(3, kind.name, kind.schema, "http://one")
+    assert RegisteredSchema.from_json(given.to_json()) == given
+    assert fingerprint(given.schema) == kind.schema_id
