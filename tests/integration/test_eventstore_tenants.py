@@ -76,11 +76,11 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
     ask = ["store", "tenants", "--database", url]
     assert CliRunner().invoke(application(), ask).exit_code == 0
     with engine.begin() as connection:
-        connection.execute(text("drop table tenant_acme.archived_streams"))
-        connection.execute(text("update tenant_acme.factfold_migrations set version_num = '0002'"))
+        connection.execute(text("drop table tenant_acme.subject_keys, tenant_acme.subject_streams"))
+        connection.execute(text("update tenant_acme.factfold_migrations set version_num = '0003'"))
     told = CliRunner().invoke(application(), [*ask, "--json"])
     assert told.exit_code == 3
-    assert [name for name, version in json.loads(told.output).items() if version["found"] == "0002"] == ["acme"]
+    assert [name for name, version in json.loads(told.output).items() if version["found"] == "0003"] == ["acme"]
     CliRunner().invoke(application(), ["store", "migrate", "--database", url, "--schema", "tenant_acme"])
     assert CliRunner().invoke(application(), ask).exit_code == 0
 
