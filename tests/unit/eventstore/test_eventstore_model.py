@@ -242,10 +242,10 @@ class MeetsEveryExpectation(Histories):
 
 @pytest.mark.parametrize("faulty", [ForgetsItsPlace, MeetsEveryExpectation])
 def test_the_model_sees_a_planted_fault(faulty: type[Histories]) -> None:
+    # The same histories each time: whether chance finds the fault is not what is tested.
+    found = settings(_SETTINGS, max_examples=200, derandomize=True, report_multiple_bugs=False, phases=[Phase.generate])
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(
-            faulty, settings=settings(_SETTINGS, report_multiple_bugs=False, phases=[Phase.generate])
-        )
+        run_state_machine_as_test(faulty, settings=found)
 
 
 _SETTINGS = settings(max_examples=30, stateful_step_count=25, deadline=None)
