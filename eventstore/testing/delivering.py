@@ -7,11 +7,12 @@ The road is the real one (inbox, transaction, retries, in the handler's own data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eventstore.backends.memory import MemoryEventStore
+from eventstore.backends.sql.source import StoreArrival
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriber import Subscriber
@@ -22,7 +23,6 @@ from eventstore.messages import RecordedEvent
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-    from eventstore.errors import FactfoldError
     from eventstore.subscriptions import Subscription
 
 __all__ = ["deliver"]
@@ -48,7 +48,7 @@ def deliver(
         return subscriber.report
 
 
-def _arrivals(events: Sequence[object], stream_id: str) -> list[_Arrival]:
+def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:
     store, recorded = MemoryEventStore(), []
     for event in events:
         if isinstance(event, RecordedEvent):
@@ -57,51 +57,20 @@ def _arrivals(events: Sequence[object], stream_id: str) -> list[_Arrival]:
         stream = StreamName(event_type_of(event).name.partition(".")[0], stream_id)
         result = store.append(stream, [event], expected=ANY)
         recorded += store.read_stream(stream, from_version=result.version)
-    return [_Arrival(event) for event in recorded]
-
-
-@dataclass(frozen=True)
-class _Arrival:
-    """A recorded event as a source hands it out."""
-
-    event: RecordedEvent
-    problem: FactfoldError | None = None
-
-    @property
-    def type(self) -> str | None:
-        return self.event.type
-
-    @property
-    def id(self) -> str:
-        return self.event.id.hex
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        return self.event.data
-
-    @property
-    def schema_version(self) -> int:
-        return self.event.schema_version
-
-    @property
-    def place(self) -> str:
-        return f"{self.event.stream}@{self.event.version}"
-
-    def recorded(self) -> RecordedEvent:
-        return self.event
+    return [StoreArrival(event, None, event.type) for event in recorded]
 
 
 class _List:
     """A log that is a list; what it is told to remember it forgets, so every record is delivered as it stands."""
 
-    def __init__(self, arrivals: Sequence[_Arrival], batch: int) -> None:
+    def __init__(self, arrivals: Sequence[StoreArrival], batch: int) -> None:
         self.left = list(arrivals)
         self._batch = batch
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Nobody takes anything away."""
 
-    def poll(self, timeout: float) -> Sequence[_Arrival]:
+    def poll(self, timeout: float) -> Sequence[StoreArrival]:
         found, self.left = self.left[: self._batch], self.left[self._batch :]
         return found
 
@@ -111,16 +80,16 @@ class _List:
     def keep_alive(self) -> None:
         """Nobody waits."""
 
-    def checkpoint(self, tx: Connection, arrivals: Sequence[_Arrival]) -> None:
+    def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Its place is of no interest."""
 
-    def acknowledge(self, arrivals: Sequence[_Arrival]) -> None:
+    def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Its place is of no interest."""
 
-    def give_back(self, arrivals: Sequence[_Arrival]) -> None:
+    def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
         self.left = [*arrivals, *self.left]
 
-    def dead_letter(self, letter: DeadLetter[_Arrival]) -> None:
+    def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
         raise letter.error
 
     def lag(self) -> Lag:
