@@ -27,6 +27,8 @@ _WITH_SERVERS = {
     "conformance", "integration", "test_appends_contended.py", "test_branches_killed.py", "test_broker_killed.py",
     "test_flights.py", "test_open_transactions.py", "test_relay_killed.py", "test_shop.py",
 }  # fmt: skip
+# Tests among those that need no server, by what their names say they run on.
+_SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
@@ -42,7 +44,7 @@ class Halves(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         apart = _WITH_SERVERS.isdisjoint(nodeid.partition("::")[0].split("/"))
-        return "alone" if apart or nodeid.endswith("[embedded]") else "servers"
+        return "alone" if apart or _SERVERLESS.search(nodeid) else "servers"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:

@@ -13,11 +13,11 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from eventstore.backends.sql.database import async_engine_for
-from eventstore.backends.sql.greenlets import in_greenlet, one_by_one
+from eventstore.backends.sql.greenlets import in_greenlet, in_thread, one_by_one
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.identifiers import ExpectedVersion, Position, StreamName
 from eventstore.messages import Metadata, RecordedEvent
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 
@@ -29,6 +29,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOW: Final = partial(datetime.now, UTC)
+
+
+class _InThreads:
+    """A schema registry that is asked in a thread: its client blocks, and the loop has others to serve."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self.address = registry.address
+
+    def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
+        return in_thread(self._registry.register, schemas)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        return in_thread(self._registry.schema, schema_id)
 
 
 class AsyncSqlEventStore:
@@ -48,13 +62,20 @@ class AsyncSqlEventStore:
         schema: str | None = None,
         source: str = "/factfold",
         topic_prefix: str = "",
+        registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _NOW,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, AsyncEngine)
         self.engine = database if isinstance(database, AsyncEngine) else async_engine_for(database)
         self.sync_store = SqlEventStore(
-            self.engine.sync_engine, schema=schema, source=source, topic_prefix=topic_prefix, clock=clock, keys=keys
+            self.engine.sync_engine,
+            schema=schema,
+            source=source,
+            topic_prefix=topic_prefix,
+            registry=None if registry is None else _InThreads(registry),
+            clock=clock,
+            keys=keys,
         )
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -130,6 +130,12 @@ def sleep(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))
 
 
+def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Let a thread do, in a greenlet, what waits for something else than the database; the loop goes on."""
+    done: T = await_only(asyncio.to_thread(work, *args, **kwargs))
+    return done
+
+
 def waited_for(steps: AsyncIterable[T]) -> Iterator[T]:
     """Iterate, in a greenlet, over what comes asynchronously."""
     iterator = aiter(steps)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Annotated
 from uuid import uuid4
 
@@ -268,6 +270,29 @@ def test_every_method_has_its_twin_with_the_same_parameters():
     assert {name: parameters(theirs[name]) for name in twins} == {name: parameters(ours[name]) for name in twins}
     options = [list(inspect.signature(kind).parameters) for kind in (SqlEventStore, AsyncSqlEventStore)]
     assert options[0] == options[1]
+
+
+class SlowRegistry:
+    """A registry whose answer takes until somebody else had a turn on the loop."""
+
+    address = "http://registry"
+
+    def __init__(self):
+        self.may_answer = threading.Event()
+
+    def register(self, schemas):
+        assert self.may_answer.wait(30), "the loop stood still while the registry was asked"
+        return [replace(schema, id=number, registry=self.address) for number, schema in enumerate(schemas, 1)]
+
+
+async def test_a_registry_is_asked_without_holding_up_the_loop(url):
+    registry = SlowRegistry()
+    async with AsyncSqlEventStore(url, registry=registry) as store:
+        await store.create_tables()
+        appending = asyncio.create_task(store.append("payment-1", [PAID], expected=NO_STREAM))
+        await asyncio.sleep(0)
+        registry.may_answer.set()
+        assert (await appending).schema_ids == (1,)
 
 
 async def test_streams_are_archived_and_deleted(url):
