@@ -15,24 +15,15 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.append import Dog
 from benchmarks.machine import Claim, at_least, write
-from eventstore import NO_STREAM, Aggregate, AsyncSqlEventStore, SqlEventStore, event
+from eventstore import NO_STREAM, AsyncSqlEventStore, SqlEventStore
 from factfold.stack import LocalStack
 from sample_app.story import Story
 
 WRITERS = (1, 16)
 # A loop is one thread: what several processes of a service share, it does alone.
 TARGET = 0.6
-
-
-class Dog(Aggregate):
-    """What the other benchmarks of appends write, too."""
-
-    @event
-    class Registered:
-        """A dog with a name."""
-
-        name: str
 
 
 FIDO = Dog.Registered(name="Fido")

@@ -6,13 +6,14 @@ Each pair is named, so that Spark can do the same; a value that would be rounded
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-Avro = str | dict[str, Any] | list[Any]
+from eventstore.conversions import as_long
+from eventstore.field_types import Avro
 
 WHOLE: Final = r"^[+-]?[0-9]+$"
 NUMBER: Final = r"^[+-]?[0-9]+(\.[0-9]+)?$"
@@ -70,17 +71,16 @@ def _matching(pattern: str, convert: Callable[[str], Any]) -> Callable[[str], An
     return cast
 
 
-def _long(text: str) -> int:
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{text} has more than 64 bits")
-    return value
+def decimal_digits(avro: Avro) -> Mapping[str, Any]:
+    """Return the schema of a decimal, whose precision and scale count; null beside it is looked through."""
+    found = next(member for member in (avro if isinstance(avro, list) else [avro]) if member != "null")
+    assert isinstance(found, dict)  # noqa: S101 - a decimal's schema is an object
+    return found
 
 
 def _fitting(value: Decimal, target: Avro) -> Decimal:
     """The same number with the target's digits; ValueError where it would be rounded or has no place."""
-    digits = next(member for member in (target if isinstance(target, list) else [target]) if member != "null")
-    assert isinstance(digits, dict)  # noqa: S101 - a decimal's schema is an object
+    digits = decimal_digits(target)
     exponent = int(value.as_tuple().exponent)
     unscaled = value.scaleb(digits["scale"])
     if -exponent > digits["scale"] and unscaled != unscaled.to_integral_value():
@@ -102,7 +102,7 @@ _CASTS: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
     ("decimal", "string"): lambda value: format(value, "f"),
     ("decimal", "decimal"): lambda value: value,
     ("date", "timestamp-micros"): _midnight,
-    ("string", "long"): _matching(WHOLE, _long),
+    ("string", "long"): _matching(WHOLE, lambda text: as_long(int(text))),
     ("string", "decimal"): _matching(NUMBER, Decimal),
     ("string", "date"): _matching(DAY, date.fromisoformat),
     ("string", "uuid"): _matching(IDENTIFIER, UUID),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-
 from factfold.stack.artifacts import connect_plugins
+from factfold.stack.health import says_it_is_well
 from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, properties_text
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
@@ -32,14 +31,7 @@ def launch(info: StackInfo) -> Launch:
 
 def answers(info: StackInfo) -> bool:
     """Ask the worker's health; in its first seconds it answers 404 or 503, which is no."""
-    connection = http.client.HTTPConnection(LOOPBACK, info.ports["connect"], timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    return says_it_is_well(info.ports["connect"], "/health")
 
 
 def common_properties() -> dict[str, object]:

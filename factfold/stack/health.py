@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from factfold.stack.errors import ServerFailed
+from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import RecordedProcess
 
 _TAIL_LINES = 20
@@ -35,6 +37,18 @@ def until_answering(wait: Wait, *, given_up: Callable[[], bool]) -> None:
         if given_up():
             raise _failure(wait, f"starting {wait.server} was given up")
         time.sleep(0.1)
+
+
+def says_it_is_well(port: int, path: str) -> bool:
+    """Ask a server of this machine for its health by HTTP; anything but 200 is no."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def tail(log: Path, *, lines: int = _TAIL_LINES) -> str:

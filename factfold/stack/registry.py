@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-
 from factfold.stack.artifacts import registry_folder
+from factfold.stack.health import says_it_is_well
 from factfold.stack.java import require_java, server_options
 from factfold.stack.kafka import properties_text
 from factfold.stack.ports import LOOPBACK
@@ -36,14 +35,7 @@ def launch(info: StackInfo) -> Launch:
 
 def answers(info: StackInfo) -> bool:
     """Ask the registry's health, which is that of its storage too."""
-    connection = http.client.HTTPConnection(LOOPBACK, info.ports["registry"], timeout=5)
-    try:
-        connection.request("GET", "/health/ready")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    return says_it_is_well(info.ports["registry"], "/health/ready")
 
 
 def common_properties() -> dict[str, object]:

@@ -14,9 +14,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, kind_of
+from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, decimal_digits, kind_of
 from eventstore.errors import NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
+from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
 from eventstore.unions import MEMBER
@@ -26,7 +27,6 @@ from projections.spark.python_avro import class_of, short_name
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-Avro = str | dict[str, Any] | list[Any]
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
 
 
@@ -45,8 +45,9 @@ class Reading:
     @staticmethod
     def of(written: RegisteredSchema, kind: EventType) -> Reading:
         """Hold a writer's schema against the type its records are of today."""
-        if not kind.upcasters.declared_from(written.version):
-            return Reading(written, kind, written)
+        unchanged = Reading(written, kind, written)
+        if unchanged.needs_python:
+            return unchanged
         try:
             kind.require_known(written.version)
             return Reading(written, kind, kind.seen(written))
@@ -158,7 +159,7 @@ def _cast(column: Column, source: Avro, target: Avro) -> Column:
         case "string", "long":
             return _matching(column, WHOLE).try_cast("bigint")
         case "string", "decimal":
-            exact = NUMBER.replace(r"[0-9]+)?$", rf"[0-9]{{0,{_digits(target)['scale']}}}0*)?$")
+            exact = NUMBER.replace(r"[0-9]+)?$", rf"[0-9]{{0,{decimal_digits(target)['scale']}}}0*)?$")
             return _matching(_matching(column, NUMBER), exact).try_cast(_decimal(target))
         case "string", "date":
             return _matching(column, DAY).try_cast("date")
@@ -174,14 +175,9 @@ def _matching(column: Column, pattern: str) -> Column:
     return F.when(column.rlike(rf"{pattern.removesuffix('$')}\z"), column)
 
 
-def _digits(avro: Avro) -> Mapping[str, Any]:
-    found = avro if isinstance(avro, dict) else next(m for m in avro if isinstance(m, dict))
-    assert isinstance(found, dict)  # noqa: S101 - a decimal's schema is an object
-    return found
-
-
 def _decimal(avro: Avro) -> str:
-    return f"decimal({_digits(avro)['precision']},{_digits(avro).get('scale', 0)})"
+    digits = decimal_digits(avro)
+    return f"decimal({digits['precision']},{digits.get('scale', 0)})"
 
 
 def split(value: Column, readings: Sequence[Reading]) -> Column:

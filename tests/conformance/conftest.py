@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
+if TYPE_CHECKING:
+    from eventstore import SqlEventStore
+
 pytest.register_assert_rewrite("eventstore.testing.conformance")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlEventStore]]:
+    """A function that opens a new store; its CloudEvents source is the module's SOURCE."""
+    from eventstore import SqlEventStore
+
+    stores: list[SqlEventStore] = []
+
+    def create() -> SqlEventStore:
+        url = f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
+        if request.param == "postgres":
+            url = request.getfixturevalue("database")()
+        stores.append(SqlEventStore(url, source=request.module.SOURCE))
+        stores[-1].create_tables()
+        return stores[-1]
+
+    yield create
+    for store in stores:
+        store.close()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from sqlalchemy import select
@@ -17,6 +16,8 @@ from eventstore import ANY, Aggregate, Dispatcher, Position, SqlEventStore, comm
 from eventstore.backends.sql import deletion
 from eventstore.errors import ImportConflict, StreamDeleted
 from eventstore.snapshots import AggregateSnapshot
+
+SOURCE = "/notes"
 
 
 class Note(Aggregate):
@@ -31,24 +32,6 @@ class Note(Aggregate):
 
 def written(*texts: str) -> list[Note.Written]:
     return [Note.Written(text=text) for text in texts]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlEventStore]]:
-    """A function that opens a new store."""
-    stores: list[SqlEventStore] = []
-
-    def create() -> SqlEventStore:
-        url = f"sqlite:///{tmp_path}/{uuid4().hex}.db"
-        if request.param == "postgres":
-            url = request.getfixturevalue("database")()
-        stores.append(SqlEventStore(url, source="/notes"))
-        stores[-1].create_tables()
-        return stores[-1]
-
-    yield create
-    for store in stores:
-        store.close()
 
 
 @pytest.fixture

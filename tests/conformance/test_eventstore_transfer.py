@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +18,8 @@ from sqlalchemy import select
 from eventstore import ANY, Aggregate, Metadata, NewEvent, SqlEventStore, event
 from eventstore.errors import EventIdTaken, FactfoldError, ImportConflict, InvalidExport
 from eventstore.topics import partition_of
+
+SOURCE = "/shop"
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OWN = {"position", "order_xid"}
@@ -44,24 +46,6 @@ class Visit(Aggregate):
 def sale(sku: str) -> Sale.Made:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     return Sale.Made(sku=sku, price=Decimal("12.3400"), at=at, day=at.date(), image=b"\0\xff", tags=["a", "ü"])
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlEventStore]]:
-    """A function that opens a new store."""
-    stores: list[SqlEventStore] = []
-
-    def create() -> SqlEventStore:
-        url = f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
-        if request.param == "postgres":
-            url = request.getfixturevalue("database")()
-        stores.append(SqlEventStore(url, source="/shop"))
-        stores[-1].create_tables()
-        return stores[-1]
-
-    yield create
-    for store in stores:
-        store.close()
 
 
 @pytest.fixture
