@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from eventstore.event_types import EventType
 
 _FORMAT: Final = b"\x01"
-_KEY_ID: Final = slice(1, 17)
+KEY_ID: Final = slice(1, 17)
+"""Where a sealed value names its key."""
 _NONCE: Final = slice(17, 29)
 _BODY: Final = slice(29, None)
 _SECRET_BYTES: Final = 32
@@ -76,6 +77,19 @@ class KeyStore(Protocol):
 
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. StoreUnavailable."""
+
+
+class FollowedKeys(KeyStore, Protocol):
+    """A key store that projections follow: destroyed keys are numbered, and no number is seen before a lower one."""
+
+    def erasures(self) -> int:
+        """Return how many keys were ever destroyed; StoreUnavailable."""
+
+    def destroyed(self, first: int, last: int) -> Sequence[UUID]:
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive; StoreUnavailable."""
+
+    def close(self) -> None:
+        """Let connections go."""
 
 
 class MasterKeys:
@@ -148,22 +162,30 @@ class PersonalData:
         Without keys they stay `Sealed`. InvalidSeal where a value was changed, or its key was never in this store.
         """
         held = [(schema, values, name) for schema, values in decoded for name in schema.personal]
-        if not held:
-            return
-        for _, values, name in held:
-            values[name] = Sealed(values[name])
         if self._keys is None:
+            for _, values, name in held:
+                values[name] = Sealed(values[name])
             return
-        keys = self._keys.keys({_key_id(values[name], name) for _, values, name in held})
-        for schema, values, name in held:
-            values[name] = _disclosed(schema, name, values[name], keys)
+        clear = self.opened([(schema, name, values[name]) for schema, values, name in held])
+        for (_, values, name), value in zip(held, clear, strict=True):
+            values[name] = value
+
+    def opened(self, sealed: Sequence[tuple[RegisteredSchema, str, bytes]]) -> list[Any]:
+        """Return the plain values, or the placeholders, of sealed ones: of fields (second) that a schema wrote.
+
+        InvalidSeal, KeysMissing.
+        """
+        if not sealed:
+            return []
+        keys = self._held().keys({_key_id(value, name) for _, name, value in sealed})
+        return [_disclosed(schema, name, value, keys) for schema, name, value in sealed]
 
     def _held(self) -> KeyStore:
         if self._keys is not None:
             return self._keys
         raise KeysMissing(
             "an event has personal fields, and there are no keys to seal them with",
-            remedy="give the store master keys: SqlEventStore(url, personal=MasterKeys.parse(…)), or a KeyStore",
+            remedy="give the store master keys: SqlEventStore(url, keys=MasterKeys.parse(…)), or a KeyStore",
         )
 
 
@@ -195,7 +217,7 @@ def _disclosed(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping
 
 def _key_id(sealed: bytes, place: str) -> UUID:
     if sealed[:1] == _FORMAT and len(sealed) > _BODY.start:
-        return UUID(bytes=sealed[_KEY_ID])
+        return UUID(bytes=sealed[KEY_ID])
     raise InvalidSeal(
         f"the value of {place} is not a sealed one", remedy="find the writer that cut or changed it", place=place
     )

@@ -37,7 +37,7 @@ class RegisteredSchema:
     def personal(self) -> Mapping[str, Mapping[str, Any]]:
         """The types of the personal fields: sealed bytes, with the clear type and the placeholder as properties."""
         types = {field["name"]: field["type"] for field in self.schema["fields"]}
-        return {name: kind for name, kind in types.items() if isinstance(kind, Mapping) and "personal" in kind}
+        return {name: kind for name, kind in types.items() if is_sealed(kind)}
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> RegisteredSchema:
@@ -79,6 +79,11 @@ def fingerprint(schema: Mapping[str, Any]) -> int:
     """
     digest = hashlib.sha256(canonical(schema).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
+
+
+def is_sealed(avro: Any) -> bool:
+    """Say whether a field's type is that of a personal field: bytes that a key opens."""
+    return isinstance(avro, Mapping) and "personal" in avro
 
 
 class SchemaRegistry(Protocol):

@@ -16,6 +16,7 @@ from eventstore.casting import can_cast, cast_plain, kind_of
 from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
 from eventstore.field_compilation import compile_type
 from eventstore.field_types import Avro, Compilation
+from eventstore.schema_registry import is_sealed
 
 V = TypeVar("V")
 FIRST: Final = 1
@@ -205,7 +206,12 @@ class TypeMeaning:
         return "null" if avro is None else avro
 
     def cast(self, value: Avro, to: Avro, field: str) -> Avro:
-        """Return the type after the cast, optional where it was; InvalidEventData where there is no such cast."""
+        """Return the type after the cast, optional where it was; InvalidEventData where there is no such cast.
+
+        A sealed value stays one: it is cast when it is opened.
+        """
+        if is_sealed(value):
+            return value
         if not can_cast(value, to):
             raise InvalidEventData(
                 f"field {field} cannot be cast from {kind_of(value)} to {kind_of(to)}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from eventstore.schema_registry import is_sealed
 from projections.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ def _unwrap(annotation: Any) -> tuple[Any, tuple[int | None, int | None]]:
 
 
 def from_avro(schema: Any, *, place: str) -> ColumnType:
-    """The column type of an Avro field schema (Avro 1.12, logical types); unions with null are looked through."""
+    """The column type of an Avro field schema (Avro 1.12, logical types); unions with null are looked through.
+
+    A personal field has the type that its value has once it is open.
+    """
     if isinstance(schema, list):
         members = [member for member in schema if member != "null"]
         if len(members) == 1:
@@ -113,12 +117,8 @@ def from_avro(schema: Any, *, place: str) -> ColumnType:
 
 
 def _from_avro_object(schema: Mapping[str, Any], *, place: str) -> ColumnType:
-    if "personal" in schema:
-        raise InvalidDefinition(
-            "the event field is personal, and tables do not open sealed values yet",
-            remedy="leave the column out; a subscription with the keys may keep a table of its own",
-            place=place,
-        )
+    if is_sealed(schema):
+        return from_avro(schema["personal"], place=place)
     logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
     if logical == "decimal":
         return decimal_type(schema["precision"], schema.get("scale", 0))

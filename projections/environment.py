@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eventstore.closing import Closing
+from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
 from projections.log import RecordLog
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 class Environment(Closing):
     """One process's connections, handed to rebuild, runner and verify; ``small`` is for batches of few rows.
 
+    ``keys`` open personal columns; they stay the caller's to close.
+
     Raises UnsupportedMaster where the executors of ``spark`` could not reach the table store.
     """
 
@@ -28,12 +31,20 @@ class Environment(Closing):
     small: SparkSession
     store: SqlTableStore
     log: RecordLog
+    keys: FollowedKeys | None = None
 
     def __post_init__(self) -> None:
         self.store.check_master(str(self.spark.sparkContext.master))
 
     @staticmethod
-    def open(settings: Settings, *, views_url: str, jars: Sequence[Path] = (), memory: str = "2g") -> Environment:
+    def open(
+        settings: Settings,
+        *,
+        views_url: str,
+        jars: Sequence[Path] = (),
+        memory: str = "2g",
+        keys: FollowedKeys | None = None,
+    ) -> Environment:
         """Topics in Kafka, views in PostgreSQL: start Spark and prepare the views' database.
 
         ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file.
@@ -45,10 +56,12 @@ class Environment(Closing):
         store = PostgresTableStore(views_url)
         store.prepare()
         spark = open_session(jars, memory=memory)
-        return Environment(spark, small_batch_session(spark), store, KafkaLog(settings))
+        return Environment.of(spark, small_batch_session(spark), store, KafkaLog(settings), keys)
 
     @staticmethod
-    def embedded(path: str | Path, *, jars: Sequence[Path] = (), memory: str = "1g") -> Environment:
+    def embedded(
+        path: str | Path, *, jars: Sequence[Path] = (), memory: str = "1g", keys: FollowedKeys | None = None
+    ) -> Environment:
         """Everything in one SQLite file, events, captured changes, state and views; no server is asked.
 
         Without the Avro jar in ``jars`` events are decoded in Python, some ten times slower.
@@ -60,7 +73,16 @@ class Environment(Closing):
         store = SqliteTableStore(path)
         store.prepare()
         spark = open_session(jars, memory=memory)
-        return Environment(spark, small_batch_session(spark), store, StoreLog(store.path))
+        return Environment.of(spark, small_batch_session(spark), store, StoreLog(store.path), keys)
+
+    @staticmethod
+    def of(
+        spark: SparkSession, small: SparkSession, store: SqlTableStore, log: RecordLog, keys: FollowedKeys | None = None
+    ) -> Environment:
+        """An environment whose log, where there are keys, has the erasures among its topics."""
+        from projections.erasures import LogWithErasures
+
+        return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 
     def close(self) -> None:
         """Stop Spark and close the connections."""

@@ -11,6 +11,7 @@
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
+        ├── ErasureWaiting           a person was erased whom the views still show
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
@@ -33,7 +34,7 @@
 
 from __future__ import annotations
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, KeysMissing
 
 
 class ProjectionError(FactfoldError):
@@ -77,6 +78,19 @@ def offsets_lost(place: str | None) -> OffsetsLost:
         remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
         place=place,
     )
+
+
+def keys_missing(place: str) -> KeysMissing:
+    """The error of personal columns without the keys to open them."""
+    return KeysMissing(
+        "the views have personal columns, and there are no keys here to open them",
+        remedy="give the keys of the store: Environment.open(…, keys=SqlKeyStore(url, MasterKeys.parse(…)))",
+        place=place,
+    )
+
+
+class ErasureWaiting(ProjectionError):
+    """A person was erased, and the views do not show it yet: they differ from what can be recomputed."""
 
 
 class HistoryNotKept(ProjectionError):

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from eventstore.event_types import EventType
 from eventstore.field_types import FieldType
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.errors import InvalidPredicate, UnknownField
 from projections.predicates import (
     Absence,
@@ -84,7 +84,7 @@ def _float_below(value: Fraction) -> float:
 def kind_at(schema: Mapping[str, Any], path: Path) -> FieldKind | None:
     """The kind of a field in an Avro record schema, None where it has no such field.
 
-    Raises InvalidPredicate where the path leads through something that is no record.
+    Raises InvalidPredicate where the path leads through something that is no record, or to a personal field.
     """
     records = dict(_records(schema))
     found: Any = schema
@@ -98,6 +98,11 @@ def kind_at(schema: Mapping[str, Any], path: Path) -> FieldKind | None:
         if not declared:
             return None
         found = declared[0]
+    if is_sealed(found):
+        raise InvalidPredicate(
+            f"field {'.'.join(path)!r} is personal, and a router sees it sealed",
+            remedy="compare a clear field, or decide in a subscription that has the keys",
+        )
     return _kind(found)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable, checked_identifier
 from projections.views import View
+
+ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class ProjectionGroup:
     def topics(self) -> tuple[str, ...]:
         """The topics the group reads, each once."""
         return tuple(dict.fromkeys(table.topic for table in self.tables.values()))
+
+    @property
+    def personal(self) -> bool:
+        """Whether any table has personal columns."""
+        return any(table.personal for table in self.tables.values())
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the group follows: its topics, and with personal columns the erasures too."""
+        return (*self.topics, ERASURES) if self.personal else self.topics
 
     @property
     def history_topics(self) -> tuple[str, ...]:

@@ -53,6 +53,11 @@ class OffsetRange:
         """The range of one topic."""
         return OffsetRange({topic: self.start[topic]}, {topic: self.end[topic]})
 
+    def without(self, topic: str) -> OffsetRange:
+        """The range of the other topics."""
+        start, end = ({t: o for t, o in side.items() if t != topic} for side in (self.start, self.end))
+        return OffsetRange(start, end)
+
     def not_empty(self) -> OffsetRange:
         """The range without the partitions that have nothing to read."""
         moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projections.errors import InvalidDefinition
-from projections.tables import EVENT_TIME, VersionTable
+from projections.tables import EVENT_TIME, VersionTable, key_of
 from projections.views import Reference, View
 
 
@@ -36,8 +36,12 @@ class ViewPlan:
         return [r for r in self.view.references if r.target == table]
 
     def indexes(self, table: str) -> tuple[tuple[str, ...], ...]:
-        """Columns by which rows are looked up when a referenced row changes; versions reach on from a time."""
-        return tuple(dict.fromkeys(self._index(r) for r in self.references_from(table)))
+        """Columns by which rows are looked up: when a referenced row changes, when a person's key is destroyed.
+
+        Versions reach on from a time.
+        """
+        pointers = [self._index(r) for r in self.references_from(table)]
+        return tuple(dict.fromkeys([*pointers, *((key_of(c),) for c in self.view.tables[table].personal)]))
 
     def _index(self, reference: Reference) -> tuple[str, ...]:
         to_versions = isinstance(self.view.tables[reference.target], VersionTable)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from projections.environment import Environment
-from projections.errors import HistoryNotKept, OffsetsLost
-from projections.group import ProjectionGroup
+from projections.errors import HistoryNotKept, OffsetsLost, keys_missing
+from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, Offsets
 from projections.planner import plan
-from projections.spark.bulk import apply_view, load_state, reduced_topics
+from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
@@ -73,7 +73,7 @@ class _Rebuild:
                 plan(view)
             offsets = whole_log(self._environment, group)
             run, layout = store.begin_generation(group, columns)
-        self._report.generation, self._report.records = run.generation, offsets.records
+        self._report.generation, self._report.records = run.generation, offsets.without(ERASURES).records
         self._load(layout, offsets)
         with self._step("index"):
             store.index_generation(group, layout)
@@ -84,12 +84,12 @@ class _Rebuild:
 
     def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
         registry = self._environment.log.schemas()
-        reduced = reduced_topics(self._environment, self._group, offsets, registry)
-        with told_plainly(f"projection group {self._group.name}"), reduced as frames:
+        reduced = whole_tables(self._environment, self._group, offsets, registry)
+        with told_plainly(f"projection group {self._group.name}"), reduced as tables:
             with self._step("tables"):
-                self._load_tables(layout, frames, offsets)
+                self._load_tables(layout, tables.frames, offsets)
             with self._step("views"):
-                self._load_views(layout, frames)
+                self._load_views(layout, tables)
 
     def _load_tables(self, layout: GenerationLayout, frames: Mapping[str, DataFrame], offsets: OffsetRange) -> None:
         """Load every table; side by side, so that one's COPY fills the pauses of another's fold."""
@@ -101,10 +101,10 @@ class _Rebuild:
         with ThreadPoolExecutor(max_workers=len(frames)) as pool:
             self._report.rows.update(zip(frames, pool.map(load, frames), strict=True))
 
-    def _load_views(self, layout: GenerationLayout, frames: Mapping[str, DataFrame]) -> None:
+    def _load_views(self, layout: GenerationLayout, tables: WholeTables) -> None:
         for view in self._group.views:
             target = layout.views[view.name]
-            result = in_table_order(apply_view(view, frames), target.columns)
+            result = in_table_order(tables.apply(view), target.columns)
             rows = self._report.rows[view.root]
             store = self._environment.store
             self._report.rows[view.name] = write(result, store.target(target.view), rows=rows, marked=False)
@@ -120,16 +120,21 @@ class _Rebuild:
 def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
     """Every committed record of the group's topics.
 
-    Raises TopicMissing, BrokerUnreachable, OffsetsLost or HistoryNotKept.
+    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotKept or KeysMissing.
     """
-    require_history(environment, group)
+    require_inputs(environment, group)
     with environment.log.open() as reader:
-        topics = list(group.topics)
+        topics = list(group.inputs)
         return from_the_beginning(reader.beginning_offsets(topics), reader.end_offsets(topics))
 
 
-def require_history(environment: Environment, group: ProjectionGroup) -> None:
-    """Raise HistoryNotKept where a topic of versions is compacted: a later rebuild would find fewer of them."""
+def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
+    """Raise KeysMissing where personal columns cannot be opened, HistoryNotKept where a topic of versions is compacted.
+
+    A later rebuild would find fewer versions.
+    """
+    if group.personal and environment.keys is None:
+        raise keys_missing(place=f"projection group {group.name}")
     for topic, policy in environment.log.cleanup_policies(group.history_topics).items():
         if "compact" in policy:
             raise HistoryNotKept(

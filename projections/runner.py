@@ -17,9 +17,8 @@ from projections.environment import Environment
 from projections.errors import OffsetsLost, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.log import OffsetRange
-from projections.rebuilding import require_history
+from projections.rebuilding import require_inputs
 from projections.spark.incremental import BatchReport, LiveBatches
-from projections.spark.inputs import Reduction
 from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.tablestore.runs import Progress, filled
@@ -40,7 +39,7 @@ class Runner:
 
     def run_once(self, *, max_records: int = MAX_RECORDS) -> BatchReport | None:
         """Apply one batch of what is new; returns None where nothing is."""
-        ends = self._batches.log.end_offsets(list(self._batches.group.topics))
+        ends = self._batches.log.end_offsets(list(self._batches.group.inputs))
         offsets = bounded(self.progress, ends, max_records=max_records)
         if not offsets.records:
             return None
@@ -77,7 +76,7 @@ class Runner:
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
         """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
-        goal = ends or self._batches.log.end_offsets(list(self._batches.group.topics))
+        goal = ends or self._batches.log.end_offsets(list(self._batches.group.inputs))
         reports: list[BatchReport] = []
         until = time.monotonic() + deadline
         while not reached(self.progress, goal):
@@ -96,17 +95,16 @@ def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Ru
     """Hold a group's serving generation for live batches.
 
     Raises RunAlreadyActive where another runner holds it, NoServingGeneration, DefinitionChanged, TopicMissing,
-    OffsetsLost, HistoryNotKept.
+    OffsetsLost, HistoryNotKept, KeysMissing.
     """
     store = environment.store
-    require_history(environment, group)
+    require_inputs(environment, group)
     columns = view_columns(environment.spark, group)
     with store.exclusive(group.name), environment.log.open() as opened, PreparedQueries(environment.small) as queries:
         run, layout = store.serving(group, columns)
         run = store.claim(run)
-        progress = _started(store.progress(run), opened.beginning_offsets(list(group.topics)))
-        reduction = Reduction(environment.log.schemas())
-        batches = LiveBatches(environment, opened, group, run, layout, reduction, queries)
+        progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
+        batches = LiveBatches.of(environment, opened, group, run, layout, queries)
         yield Runner(environment, batches, progress)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.event_types import EventType, event_type_of
+from eventstore.schema_registry import is_sealed
 from projections.columns import ColumnType, from_avro, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 
@@ -24,6 +25,11 @@ class Setter:
         if self.field is None:
             return from_python(type(self.value), place=self.event.name)
         return from_avro(self._field_schema(self.field), place=f"{self.event.name}.{self.field}")
+
+    @property
+    def personal(self) -> bool:
+        """Whether what it takes is sealed under the key of a person."""
+        return self.field is not None and is_sealed(self._field_schema(self.field))
 
     def _field_schema(self, name: str) -> Any:
         for candidate in self.event.schema["fields"]:

@@ -10,7 +10,7 @@ from eventstore.event_types import EventType, event_type_of
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.setters import Setter, agreed_type
-from projections.tables import EVENT_TIME, Table
+from projections.tables import EVENT_TIME, Table, taken_from_personal
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
@@ -37,7 +37,12 @@ class EventStream(Table):
     @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """The event time once more, in microseconds since 1970: every database compares whole numbers alike."""
-        return {EVENT_TIME: ColumnType("long")}
+        return {EVENT_TIME: ColumnType("long"), **self.sealed}
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns that a personal field gives."""
+        return taken_from_personal(self.fields)
 
     @property
     def timed_by_record(self) -> bool:
@@ -130,10 +135,10 @@ def _event_time(time: str | None, types: Sequence[EventType], fields: Mapping[st
             remedy="name a datetime field that every event of the stream has, or leave time out: when it was recorded",
         )
     kind = setters[0].column_type()
-    if kind.kind == "timestamp":
+    if kind.kind == "timestamp" and not setters[0].personal:
         return time
     raise InvalidDefinition(
-        f"field {time!r} of {types[0].name} is {kind.ddl}, and an event time is a timestamp",
+        f"field {time!r} of {types[0].name} is {kind.ddl}, and an event time is a timestamp that is not personal",
         remedy="declare the field as datetime, or leave time out: the time at which the event was recorded",
     )
 

@@ -38,6 +38,20 @@ def set_at(column: str) -> str:
     return f"_at_{column}"
 
 
+def sealed_parts(column: str) -> dict[str, ColumnType]:
+    """The columns in which a state keeps a personal one beside its own, which holds values that were never sealed."""
+    return {
+        f"_sealed_{column}": ColumnType("binary"),
+        key_of(column): ColumnType("string"),
+        f"_schema_{column}": ColumnType("long"),
+    }
+
+
+def key_of(column: str) -> str:
+    """The column with the id of the key that a personal value is sealed under, 32 hexadecimal digits."""
+    return f"_key_{column}"
+
+
 @dataclass(frozen=True)
 class Table:
     """The current rows of one topic.
@@ -86,9 +100,23 @@ class Table:
         return False
 
     @property
+    def personal(self) -> tuple[str, ...]:
+        """Columns whose values are about a person, and sealed under that person's key wherever they are stored."""
+        return ()
+
+    @property
+    def sealed(self) -> Mapping[str, ColumnType]:
+        """What the state holds of personal columns: the sealed value, its key's id, the schema it was written by."""
+        return {hidden: kind for column in self.personal for hidden, kind in sealed_parts(column).items()}
+
+    def parts(self, column: str) -> tuple[str, ...]:
+        """The columns of the state that are one column of the table, and are set together."""
+        return (column, *(sealed_parts(column) if column in self.personal else ()))
+
+    @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """Columns of the state that only the engine needs."""
-        return {}
+        return self.sealed
 
     @property
     def stored(self) -> Mapping[str, ColumnType]:
@@ -98,11 +126,17 @@ class Table:
     @property
     def sliced(self) -> Mapping[str, ColumnType]:
         """The columns of the rows from which a view function's DataFrame is made."""
-        return self.columns
+        return {**self.columns, **self.sealed}
+
+    @property
+    def opened(self) -> Mapping[str, ColumnType]:
+        """The columns of the same rows once personal values are open."""
+        return {name: column for name, column in self.sliced.items() if name not in self.sealed}
 
     def signature(self) -> str:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
-        return f"{type(self).__name__}|{self.topic}|{self.key}|{sorted((c, t.ddl) for c, t in self.columns.items())}"
+        columns = sorted((c, t.ddl) for c, t in {**self.columns, **self.sealed}.items())
+        return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}"
 
     @staticmethod
     def from_events(
@@ -151,6 +185,11 @@ class EventTable(Table):
     def sometimes_unset(self) -> tuple[str, ...]:
         """Every declared column: an event sets some of them."""
         return tuple(self.setters or ())
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns that a personal field sets."""
+        return taken_from_personal(self.setters or {})
 
     def event_types(self) -> tuple[EventType, ...]:
         """The event types the topic may hold."""
@@ -210,6 +249,11 @@ class VersionTable(Table):
         return _of_variable_length(self)
 
 
+def taken_from_personal(setters: Mapping[str, Sequence[Setter]]) -> tuple[str, ...]:
+    """The columns that any of their setters takes from a personal field."""
+    return tuple(column for column, choices in setters.items() if any(setter.personal for setter in choices))
+
+
 def _declared_table(
     aggregate: type[Aggregate],
     declared: Mapping[str, Setter | Sequence[Setter]],
@@ -241,8 +285,8 @@ def _require_clear(aggregate: type[Aggregate]) -> None:
     for kind in aggregate.event_types.values():
         if kind.personal:
             raise InvalidDefinition(
-                f"{kind.name} has personal fields, and tables do not open sealed values yet",
-                remedy="declare columns of its clear fields: Table.from_events(…, columns={…})",
+                f"{kind.name} has personal fields, and what evolve makes of them could not be forgotten",
+                remedy="declare the columns: Table.from_events(…, columns={…}); they are kept sealed",
                 place=aggregate.__name__,
             )
 

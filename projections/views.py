@@ -116,6 +116,10 @@ def _require_same_type(source: Table, column: str, target: Table, *, place: str)
     if len(target.key) != 1:
         raise InvalidDefinition("a referenced table needs a key of one column", remedy="refer to another", place=place)
     ours, theirs = source.require(column), target.columns[target.key[0]]
+    if column in source.personal:
+        raise InvalidDefinition(
+            "the foreign key is personal, and sealed values match nothing", remedy="refer by a clear one", place=place
+        )
     integers = {"int", "long"}
     if ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= integers:
         raise InvalidDefinition(

@@ -16,6 +16,7 @@ class MemoryKeys:
         self._lock = threading.Lock()
         self._by_id: dict[UUID, DataKey | None] = {}
         self._by_subject: dict[str, DataKey] = {}
+        self._destroyed: list[UUID] = []
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed."""
@@ -37,8 +38,20 @@ class MemoryKeys:
             key = self._by_subject.pop(subject, None)
             if key is not None:
                 self._by_id[key.id] = None
+                self._destroyed.append(key.id)
             return 0 if key is None else 1
 
     def rotate(self) -> int:
         """Nothing wraps these keys."""
         return 0
+
+    def erasures(self) -> int:
+        """Return how many keys were ever destroyed."""
+        return len(self._destroyed)
+
+    def destroyed(self, first: int, last: int) -> list[UUID]:
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive."""
+        return self._destroyed[first:last]
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -6,14 +6,17 @@ import functools
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
-from projections.group import ProjectionGroup
+from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, record_schema
+from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few, few_rows, write
 from projections.spark.failures import refuse
 from projections.spark.frames import call
@@ -25,23 +28,45 @@ from projections.tablestore.layout import POSITION, TableLayout
 from projections.views import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class WholeTables:
+    """Every table of a group as it stands at given offsets, deleted rows marked; ``few`` where the log is short."""
+
+    frames: Mapping[str, DataFrame]
+    disclosure: Disclosure
+    small: SparkSession
+    few: bool
+
+    def apply(self, view: View) -> DataFrame:
+        """The view function over whole tables."""
+        return call(view, {name: self._opened(self.frames[name], table) for name, table in view.tables.items()})
+
+    def _opened(self, frame: DataFrame, table: Table) -> DataFrame:
+        rows = sliced_rows(frame, table)
+        if not table.personal:
+            return rows
+        opened = self.disclosure.opened(rows.toArrow() if self.few else rows, table)
+        return few_rows(self.small, opened) if isinstance(opened, pa.Table) else opened
 
 
 @contextmanager
-def reduced_topics(
+def whole_tables(
     environment: Environment,
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
-) -> Iterator[dict[str, DataFrame]]:
-    """Every table of the group as it stands at the end of the range, deleted rows marked, kept for the block's uses."""
+) -> Iterator[WholeTables]:
+    """The tables of a group at the end of the range, kept for the block's uses."""
     reduction, frames = Reduction(registry), {}
-    raw = _read(environment, offsets, timed=group.timed_topics)
+    raw = _read(environment, offsets.without(ERASURES), timed=group.timed_topics)
     for name, table in group.tables.items():
         frames[name] = _complete(reduction.reduce(raw[table.topic], table), table).persist()
     try:
-        yield frames
+        disclosure = Disclosure(registry, environment.keys)
+        yield WholeTables(frames, disclosure, environment.small, are_few(offsets.records))
     finally:
         for frame in frames.values():
             frame.unpersist()
@@ -97,11 +122,6 @@ def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
 
     rows = frame if "_deleted" in table.sliced else frame.where(~F.col("_deleted"))
     return rows.select(*table.sliced)
-
-
-def apply_view(view: View, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The view function over whole tables."""
-    return call(view, {name: sliced_rows(frames[name], table) for name, table in view.tables.items()})
 
 
 def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from projections.spark.decode import Decoder
 from projections.spark.failures import refuse
-from projections.spark.fold import identity, order_of, set_value
+from projections.spark.fold import identity, order_of, set_values
 from projections.streams import EventStream
 from projections.tables import EVENT_TIME
 
@@ -63,7 +63,7 @@ def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     """The events' fields, and the event time where it is the record's."""
     from pyspark.sql import functions as F
 
-    found = {c: set_value(setters, decoder, stream.columns[c].ddl) for c, setters in stream.fields.items()}
+    found = {part: v for c, setters in stream.fields.items() for part, v in set_values(stream, c, setters, decoder)}
     found.setdefault(stream.time, F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None))
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
     named = F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
@@ -80,7 +80,7 @@ def _result(stream: EventStream) -> list[Column]:
     place = {"topic": F.lit(stream.topic), "partition": row["partition"], "offset": F.col("_offset")}
     second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")
     return [
-        *(row[c].alias(c) for c in stream.columns),
+        *(row[c].alias(c) for c in (*stream.columns, *stream.sealed)),
         F.unix_micros(row[stream.time]).alias(EVENT_TIME),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.when((F.col("first") < last) & ~F.col("_deleted"), second).otherwise(F.col("version")).alias("_pos"),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eventstore.aggregate import Aggregate
+from eventstore.erasure import KEY_ID
+from eventstore.schema_registry import RegisteredSchema, is_sealed
+from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
-from projections.tables import EventTable, set_at
+from projections.tables import EventTable, sealed_parts, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from projections.streams import EventStream
 
 
 def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
@@ -23,13 +29,14 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     from pyspark.sql import functions as F
 
     decode, set_columns, order = decoder.prepare(), table.setters or {}, order_of(decoder)
+    values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
     facts: list[Column | str] = [
         "_stream", "_version", "_at_offset", order.alias("_order"), F.col("_type").isNull().alias("_gone"),
-        *(set_value(setters, decoder, table.columns[c].ddl).alias(c) for c, setters in set_columns.items()),
+        *(value.alias(part) for part, value in values.items()),
         *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
     ]  # fmt: skip
-    aggregates, key = _aggregates(list(set_columns)), key_column(table)
-    names = [*set_columns, *(set_at(c) for c in set_columns), *STAGING]
+    aggregates, key = _aggregates({c: table.parts(c) for c in set_columns}), key_column(table)
+    names = [*values, *(set_at(c) for c in set_columns), *STAGING]
 
     def fold(raw: DataFrame) -> DataFrame:
         return decode(raw).select(*facts).groupBy("_stream").agg(*aggregates).select(key, *names)
@@ -40,12 +47,17 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
 STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first", "_count")
 
 
-def _aggregates(columns: Sequence[str]) -> list[Column]:
+def _aggregates(columns: Mapping[str, Sequence[str]]) -> list[Column]:
+    """``columns`` gives each declared column its parts."""
     from pyspark.sql import functions as F
 
     order = F.col("_version")
     return [
-        *(F.max_by(F.col(c), F.when(F.col(set_at(c)), F.col("_order"))).alias(c) for c in columns),
+        *(
+            F.max_by(F.col(part), F.when(F.col(set_at(c)), F.col("_order"))).alias(part)
+            for c, parts in columns.items()
+            for part in parts
+        ),
         *(F.max(F.when(F.col(set_at(c)), order)).alias(set_at(c)) for c in columns),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(order).alias("_pos"),
@@ -82,25 +94,98 @@ def _sets(setters: tuple[Setter, ...]) -> Column:
     return F.col("_type").isin([setter.event.name for setter in setters])
 
 
-def set_value(setters: tuple[Setter, ...], decoder: Decoder, ddl: str) -> Column:
-    """What the event at hand sets the column to; a field missing in an older schema of the event is null."""
+def set_values(
+    table: EventTable | EventStream, column: str, setters: Sequence[Setter], decoder: Decoder
+) -> Iterator[tuple[str, Column]]:
+    """What the event at hand sets each part of a column to; a field missing in an older schema of the event is null.
+
+    Raises InvalidDefinition where records of the field are sealed, and the column does not know it.
+    """
+    held = [(setter, _held(setter, decoder)) for setter in setters]
+    ddl = table.columns[column].ddl
+    yield column, _chosen(ddl, ((setter, _clear(setter, fields)) for setter, fields in held))
+    if column in table.personal:
+        _require_declared(column, setters, decoder)
+        sealed = _chosen(_SEALED, ((setter, _sealed(fields)) for setter, fields in held))
+        yield from zip(sealed_parts(column), (sealed["value"], _key_id(sealed["value"]), sealed["schema"]), strict=True)
+    else:
+        _require_clear(column, held)
+
+
+_SEALED = "struct<value: binary, schema: bigint>"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of an event as records of one schema hold it."""
+
+    value: Column
+    schema: RegisteredSchema
+    sealed: bool
+
+
+def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
+    from pyspark.sql import functions as F
+
+    return [
+        _Field(F.col(column)[field["name"]], schema, is_sealed(field["type"]))
+        for column, schema in decoder.columns_of(setter.event.name)
+        for field in schema.schema["fields"]
+        if field["name"] == setter.field
+    ]
+
+
+def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
     from pyspark.sql import functions as F
 
     choice = F.when(F.lit(False), F.lit(None).cast(ddl))
-    for setter in setters:
-        is_type = F.col("_type") == setter.event.name
-        choice = choice.when(is_type, _from_event(setter, decoder).cast(ddl))
+    for setter, value in values:
+        choice = choice.when(F.col("_type") == setter.event.name, value.cast(ddl))
     return choice
 
 
-def _from_event(setter: Setter, decoder: Decoder) -> Column:
+def _clear(setter: Setter, held: Sequence[_Field]) -> Column:
     from pyspark.sql import functions as F
 
     if setter.field is None:
         return F.lit(setter.value)
-    held = [
-        F.col(column)[setter.field]
-        for column, schema in decoder.columns_of(setter.event.name)
-        if any(f["name"] == setter.field for f in schema.schema["fields"])
+    clear = [field.value for field in held if not field.sealed]
+    return F.coalesce(*clear) if clear else F.lit(None)
+
+
+def _sealed(held: Sequence[_Field]) -> Column:
+    from pyspark.sql import functions as F
+
+    found = [
+        F.when(field.value.isNotNull(), F.struct(field.value.alias("value"), F.lit(field.schema.id).alias("schema")))
+        for field in held
+        if field.sealed
     ]
-    return F.coalesce(*held) if held else F.lit(None)
+    return F.coalesce(*found) if found else F.lit(None)
+
+
+def _key_id(sealed: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    first, last = KEY_ID.start, KEY_ID.stop
+    return F.lower(F.hex(F.substring(sealed, first + 1, last - first)))
+
+
+def _require_declared(column: str, setters: Sequence[Setter], decoder: Decoder) -> None:
+    for reading in decoder.readings:
+        if reading.needs_python and reading.written.personal and reading.kind in [s.event for s in setters]:
+            raise InvalidDefinition(
+                f"a function upcasts {reading.kind.name} of version {reading.written.version}, and would see it sealed",
+                remedy="declare the change: Rename, Default, Drop, Cast or Retype; or take a clear field",
+                place=f"column {column}",
+            )
+
+
+def _require_clear(column: str, held: Iterable[tuple[Setter, Sequence[_Field]]]) -> None:
+    for setter, fields in held:
+        if any(field.sealed for field in fields):
+            raise InvalidDefinition(
+                f"records of {setter.event.name} hold {setter.field!r} sealed, and its class does not say Personal",
+                remedy="leave the field personal for as long as its records are: they open by their keys alone",
+                place=f"column {column}",
+            )

@@ -15,9 +15,10 @@ import pyarrow as pa
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
 from projections.environment import Environment
-from projections.group import ProjectionGroup
+from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, OpenLog
 from projections.planner import plan
+from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
 from projections.spark.frames import call
@@ -64,13 +65,29 @@ class LiveBatches:
     group: ProjectionGroup
     run: Run
     layout: GenerationLayout
-    reduction: Reduction
     queries: PreparedQueries
+    reduction: Reduction
+    disclosure: Disclosure
+
+    @staticmethod
+    def of(
+        environment: Environment,
+        log: OpenLog,
+        group: ProjectionGroup,
+        run: Run,
+        layout: GenerationLayout,
+        queries: PreparedQueries,
+    ) -> LiveBatches:
+        """The batches by the schemas that are registered now."""
+        registry = environment.log.schemas()
+        disclosure = Disclosure(registry, environment.keys)
+        return LiveBatches(environment, log, group, run, layout, queries, Reduction(registry), disclosure)
 
     def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> LiveBatches:
         """The batches of the same run, with everything that depends on the known schemas planned anew."""
         self.queries.forget()
-        return dataclasses.replace(self, reduction=Reduction(registry))
+        disclosure = Disclosure(registry, self.environment.keys)
+        return dataclasses.replace(self, reduction=Reduction(registry), disclosure=disclosure)
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
@@ -94,7 +111,17 @@ class LiveBatches:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
                 report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
-        return report.staged > 0
+        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
+
+    def _stage_destroyed(self, records: Rows | None) -> int:
+        """Note the keys of erased persons; returns how many."""
+        if records is None:
+            return 0
+        found = records if isinstance(records, pa.Table) else records.toArrow()
+        keys = [key.hex() for key in found["key"].to_pylist()]
+        with self.environment.store.staging(self.run) as connection:
+            staging.stage_destroyed(connection, self.layout, keys)
+        return len(keys)
 
     def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange) -> int:
         store, table, rows = self.environment.store, tables.table, offsets.only(tables.table.topic).records
@@ -142,12 +169,14 @@ class LiveBatches:
     def _write_result(self, view: View, sizes: Mapping[str, int], affected: int) -> None:
         store, target = self.environment.store, self.layout.views[view.name]
         slices = {
-            name: self._read(store.target(self.layout.tables[name].slice), table.sliced, rows=sizes[name])
+            name: self.disclosure.opened(
+                self._read(store.target(self.layout.tables[name].slice), table.sliced, rows=sizes[name]), table
+            )
             for name, table in view.tables.items()
         }
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
-            typed = {name: in_table_order(frames[name], table.sliced) for name, table in view.tables.items()}
+            typed = {name: in_table_order(frames[name], table.opened) for name, table in view.tables.items()}
             return in_table_order(call(view, typed), target.columns)
 
         self._write(view.name, result, slices, store.target(target.result), rows=affected)

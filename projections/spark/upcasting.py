@@ -18,7 +18,7 @@ from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, decimal_digits, k
 from eventstore.errors import NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
 from eventstore.field_types import Avro
-from eventstore.schema_registry import RegisteredSchema
+from eventstore.schema_registry import RegisteredSchema, is_sealed
 from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
 from eventstore.unions import MEMBER
 from eventstore.upcasting import TypeMeaning
@@ -96,8 +96,10 @@ class _Columns:
         return _literal(value, avro), self._types.constant(value, avro)
 
     def cast(self, value: tuple[Column, Avro], to: Avro, field: str) -> tuple[Column, Avro]:
-        """The column in the other type, null where that cannot be."""
+        """The column in the other type, null where that cannot be; a sealed one as it is, until it is opened."""
         column, source = value
+        if is_sealed(source):
+            return value
         found = _cast(column, source, to)
         self.failed.append(column.isNotNull() & found.isNull())
         return found, self._types.cast(source, to, field)

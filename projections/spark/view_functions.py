@@ -40,7 +40,7 @@ def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with told_plainly(f"view {view.name}"):
-        empty = {name: spark.createDataFrame([], _ddl(table.sliced)) for name, table in view.tables.items()}
+        empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in view.tables.items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         result = view(*(spark.createDataFrame([], frame.schema) for frame in handed(view, empty)))
         _refuse_unbounded(view, result)

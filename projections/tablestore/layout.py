@@ -4,9 +4,9 @@ A generation is named ``factfold_{group}_{generation}``: a database schema of it
 tables' names on SQLite; dropping it drops everything. In it, for each table of the group: ``state_*`` (current rows,
 deleted ones marked), ``staged_*`` (what the batch brings), ``affected_*`` (keys the batch reaches), ``slice_*`` (rows
 handed to the view function), ``stored_*`` (rows a Python fold goes on from); for each view: ``view_*``, ``result_*``
-(what the function returned) and ``retracted_*``. Everything but state and view is UNLOGGED where there is such a thing:
-a crash of the server empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is
-committed.
+(what the function returned) and ``retracted_*``; for personal columns ``destroyed`` (keys whose destruction the batch
+brings). Everything but state and view is UNLOGGED where there is such a thing: a crash of the server empties it, the
+``batch`` table with the batch's mark included, and without its mark no batch is committed.
 """
 
 from __future__ import annotations
@@ -76,13 +76,15 @@ class GenerationLayout:
     tables: Mapping[str, TableLayout]
     views: Mapping[str, ViewLayout]
     marker: sa.Table
+    destroyed: sa.Table | None
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
         of_tables = [
             t for layout in self.tables.values() for t in (layout.staged, layout.affected, layout.slice, layout.stored)
         ]
-        return [self.marker, *of_tables] + [
+        of_batch = [self.marker] if self.destroyed is None else [self.marker, self.destroyed]
+        return [*of_batch, *of_tables] + [
             t for layout in self.views.values() for t in (layout.result, layout.retracted)
         ]
 
@@ -99,7 +101,8 @@ def lay_out(
     tables = {name: _table_layout(space, name, table) for name, table in group.tables.items()}
     views = {view.name: _view_layout(space, view.name, view.key, view_columns[view.name]) for view in group.views}
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
-    return GenerationLayout(space.generation, space.metadata, tables, views, marker)
+    destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
+    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed)
 
 
 def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:

@@ -156,7 +156,7 @@ class SqlTableStore(ABC):
                 self._add_view_key(connection, layout.views[view.name])
             for tables in layout.tables.values():
                 self._add_key(connection, tables.state, tables.row_key)
-            for name, columns in {(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}:
+            for name, columns in sorted({(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}):
                 connection.execute(sa.schema.CreateIndex(_reference_index(layout, name, columns)))
         with self.transaction() as connection:
             for table in layout.metadata.sorted_tables:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.errors import KeyNotUnique, StagingLost, UndecodableRecord
 from projections.planner import ViewPlan
-from projections.tables import EVENT_TIME, EventTable, Table, VersionTable, set_at
+from projections.tables import EVENT_TIME, EventTable, Table, VersionTable, key_of, set_at
 from projections.tablestore import dialects, facts
 from projections.tablestore.layout import POSITION, SINCE, GenerationLayout, TableLayout, ViewLayout
 
@@ -127,7 +127,11 @@ def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
         c: sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos)
         for c in layout.table.sometimes_unset
     }
-    kept = {c: sa.case((old, state.c[c]), else_=staged.c[c]) for c, old in set_at_or_before.items()}
+    kept = {
+        part: sa.case((old, state.c[part]), else_=staged.c[part])
+        for c, old in set_at_or_before.items()
+        for part in layout.table.parts(c)
+    }
     if kept:
         same = _same_key(staged, state, layout.key)
         connection.execute(sa.update(staged).values(kept).where(same))
@@ -150,6 +154,12 @@ def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
         raise facts.unavailable_value(layout.table.topic, key=row[0], columns=", ".join(lacking))
 
 
+def stage_destroyed(connection: sa.Connection, layout: GenerationLayout, keys: Sequence[str]) -> None:
+    """Note the keys, as ``key_of`` has them, that were destroyed."""
+    if layout.destroyed is not None and keys:
+        connection.execute(sa.insert(layout.destroyed), [{"key_id": key} for key in keys])
+
+
 def find_affected(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> int:
     """Fill ``affected_*`` for every table of the view and return the number of affected view keys.
 
@@ -169,6 +179,8 @@ def _fill_affected(layout: GenerationLayout, plan: ViewPlan, name: str) -> sa.In
         return sa.insert(tables.affected).from_select([*tables.key, SINCE], facts.changed_since(tables))
     reached = [sa.select(*(tables.staged.c[k] for k in tables.key))]
     reached += [_referencing(tables, r.column, layout.tables[r.target]) for r in plan.references_from(name)]
+    if layout.destroyed is not None:
+        reached += [_sealed_under(tables, column, layout.destroyed) for column in tables.table.personal]
     # One part alone is no UNION, and would not be made distinct; staged keys are distinct by themselves.
     return sa.insert(tables.affected).from_select(list(tables.key), sa.union(*reached))
 
@@ -181,6 +193,12 @@ def _referencing(tables: TableLayout, column: str, target: TableLayout) -> sa.Se
         not_before = tables.state.c[EVENT_TIME] >= target.affected.c[SINCE]
         return rows.join(target.affected, sa.and_(pointer == pointed, not_before))
     return rows.where(pointer.in_(sa.select(pointed)))
+
+
+def _sealed_under(tables: TableLayout, column: str, destroyed: sa.Table) -> sa.Select[tuple[object, ...]]:
+    """The keys of the state's rows with a value whose key is destroyed by the batch."""
+    rows = sa.select(*(tables.state.c[k] for k in tables.key))
+    return rows.where(tables.state.c[key_of(column)].in_(sa.select(destroyed.c["key_id"])))
 
 
 def cut_slices(connection: sa.Connection, layout: GenerationLayout, plan: ViewPlan) -> dict[str, int]:

@@ -15,7 +15,8 @@ from eventstore.event_types import event_type_of
 from projections import ProjectionGroup, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.reference import valid_at, versions_per_key
-from projections.spark.bulk import _complete, apply_view
+from projections.spark.bulk import WholeTables, _complete
+from projections.spark.disclosing import Disclosure
 from projections.spark.failures import told_plainly
 from projections.spark.inputs import Reduction
 from projections.spark.session import small_batch_session
@@ -74,7 +75,11 @@ def joined(spark, events, changes, *, how="left"):
         "payments": rows_of(spark, payments, events),
         "customer_versions": rows_of(spark, customer_versions, changes),
     }
-    found = apply_view(risk_view(payments, customer_versions, how=how), frames).collect()
+    found = (
+        WholeTables(frames, Disclosure({}, None), spark, few=True)
+        .apply(risk_view(payments, customer_versions, how=how))
+        .collect()
+    )
     assert len(found) == len({row.payment_id for row in found})
     return {row.payment_id: (row.credit_score, row.note) for row in found}
 

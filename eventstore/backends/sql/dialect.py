@@ -31,6 +31,9 @@ class Dialect(Protocol):
     def guard_tables(self, connection: Connection, tables: Tables) -> None:
         """Keep other processes from changing the tables until this transaction ends, and make their schema."""
 
+    def order_erasures(self, connection: Connection) -> None:
+        """Let one transaction at a time destroy keys, until this one ends: their numbers are seen in their order."""
+
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import URL, Connection, Engine, select, update
+from sqlalchemy import URL, Connection, Engine, func, select, update
 
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.dialect import bindable
@@ -27,6 +28,7 @@ class SqlKeys:
     def __init__(self, database: Database, master: MasterKeys | None) -> None:
         self._table = database.tables.subject_keys
         self._streams = database.tables.subject_streams
+        self._dialect = database.dialect
         self._master = master
         self._begin: Callable[[], AbstractContextManager[Connection]] = database.transaction
 
@@ -64,10 +66,25 @@ class SqlKeys:
     def erase(self, subject: str) -> int:
         """Destroy the keys of a subject for good; return how many there were."""
         columns = self._table.c
-        destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC)}
+        number = select(func.coalesce(func.max(columns.erasure), 0) + 1).scalar_subquery()
+        destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC), "erasure": number}
+        # A subject has one key at most.
         statement = update(self._table).where(columns.subject == subject, columns.wrapped.is_not(None))
         with self._begin() as connection:
+            self._dialect.order_erasures(connection)
             return connection.execute(statement.values(destroyed)).rowcount
+
+    def erasures(self) -> int:
+        """Return how many keys were ever destroyed."""
+        with self._begin() as connection:
+            return connection.scalar(select(func.max(self._table.c.erasure))) or 0
+
+    def destroyed(self, first: int, last: int) -> list[UUID]:
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive."""
+        columns = self._table.c
+        query = select(columns.key_id).where(columns.erasure > first, columns.erasure <= last)
+        with self._begin() as connection:
+            return list(connection.execute(query.order_by(columns.erasure)).scalars())
 
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
@@ -131,8 +148,13 @@ class SqlKeyStore(SqlKeys, Closing):
 
     def __init__(self, database: str | URL | Engine, master: MasterKeys, *, schema: str | None = None) -> None:
         self._owns_engine = not isinstance(database, Engine)
+        self._schema = schema
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         super().__init__(Database(self.engine, Tables(schema)), master)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Open the same database in another process, as Spark's executors do: password and master keys go with it."""
+        return partial(SqlKeyStore, schema=self._schema), (self.engine.url, self._master)
 
     def close(self) -> None:
         """Close the connections of an engine of its own."""

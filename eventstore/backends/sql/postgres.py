@@ -20,6 +20,7 @@ from eventstore.topics import DELETED_TYPE
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
+_ERASURE_LOCK: Final = _CREATION_LOCK + 1
 _NO_RIGHT: Final = "42501"
 
 _COLUMNS: Final = (
@@ -167,6 +168,10 @@ class PostgresDialect:
             if getattr(error.orig, "sqlstate", None) != _NO_RIGHT:
                 raise
             raise _schema_refused(connection, tables.schema) from error
+
+    def order_erasures(self, connection: Connection) -> None:
+        """Wait for other erasures to commit."""
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _ERASURE_LOCK})
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""

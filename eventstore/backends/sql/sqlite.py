@@ -38,6 +38,9 @@ class SqliteDialect:
     def guard_tables(self, connection: Connection, tables: Tables) -> None:
         """Nothing: the write lock is held, and a file has no schemas."""
 
+    def order_erasures(self, connection: Connection) -> None:
+        """Nothing: there is one writer."""
+
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
         known = self._heads(connection, batch.streams.names)

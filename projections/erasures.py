@@ -1,0 +1,98 @@
+"""Erasures as one more input of projections: a topic of one partition whose records are the keys that were destroyed.
+
+A row with a value of a person refers to the key it is sealed under; a destroyed key is a change that reaches the row as
+any parent's does. Nothing but ids of keys travels this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from eventstore.erasure import FollowedKeys
+from eventstore.schema_registry import RegisteredSchema
+from projections.group import ERASURES
+from projections.log import OffsetRange, Offsets, OpenLog, RecordLog, arrow_record_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITION: Final = 0
+
+
+@dataclass(frozen=True)
+class LogWithErasures:
+    """A log, and beside its topics the erasures of a key store."""
+
+    log: RecordLog
+    keys: FollowedKeys
+
+    @contextmanager
+    def open(self) -> Iterator[OpenLogWithErasures]:
+        """The log opened; the key store connects by itself."""
+        with self.log.open() as opened:
+            yield OpenLogWithErasures(opened, self.keys)
+
+    def schemas(self) -> Mapping[int, RegisteredSchema]:
+        """The log's."""
+        return self.log.schemas()
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The log's; TopicMissing."""
+        return self.log.cleanup_policies(topics)
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a range of one input."""
+        if ERASURES in offsets.end:
+            return spark.createDataFrame(_records(self.keys, offsets, timed=timed))
+        return self.log.scan(spark, offsets, timed=timed)
+
+
+@dataclass(frozen=True)
+class OpenLogWithErasures:
+    """A connection to the log, and the key store."""
+
+    log: OpenLog
+    keys: FollowedKeys
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """As the log's; erasures begin at 0."""
+        return {**self.log.beginning_offsets(_without(topics)), **_at(topics, 0)}
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """As the log's; erasures end at their number. StoreUnavailable."""
+        erased = _at(topics, self.keys.erasures() if ERASURES in topics else 0)
+        return {**self.log.end_offsets(_without(topics)), **erased}
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """As the log's; an erasure has the key's id, 16 bytes, for its key, and no value."""
+        others = offsets.without(ERASURES)
+        found = [self.log.fetch(others, timed=timed)] if others.changed_topics() else []
+        if ERASURES in offsets.end:
+            found.append(_records(self.keys, offsets, timed=timed))
+        return pa.concat_tables(found)
+
+
+def _without(topics: Sequence[str]) -> list[str]:
+    return [topic for topic in topics if topic != ERASURES]
+
+
+def _at(topics: Sequence[str], offset: int) -> dict[str, dict[int, int]]:
+    return {ERASURES: {_PARTITION: offset}} if ERASURES in topics else {}
+
+
+def _records(keys: FollowedKeys, offsets: OffsetRange, *, timed: bool) -> pa.Table:
+    first, last = offsets.start[ERASURES][_PARTITION], offsets.end[ERASURES][_PARTITION]
+    destroyed = [key.bytes for key in keys.destroyed(first, last)]
+    schema = arrow_record_schema(timed=timed)
+    columns = {
+        "topic": [ERASURES] * len(destroyed),
+        "partition": [_PARTITION] * len(destroyed),
+        "offset": list(range(first, first + len(destroyed))),
+        "key": destroyed,
+    }
+    return pa.table({f.name: pa.array(columns.get(f.name, [None] * len(destroyed)), f.type) for f in schema})
