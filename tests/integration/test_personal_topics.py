@@ -16,8 +16,8 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.subscribing import open_subscriber
 from eventstore.topics import SCHEMAS_TOPIC, event_topic, schemas_topic
-from projections import Table, on
-from projections.errors import InvalidDefinition
+from projections import Table, branches, field
+from projections.errors import InvalidDefinition, InvalidPredicate
 from tests.waiting import wait_until
 
 MASTER = MasterKeys({"one": os.urandom(32)})
@@ -91,9 +91,8 @@ def test_a_subscription_without_keys_stops_and_loses_nothing(topic) -> None:
         names(settings, name, None)
 
 
-def test_tables_do_not_take_what_they_cannot_open() -> None:
-    with pytest.raises(InvalidDefinition, match="do not open sealed values yet"):
-        on(Guest.Invited).take("name")
-    with pytest.raises(InvalidDefinition, match="do not open sealed values yet"):
+def test_what_would_work_on_sealed_values_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(InvalidDefinition, match="could not be forgotten"):
         Table.from_events(Guest, key="guest_id")
-    assert Table.from_events(Guest, key="guest_id", columns={"seat": on(Guest.Invited).take("table")}).payload
+    with pytest.raises(InvalidPredicate, match="a router sees it sealed"):
+        branches(Guest, {"nameless": field("name").is_null()}, otherwise="named")

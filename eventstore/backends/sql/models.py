@@ -204,7 +204,7 @@ def _subject_keys(metadata: MetaData) -> Table:
         Column("wrapped", LargeBinary),
         Column("master", Text),
         Column("erased", DateTime(timezone=True)),
-        Column("erasure", _POSITION),
+        Column("erasure", BigInteger),
         Index("subject_keys_live", "subject", unique=True, postgresql_where=live, sqlite_where=live),
         Index("subject_keys_erasure", "erasure", unique=True),
     )
