@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PROCESSES = 8
+PATIENCE = max(240, 48 * KILLS)  # seconds, for all that steady writers append
 APPENDS = {"one": 4 * KILLS, "own": 40 * KILLS}  # each writer's
 
 
@@ -65,7 +66,7 @@ class Writers:
         return len([f for f in facts if "begun" in f]) > len([f for f in facts if "ended" in f])
 
     def finish(self):
-        assert self.process.wait(240) == 0
+        assert self.process.wait(PATIENCE) == 0
 
 
 def wrong(store, facts):
@@ -95,7 +96,7 @@ def refusals(facts, *, head):
     yield from ((seen[writer], actual, head) for writer, actual in open_ends.items())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.parametrize("streams", ["one", "own"])
 def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path, streams):
     moment, options = random.Random(SEED), (streams, str(APPENDS[streams]))
