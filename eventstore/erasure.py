@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
+from eventstore.identifiers import check_subject
 from eventstore.personal import Sealed
 from eventstore.schema_registry import RegisteredSchema
 
@@ -187,6 +188,17 @@ class PersonalData:
             "an event has personal fields, and there are no keys to seal them with",
             remedy="give the store master keys: SqlEventStore(url, keys=MasterKeys.parse(…)), or a KeyStore",
         )
+
+
+def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[str]:
+    """Return whom a decoded event is about, by the fields that its writer named; InvalidIdentifier."""
+    named = {kind.get("subject") for kind in schema.personal.values()}
+    return {check_subject(aggregate_id if name is None else str(values[name])) for name in named}
+
+
+def key_ids_in(schema: RegisteredSchema, values: Mapping[str, Any], _: str = "") -> set[UUID]:
+    """Return the keys that a decoded event is sealed under; InvalidSeal."""
+    return {_key_id(values[name], name) for name in schema.personal}
 
 
 def seal(key: DataKey, place: str, clear: bytes) -> bytes:

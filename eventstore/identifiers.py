@@ -64,6 +64,17 @@ def _check_stream_id(stream_id: str, stream: str) -> None:
         )
 
 
+def check_subject(subject: str, *, place: str | None = None) -> str:
+    """Return the id of whom personal fields are about, or raise InvalidIdentifier: printable text, as a stream's id."""
+    if isinstance(subject, str) and subject and subject.isprintable() and len(subject) <= MAX_STREAM_LENGTH:
+        return subject
+    raise InvalidIdentifier(
+        f"subject {str(subject)[:80]!r} is not an id of one to {MAX_STREAM_LENGTH} printable characters",
+        remedy="name whom a personal field is about by an id, such as the key of a customer",
+        place=place,
+    )
+
+
 def check_category(category: str) -> str:
     """Return the category, or raise InvalidIdentifier: a lower-case word like `order` or `stock_item`."""
     return _checked(category, _CATEGORY, "category", "a lower-case word such as order or stock_item")

@@ -63,6 +63,14 @@ class SqlKeys:
                     found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
         return found
 
+    def known(self, ids: Collection[UUID]) -> set[UUID]:
+        """Return those of some ids that are keys of this store, destroyed ones too; no master key is needed."""
+        column, found = self._table.c.key_id, set[UUID]()
+        with self._begin() as connection:
+            for part in bindable(list(ids)):
+                found.update(connection.execute(select(column).where(column.in_(part))).scalars())
+        return found
+
     def erase(self, subject: str) -> int:
         """Destroy the keys of a subject for good; return how many there were."""
         columns = self._table.c
@@ -88,7 +96,7 @@ class SqlKeys:
 
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
-        done, columns, master = 0, self._table.c, self._held()
+        done, columns, master = 0, self._table.c, self.master()
         others = select(self._table).where(columns.wrapped.is_not(None), columns.master != master.current)
         while True:
             with self._begin() as connection:
@@ -114,6 +122,15 @@ class SqlKeys:
         with self._begin() as connection:
             return list(connection.execute(query).scalars())
 
+    def master(self) -> MasterKeys:
+        """Return the master keys; KeysMissing."""
+        if self._master is not None:
+            return self._master
+        raise KeysMissing(
+            "the store holds wrapped keys, and there is no master key to open them",
+            remedy="give it: SqlEventStore(url, keys=MasterKeys.parse(…)), or set FACTFOLD_MASTER_KEYS",
+        )
+
     def _live(self, connection: Connection, subjects: list[str]) -> dict[str, DataKey]:
         columns, found = self._table.c, dict[str, DataKey]()
         for part in bindable(subjects):
@@ -122,22 +139,14 @@ class SqlKeys:
         return found
 
     def _add(self, connection: Connection, subjects: list[str]) -> None:
-        master, rows = self._held(), list[dict[str, Any]]()
+        master, rows = self.master(), list[dict[str, Any]]()
         for subject in subjects:
             key = new_data_key(uuid4())
             rows.append({"key_id": key.id, "subject": subject, "wrapped": master.wrap(key), "master": master.current})
         connection.execute(upsert(connection, self._table).on_conflict_do_nothing(), rows)
 
     def _unwrapped(self, row: Any) -> DataKey:
-        return self._held().unwrap(row.master, row.key_id, row.wrapped)
-
-    def _held(self) -> MasterKeys:
-        if self._master is not None:
-            return self._master
-        raise KeysMissing(
-            "the store holds wrapped keys, and there is no master key to open them",
-            remedy="give it: SqlEventStore(url, keys=MasterKeys.parse(…)), or set FACTFOLD_MASTER_KEYS",
-        )
+        return self.master().unwrap(row.master, row.key_id, row.wrapped)
 
 
 class SqlKeyStore(SqlKeys, Closing):
