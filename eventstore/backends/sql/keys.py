@@ -18,6 +18,7 @@ from eventstore.backends.sql.upserts import upsert
 from eventstore.closing import Closing
 from eventstore.erasure import DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
+from eventstore.identifiers import check_subject
 
 _PAGE: Final = 500
 
@@ -45,7 +46,7 @@ class SqlKeys:
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
-        wanted = sorted(subjects)
+        wanted = sorted(map(check_subject, subjects))
         with self._begin() as connection:
             found = self._live(connection, wanted)
             if missing := [subject for subject in wanted if subject not in found]:
@@ -72,7 +73,8 @@ class SqlKeys:
         return found
 
     def erase(self, subject: str) -> int:
-        """Destroy the keys of a subject for good; return how many there were."""
+        """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier."""
+        check_subject(subject)
         columns = self._table.c
         number = select(func.coalesce(func.max(columns.erasure), 0) + 1).scalar_subquery()
         destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC), "erasure": number}
@@ -81,6 +83,12 @@ class SqlKeys:
         with self._begin() as connection:
             self._dialect.order_erasures(connection)
             return connection.execute(statement.values(destroyed)).rowcount
+
+    def was_here(self, subject: str) -> bool:
+        """Say whether a subject has a key, or had one that was destroyed."""
+        query = select(self._table.c.key_id).where(self._table.c.subject == subject).limit(1)
+        with self._begin() as connection:
+            return connection.execute(query).first() is not None
 
     def erasures(self) -> int:
         """Return how many keys were ever destroyed."""

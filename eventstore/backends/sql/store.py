@@ -26,9 +26,17 @@ from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData
+from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
 from eventstore.errors import DeclarationError
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
+from eventstore.identifiers import (
+    NO_VERSION,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    check_category,
+    check_source,
+    check_subject,
+)
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
@@ -66,9 +74,9 @@ class SqlEventStore(Closing):
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
-        self.tables = Tables(None if schema is None else check_schema(schema))
+        self.tables = Tables(schema)
         self._database = Database(self.engine, self.tables)
-        self._source = source
+        self._source = check_source(source)
         self._clock = clock
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
@@ -161,11 +169,16 @@ class SqlEventStore(Closing):
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable, InvalidIdentifier;
+        KeysMissing where the store was opened without keys and the subject, which stands in its streams, never had one
+        in the store itself.
         """
-        streams = self._subjects.streams(subject)
+        streams = self._subjects.streams(check_subject(subject))
         keys = (self._keys or self._subjects).erase(subject)
-        return Erasure(subject, keys, streams, self._snapshots.drop(streams))
+        dropped = self._snapshots.drop(streams)
+        if streams and not keys and self._keys is None and not self._subjects.was_here(subject):
+            raise keys_elsewhere(subject, streams[0])
+        return Erasure(subject, keys, streams, dropped)
 
     def read_stream(
         self,

@@ -54,7 +54,9 @@ class Importer:
         self._subjects = subjects
         self._keys = keys
 
-    def load(self, path: Path, wanted: Format | None, on_progress: Progress, *, keys: MasterKeys | None) -> ImportReport:
+    def load(
+        self, path: Path, wanted: Format | None, on_progress: Progress, *, keys: MasterKeys | None
+    ) -> ImportReport:
         """Import a file, with its data keys where master keys are given that open them.
 
         InvalidExport, ImportConflict, SchemaConflict; KeysMissing before anything is stored.

@@ -1,4 +1,4 @@
-"""An export as JSON lines: a header, categories, schemas, keys where they go along, events, and an end that counts them.
+"""An export as JSON lines: a header, categories, schemas, perhaps keys, events, and an end that counts.
 
 `data` is there to be read; what is imported is `payload`, the Avro itself in base64, so that nothing is lost.
 """

@@ -1,7 +1,7 @@
 """Data keys beside the events of an export, wrapped as they are kept: nobody opens them on the way.
 
-What is erased on either side is erased: a key that was destroyed there is destroyed here, and one that was destroyed here
-does not come back.
+What is erased on either side is erased: a key that was destroyed there is destroyed here, and one that was destroyed
+here does not come back.
 """
 
 from __future__ import annotations
