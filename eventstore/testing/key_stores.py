@@ -121,9 +121,12 @@ class FollowedKeysConformance(KeyStoreConformance):
         """Whoever follows erasures goes on from the highest number seen: one that came late would be passed by."""
         start, subjects = keys.erasures(), _subjects(WRITERS * _EACH)
         made, seen = {key.id for key in _keys_of(keys, subjects)}, list[UUID]()
-        parts = [subjects[n::WRITERS] for n in range(WRITERS)]
+
+        def erase(number: int) -> list[int]:
+            return [keys.erase(subject) for subject in subjects[number::WRITERS]]
+
         with ThreadPoolExecutor(WRITERS) as pool:
-            under_way = [pool.submit(lambda part=part: [keys.erase(subject) for subject in part]) for part in parts]
+            under_way = [pool.submit(erase, number) for number in range(WRITERS)]
             ended = False
             while not ended:
                 ended = all(future.done() for future in under_way)  # looked at before the last poll
