@@ -1,4 +1,4 @@
-"""What an aggregate's state fields begin with: values that states may share, and makers of those that each needs anew."""
+"""What an aggregate's state fields begin with: values that states share, and makers of those that each needs anew."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from eventstore.messages import NewEvent
 from eventstore.store import EventStore, StreamAppend
 
 _WRITERS = 16
+# Enough to catch a store that looks first and marks later, on SQLite and on PostgreSQL.
+_RACES = 60
 
 
 class Lease(Aggregate):
@@ -134,6 +136,25 @@ class ClosedStreamConformance:
         store.delete_stream(deleted, expected=0)
         with pytest.raises(StreamDeleted):
             store.archive_stream(deleted, expected=ANY)
+
+    def test_a_stream_is_archived_as_its_writer_saw_it_whoever_writes_to_it_meanwhile(self, store: EventStore) -> None:
+        for _ in range(_RACES):
+            stream = _new()
+            store.append(stream, [_signed()], expected=NO_STREAM)
+
+            def write(number: int, stream: str = stream) -> object:
+                try:
+                    if number % 2:
+                        return store.archive_stream(stream, expected=0)
+                    return store.append(stream, [_signed()], expected=ANY).version
+                except (StreamArchived, WrongExpectedVersion) as refused:
+                    return refused
+
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                answers = list(pool.map(write, range(4)))
+            archived = None in answers
+            assert archived == store.is_archived(stream)
+            assert (store.head(stream) == 0) >= archived, answers
 
     def test_an_archived_stream_can_be_deleted(self, store: EventStore) -> None:
         stream = _new()

@@ -100,12 +100,12 @@ class Reader:
                 return
             after = page[-1].position
 
-    def head(self, stream: str) -> int:
+    def head(self, stream: str, connection: Connection | None = None) -> int:
         """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
         columns = self._events.c
         query = select(columns.version, columns.type).where(columns.stream == stream)
-        with self._connect() as connection:
-            last = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
+        with nullcontext(connection) if connection is not None else self._connect() as reading:
+            last = reading.execute(query.order_by(columns.version.desc()).limit(1)).first()
         if last is None:
             return NO_VERSION
         return DELETED_HEAD if last.type == DELETED_TYPE else int(last.version)
