@@ -50,7 +50,7 @@ class AsyncDispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. EventIdTaken where the id was another aggregate's command.
+        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
 
@@ -63,8 +63,8 @@ class AsyncDispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ten lost races; InvalidIdentifier, InvalidEventData, UnknownAggregate,
-        and the store's own errors.
+        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them; InvalidIdentifier,
+        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         return await in_greenlet(partial(self._waiting.send, aggregate_id, command, *args, **kwargs))
 

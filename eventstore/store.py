@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -24,7 +24,10 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by."""
+    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by.
+
+    `repeated` says that they were there already: this is the result of the first append.
+    """
 
     stream: str
     versions: range
@@ -32,6 +35,7 @@ class AppendResult:
     ids: tuple[UUID, ...]
     time: datetime
     schema_ids: tuple[int, ...]
+    repeated: bool = field(default=False, compare=False)
 
     @property
     def version(self) -> int:
@@ -109,13 +113,14 @@ class EventStore(Protocol):
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        counts from where reading begins. InvalidEventData for a moment without a time zone, InvalidBound for a
+        version or limit below zero.
         """
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, no stream out of order."""
+        """Yield events in store order behind the fence: none is skipped, no stream out of order. InvalidBound."""
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""

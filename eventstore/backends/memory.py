@@ -10,7 +10,7 @@ from itertools import islice
 from typing import cast
 from uuid import UUID
 
-from eventstore.backends.batch import Batch, Draft, stream_name
+from eventstore.backends.batch import Batch, Draft, check_bounds, stream_name
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
@@ -33,6 +33,7 @@ from eventstore.store import AppendResult, Category, StreamAppend
 
 # One writer at a time: the position is the order of appends, as in SQLite.
 _ORDER_XID = 0
+_BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
 class MemoryEventStore(Closing):
@@ -100,6 +101,7 @@ class MemoryEventStore(Closing):
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
         """Yield one stream's events by version, both bounds included, as `EventStore.read_stream` says."""
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         events = self._streams.get(str(stream_name(stream)), [])
         last = len(events) - 1 if to_version is None else to_version
         if until is not None:
@@ -112,10 +114,12 @@ class MemoryEventStore(Closing):
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
         """Yield events in the order in which they were appended; InvalidIdentifier for what is no category."""
+        check_bounds(limit=limit)
         if category is not None:
             check_category(category)
-        events = self._log[0 if after is None else after.position :]
-        present = (e for e in events if e is not None)
+        reached = after or _BEFORE_ALL
+        first = max(reached.position, 0) if reached.order_xid == _ORDER_XID else 0
+        present = (e for e in self._log[first:] if e is not None and e.position > reached)
         wanted = (e for e in present if category is None or StreamName.parse(e.stream).category == category)
         return map(self._opened, islice(wanted, limit))
 
@@ -216,7 +220,7 @@ class MemoryEventStore(Closing):
             self._log.append(event)
             self._by_id[event.id] = event
             self._streams.setdefault(event.stream, []).append(event)
-        return cast("list[AppendResult]", batch.placed(events))
+        return cast("list[AppendResult]", batch.placed(events, repeated=False))
 
     def _head(self, name: str) -> int:
         if name in self._archived:

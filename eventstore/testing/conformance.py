@@ -25,6 +25,7 @@ from eventstore.errors import (
     EventIdTaken,
     EventTooLarge,
     InvalidAppend,
+    InvalidBound,
     InvalidEventData,
     InvalidIdentifier,
     WrongExpectedVersion,
@@ -182,6 +183,32 @@ class StoreConformance(ClosedStreamConformance):
             part = store.read_stream(stream, backwards=backwards, limit=2)
             assert [recorded.version for recorded in part] == expected
         assert list(store.read_stream(stream, limit=0)) == []
+
+    @pytest.mark.parametrize(
+        "bound", [{"from_version": -1}, {"to_version": -1}, {"to_version": -2}, {"limit": -1}], ids=str
+    )
+    def test_a_bound_below_zero_is_refused(self, store: EventStore, bound: dict[str, int]) -> None:
+        stream = _new()
+        store.append(stream, [_opened()] * 3, expected=NO_STREAM)
+        with pytest.raises(InvalidBound, match="below zero"):
+            store.read_stream(stream, **bound)  # type: ignore[arg-type]  # one of several integers
+
+        with pytest.raises(InvalidBound, match="below zero"):
+            store.read_all(limit=-1)
+
+    def test_a_place_before_all_others_is_where_reading_begins(self, store: EventStore) -> None:
+        store.append(_new(), [_opened()], expected=NO_STREAM)
+        everything = [recorded.id for recorded in store.read_all()]
+        for place in (Position(0, 0), Position(0, -1), Position(-5, 3)):
+            assert [recorded.id for recorded in store.read_all(after=place)] == everything
+
+    def test_bounds_that_nothing_is_between_read_as_nothing(self, store: EventStore) -> None:
+        stream = _new()
+        store.append(stream, [_opened()] * 3, expected=NO_STREAM)
+        for first, last in ((3, None), (2, 1), (7, 9)):
+            for backwards in (False, True):
+                part = store.read_stream(stream, from_version=first, to_version=last, backwards=backwards)
+                assert list(part) == []
 
     def test_a_stream_is_read_up_to_a_time(self, store: EventStore) -> None:
         stream = _new()

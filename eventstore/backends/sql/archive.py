@@ -58,7 +58,7 @@ class Archive:
             raise
 
     def _hold(self, connection: Connection, stream: str) -> None:
-        """Let a deletion wait that comes between the look at a stream and its mark; one that is under way goes first."""
+        """Let a deletion wait that comes between the look at a stream and its mark; one under way goes first."""
         version = self._events.c.version
         last = select(version).where(self._events.c.stream == stream).order_by(version.desc()).limit(1)
         connection.execute(last.with_for_update(read=True, key_share=True))

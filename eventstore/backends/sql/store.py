@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
-from eventstore.backends.batch import Draft, stream_name
+from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
 from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
@@ -182,6 +182,7 @@ class SqlEventStore(Closing):
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
         counts from where reading begins. InvalidEventData for a moment without a time zone.
         """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
         return self._reader.stream(part, backwards=backwards, limit=limit)
 
@@ -190,8 +191,10 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category.
+        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category,
+        InvalidBound.
         """
+        check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
