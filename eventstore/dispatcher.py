@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import stamina
@@ -18,7 +18,10 @@ from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Command, Metadata, NewEvent, RecordedEvent
 from eventstore.snapshots import Snapshots
-from eventstore.store import AppendResult, EventStore
+from eventstore.store import AppendResult, Streams, TransactionalStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Aggregate)
@@ -61,7 +64,7 @@ class Dispatcher:
     newest one and the events after it. ``new_id`` makes the ids of commands.
     """
 
-    store: EventStore
+    store: Streams
     _: KW_ONLY
     middleware: Sequence[Middleware] = ()
     metadata: Metadata = NO_METADATA
@@ -81,6 +84,22 @@ class Dispatcher:
         behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
+
+    def within(self, connection: Connection) -> Dispatcher:
+        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+
+        Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
+        caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
+        not taken. DeclarationError for a store that takes part in no transaction.
+        """
+        if not isinstance(self.store, TransactionalStore):
+            raise DeclarationError(
+                f"{type(self.store).__name__} takes part in no transaction of its caller's",
+                remedy="use an SqlEventStore on the same database, and a dispatcher that is not in a transaction yet",
+                place=type(self.store).__name__,
+            )
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("store", "attempts")}
+        return _Joined(self.store.within(connection), attempts=1, **own)
 
     def send(
         self,
@@ -190,6 +209,20 @@ class Dispatcher:
             wait_max=0.1,
             wait_jitter=0.01,
         )
+
+
+class _Joined(Dispatcher):
+    """A dispatcher in its caller's transaction: a state that may be rolled back is nobody else's to load from."""
+
+    def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
+        raise DeclarationError(
+            "an aggregate snapshot of a transaction that is not committed could outlive it",
+            remedy="take it outside of the transaction, when that is committed",
+            place=kind.__qualname__,
+        )
+
+    def _passed(self, state: Aggregate, *, before: int) -> None:
+        """Nothing."""
 
 
 def _through(middleware: Middleware, send: Send, message: Command) -> Result:

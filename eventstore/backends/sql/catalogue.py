@@ -72,8 +72,10 @@ class SqlCatalogue:
             self._keep(own, new)
         self._registered.update(schema.id for schema in new)
 
-    def schema(self, schema_id: int) -> RegisteredSchema:
+    def schema(self, schema_id: int, *, connection: Connection | None = None) -> RegisteredSchema:
         """Return one schema; UnknownSchema where the id was never registered."""
+        if schema_id not in self._schemas and connection is not None:
+            return self._stored(connection, schema_id)
         if schema_id not in self._schemas:
             with self._begin() as connection:
                 self._schemas[schema_id] = self._stored(connection, schema_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,6 +17,7 @@ from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.deletion import Deleter, Deletion
+from eventstore.backends.sql.joining import JoinedStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
@@ -148,6 +150,19 @@ class SqlEventStore(Closing):
         personal = self._personal(draft, shared)
         batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)
         return self._appender.append(batch, connection)
+
+    def within(self, connection: Connection) -> JoinedStreams:
+        """Return the streams as the caller's transaction sees and writes them; `Dispatcher.within` sends commands so.
+
+        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        """
+        # A schema or a key that is new may be in this transaction only, where one writer locks out all others.
+        shared = connection if self._database.dialect.single_writer else None
+        decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
+        keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
+        return JoinedStreams(
+            self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
+        )
 
     def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""

@@ -174,7 +174,9 @@ def test_an_id_of_a_command_to_another_aggregate_is_refused(store: SqlEventStore
 def test_an_id_of_another_command_to_the_same_aggregate_is_refused(store: SqlEventStore) -> None:
     dispatcher = Dispatcher(store).once(uuid4())
     dispatcher.send("a", Counter.add, 1)
-    with pytest.raises(CommandIdTaken, match=r"was sent to counter-a before, as counter\.add, and now comes as counter\.add_each"):
+    with pytest.raises(
+        CommandIdTaken, match=r"sent to counter-a before, as counter\.add, and now comes as counter\.add_each"
+    ):
         dispatcher.send("a", Counter.add_each, 1)
     assert store.head("counter-a") == 0
 
