@@ -18,6 +18,7 @@ from eventstore.errors import (
     FactfoldError,
     InvalidAppend,
     InvalidBound,
+    PartitionsFixed,
     StreamArchived,
     StreamDeleted,
     WrongExpectedVersion,
@@ -268,6 +269,17 @@ def check_bounds(**bounds: int | None) -> None:
                 "to read from the end",
                 place=name,
             )
+
+
+def require_partitions(category: Category, partitions: int) -> Category:
+    """Return a category that has so many partitions; PartitionsFixed."""
+    if category.partitions == partitions:
+        return category
+    raise PartitionsFixed(
+        f"category {category.name!r} has {category.partitions} partitions, {partitions} were asked for",
+        remedy="keep the number: every stored event's place depends on it",
+        place=category.name,
+    )
 
 
 def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:
