@@ -65,6 +65,7 @@ class AsyncSqlEventStore:
         topic_prefix: str = "",
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _NOW,
+        new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, AsyncEngine)
@@ -76,6 +77,7 @@ class AsyncSqlEventStore:
             topic_prefix=topic_prefix,
             registry=None if registry is None else _InThreads(registry),
             clock=clock,
+            new_id=new_id,
             keys=keys,
         )
 

@@ -51,6 +51,7 @@ class SqlEventStore(Closing):
     `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
     `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
+    `new_id` makes the ids of events that come without one, by default UUIDs of version 7.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -63,6 +64,7 @@ class SqlEventStore(Closing):
         topic_prefix: str = "",
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _now,
+        new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
@@ -70,7 +72,7 @@ class SqlEventStore(Closing):
         self.tables = Tables(None if schema is None else check_schema(schema))
         self._database = Database(self.engine, self.tables)
         self._source = source
-        self._clock = clock
+        self._clock, self._new_id = clock, new_id
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
@@ -148,7 +150,7 @@ class SqlEventStore(Closing):
         draft = self._catalogue.registered(draft, connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
         personal = self._personal(draft, shared)
-        batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)
+        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 
     def within(self, connection: Connection) -> JoinedStreams:
