@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from eventstore.backends.sql.async_joining import AsyncJoinedStreams
 from eventstore.backends.sql.database import async_engine_for
 from eventstore.backends.sql.greenlets import in_greenlet, in_thread, one_by_one
 from eventstore.backends.sql.store import SqlEventStore
@@ -83,6 +84,7 @@ class AsyncSqlEventStore:
         topic_prefix: str = "",
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _NOW,
+        new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, AsyncEngine)
@@ -94,6 +96,7 @@ class AsyncSqlEventStore:
             topic_prefix=topic_prefix,
             registry=None if registry is None else _RegistryInThreads(registry),
             clock=clock,
+            new_id=new_id,
             keys=keys if keys is None or isinstance(keys, MasterKeys) else _KeysInThreads(keys),
         )
 
@@ -153,6 +156,13 @@ class AsyncSqlEventStore:
             return self.sync_store.append_batch(appends, connection=theirs)
 
         return await connection.run_sync(within)
+
+    def within(self, connection: AsyncConnection) -> AsyncJoinedStreams:
+        """Return the streams as the caller's transaction sees and writes them, as `AsyncDispatcher.within` does.
+
+        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        """
+        return AsyncJoinedStreams(self.sync_store, connection)
 
     async def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.

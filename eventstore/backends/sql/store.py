@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
-from eventstore.backends.batch import Draft, stream_name
+from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
 from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.deletion import Deleter, Deletion
+from eventstore.backends.sql.joining import JoinedStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
@@ -58,6 +60,7 @@ class SqlEventStore(Closing):
     `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
     `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
+    `new_id` makes the ids of events that come without one, by default UUIDs of version 7.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -70,6 +73,7 @@ class SqlEventStore(Closing):
         topic_prefix: str = "",
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _now,
+        new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
@@ -77,7 +81,7 @@ class SqlEventStore(Closing):
         self.tables = Tables(schema)
         self._database = Database(self.engine, self.tables)
         self._source = check_source(source)
-        self._clock = clock
+        self._clock, self._new_id = clock, new_id
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
@@ -155,8 +159,21 @@ class SqlEventStore(Closing):
         draft = self._catalogue.registered(draft, connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
         personal = self._personal(draft, shared)
-        batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)
+        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
+
+    def within(self, connection: Connection) -> JoinedStreams:
+        """Return the streams as the caller's transaction sees and writes them; `Dispatcher.within` sends commands so.
+
+        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        """
+        # A schema or a key that is new may be in this transaction only, where one writer locks out all others.
+        shared = connection if self._database.dialect.single_writer else None
+        decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
+        keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
+        return JoinedStreams(
+            self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
+        )
 
     def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
@@ -196,6 +213,7 @@ class SqlEventStore(Closing):
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
         counts from where reading begins. InvalidEventData for a moment without a time zone.
         """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
         return self._reader.stream(part, backwards=backwards, limit=limit)
 
@@ -204,8 +222,10 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category.
+        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category,
+        InvalidBound.
         """
+        check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
