@@ -43,15 +43,17 @@ def main(
             store.register(Dog)
             rounds = [_round(story, store, seconds) for _ in range(runs)]
     best = {name: max(found[name] for found in rounds) for name in rounds[0]}
-    claims = [_claim(best, writers, runs=runs) for writers in WRITERS]
+    claims = [_claim(best, writers, runs=runs, seconds=seconds) for writers in WRITERS]
     path = write("append_async", claims, rates={name: round(rate) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ratio}" for claim in claims) + f": {path}")
 
 
-def _claim(rates: dict[str, float], writers: int, *, runs: int) -> Claim:
+def _claim(rates: dict[str, float], writers: int, *, runs: int, seconds: float) -> Claim:
     ours, other = rates[f"tasks.{writers}"], rates[f"threads.{writers}"]
-    name, n = f"append.tasks.{writers}", writers
-    return at_least(name, ours=ours, other=other, other_name="threads", unit="appends/s", n=n, runs=runs, target=TARGET)
+    name, appends = f"append.tasks.{writers}", round(ours * seconds)
+    return at_least(
+        name, ours=ours, other=other, other_name="threads", unit="appends/s", n=appends, runs=runs, target=TARGET
+    )
 
 
 def _round(story: Story, store: SqlEventStore, seconds: float) -> dict[str, float]:

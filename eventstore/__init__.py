@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
-    from eventstore.async_dispatcher import AsyncDispatcher
+    from eventstore.async_dispatcher import AsyncDispatcher, AsyncMiddleware, AsyncSend
     from eventstore.backends.memory import MemoryEventStore
     from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
@@ -20,21 +20,77 @@ if TYPE_CHECKING:
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
-    from eventstore.dispatcher import Accepted, Dispatcher, Refusal
-    from eventstore.erasure import Erasure, KeyStore, MasterKeys
-    from eventstore.errors import FactfoldError, Refused, WrongExpectedVersion
+    from eventstore.dispatcher import Accepted, Dispatcher, Middleware, Refusal, Result, Send
+    from eventstore.erasure import DataKey, Erasure, FollowedKeys, KeyStore, MasterKeys, new_data_key
+    from eventstore.errors import (
+        BrokerRefused,
+        BrokerUnreachable,
+        CheckpointMoved,
+        CommandIdTaken,
+        DeclarationError,
+        EventIdTaken,
+        EventTooLarge,
+        FactfoldError,
+        GroupActive,
+        HandlerHung,
+        ImportConflict,
+        InvalidAppend,
+        InvalidBound,
+        InvalidEventData,
+        InvalidExport,
+        InvalidIdentifier,
+        InvalidSeal,
+        KafkaError,
+        KeysMissing,
+        NewerEvent,
+        NotFramedAvro,
+        OffsetsGone,
+        OutboxConnectorFound,
+        OutcomeUnknown,
+        PartitionsFixed,
+        ProducerFenced,
+        Refused,
+        RegistryRefused,
+        RegistryUnreachable,
+        RelayError,
+        SchemaConflict,
+        SchemaError,
+        SchemaIncompatible,
+        StoreNewer,
+        StoreNotPrepared,
+        StoreRestored,
+        StoreUnavailable,
+        StreamArchived,
+        StreamDeleted,
+        SubscriptionError,
+        TopicMismatch,
+        TopicMissing,
+        TopicNotRelayed,
+        TransactionBroken,
+        UnknownAggregate,
+        UnknownEventType,
+        UnknownHandler,
+        UnknownSchema,
+        UnsupportedBackend,
+        UnsupportedFieldType,
+        WrongExpectedVersion,
+    )
     from eventstore.event_types import event
     from eventstore.field_types import Digits
     from eventstore.functional import FunctionalAggregate, decider
     from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position, StreamName
+    from eventstore.kafka.confluent_registry import ConfluentRegistry, configured_registry
     from eventstore.messages import Command, Metadata, NewEvent, RecordedEvent
+    from eventstore.middleware import logged, required, traced
     from eventstore.personal import Personal
     from eventstore.relay import Relay, RelayReport, RelayStatus, relay_status
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
-    from eventstore.settings import KafkaSettings, Settings
-    from eventstore.store import AppendResult, Category, EventStore, StreamAppend
+    from eventstore.settings import KafkaSettings, RegistrySettings, Settings
+    from eventstore.snapshots import AggregateSnapshot, Snapshots, SnapshotStore
+    from eventstore.store import AppendResult, Category, EventStore, FenceStatus, StoreVersion, StreamAppend, Streams
     from eventstore.subscribing import open_async_subscriber, open_subscriber, run_subscription
     from eventstore.subscriptions import Subscription, subscription
+    from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 
 __all__ = [
     "ANY",
@@ -42,91 +98,244 @@ __all__ = [
     "STREAM_EXISTS",
     "Accepted",
     "Aggregate",
+    "AggregateSnapshot",
     "AppendResult",
     "Arrival",
     "AsyncDispatcher",
+    "AsyncMiddleware",
+    "AsyncSend",
     "AsyncSqlEventStore",
     "AsyncSubscriber",
+    "BrokerRefused",
+    "BrokerUnreachable",
+    "Cast",
     "Category",
+    "CheckpointMoved",
     "Command",
+    "CommandIdTaken",
     "ConfluentRegistry",
+    "DataKey",
     "DeadLetter",
+    "DeclarationError",
+    "Default",
     "DeliveryReport",
     "Digits",
     "Dispatcher",
+    "Drop",
     "Erasure",
+    "EventIdTaken",
     "EventStore",
+    "EventTooLarge",
     "ExpectedVersion",
     "FactfoldError",
+    "FenceStatus",
+    "FollowedKeys",
     "FunctionalAggregate",
+    "GroupActive",
+    "HandlerHung",
+    "ImportConflict",
+    "InvalidAppend",
+    "InvalidBound",
+    "InvalidEventData",
+    "InvalidExport",
+    "InvalidIdentifier",
+    "InvalidSeal",
+    "KafkaError",
     "KafkaSettings",
     "KeyStore",
+    "KeysMissing",
     "Lag",
     "MasterKeys",
     "MemoryEventStore",
     "Metadata",
+    "Middleware",
     "NewEvent",
+    "NewerEvent",
+    "NotFramedAvro",
+    "OffsetsGone",
+    "OutboxConnectorFound",
+    "OutcomeUnknown",
+    "PartitionsFixed",
     "Personal",
     "Position",
+    "ProducerFenced",
     "RecordedEvent",
     "Refusal",
     "Refused",
     "RegisteredSchema",
+    "RegistryRefused",
     "RegistrySettings",
+    "RegistryUnreachable",
     "Relay",
+    "RelayError",
     "RelayReport",
     "RelayStatus",
+    "Rename",
+    "Result",
+    "Retype",
+    "SchemaConflict",
+    "SchemaError",
+    "SchemaIncompatible",
     "SchemaRegistry",
+    "Send",
     "Settings",
+    "SnapshotStore",
+    "Snapshots",
     "Source",
     "SqlEventStore",
     "SqlKeyStore",
+    "StoreNewer",
+    "StoreNotPrepared",
+    "StoreRestored",
+    "StoreUnavailable",
+    "StoreVersion",
     "StreamAppend",
+    "StreamArchived",
+    "StreamDeleted",
     "StreamName",
+    "Streams",
     "Subscriber",
     "Subscription",
+    "SubscriptionError",
+    "TopicMismatch",
+    "TopicMissing",
+    "TopicNotRelayed",
+    "TransactionBroken",
+    "UnknownAggregate",
+    "UnknownEventType",
+    "UnknownHandler",
+    "UnknownSchema",
+    "UnsupportedBackend",
+    "UnsupportedFieldType",
     "WrongExpectedVersion",
     "command",
     "configured_registry",
     "decider",
     "event",
+    "logged",
+    "new_data_key",
     "open_async_subscriber",
     "open_subscriber",
     "relay_status",
+    "required",
     "run_subscription",
     "subscription",
     "tenant_store",
     "tenants",
+    "traced",
 ]
 
 _HOMES = {
-    "aggregate": ("Aggregate", "command"),
-    "async_dispatcher": ("AsyncDispatcher",),
+    "aggregate": (
+        "Aggregate",
+        "command",
+    ),
+    "async_dispatcher": (
+        "AsyncDispatcher",
+        "AsyncMiddleware",
+        "AsyncSend",
+    ),
     "backends.memory": ("MemoryEventStore",),
     "backends.sql.async_store": ("AsyncSqlEventStore",),
     "backends.sql.keys": ("SqlKeyStore",),
     "backends.sql.store": ("SqlEventStore",),
-    "backends.sql.tenants": ("tenant_store", "tenants"),
+    "backends.sql.tenants": (
+        "tenant_store",
+        "tenants",
+    ),
     "delivery.async_subscriber": ("AsyncSubscriber",),
     "delivery.attempt": ("DeliveryReport",),
-    "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
+    "delivery.source": (
+        "Arrival",
+        "DeadLetter",
+        "Lag",
+        "Source",
+    ),
     "delivery.subscriber": ("Subscriber",),
-    "dispatcher": ("Accepted", "Dispatcher", "Refusal"),
-    "erasure": ("Erasure", "KeyStore", "MasterKeys"),
-    "errors": ("FactfoldError", "Refused", "WrongExpectedVersion"),
+    "dispatcher": (
+        "Accepted",
+        "Dispatcher",
+        "Middleware",
+        "Refusal",
+        "Result",
+        "Send",
+    ),
+    "erasure": ("DataKey", "Erasure", "FollowedKeys", "KeyStore", "MasterKeys", "new_data_key"),
     "event_types": ("event",),
     "field_types": ("Digits",),
-    "functional": ("FunctionalAggregate", "decider"),
-    "identifiers": ("ANY", "NO_STREAM", "STREAM_EXISTS", "ExpectedVersion", "Position", "StreamName"),
-    "kafka.confluent_registry": ("ConfluentRegistry", "configured_registry"),
-    "messages": ("Command", "Metadata", "NewEvent", "RecordedEvent"),
-    "relay": ("Relay", "RelayReport", "RelayStatus", "relay_status"),
+    "functional": (
+        "FunctionalAggregate",
+        "decider",
+    ),
+    "identifiers": (
+        "ANY",
+        "ExpectedVersion",
+        "NO_STREAM",
+        "Position",
+        "STREAM_EXISTS",
+        "StreamName",
+    ),
+    "kafka.confluent_registry": (
+        "ConfluentRegistry",
+        "configured_registry",
+    ),
+    "messages": (
+        "Command",
+        "Metadata",
+        "NewEvent",
+        "RecordedEvent",
+    ),
+    "middleware": (
+        "logged",
+        "required",
+        "traced",
+    ),
     "personal": ("Personal",),
-    "schema_registry": ("RegisteredSchema", "SchemaRegistry"),
-    "settings": ("KafkaSettings", "RegistrySettings", "Settings"),
-    "store": ("AppendResult", "Category", "EventStore", "StreamAppend"),
-    "subscribing": ("open_async_subscriber", "open_subscriber", "run_subscription"),
-    "subscriptions": ("Subscription", "subscription"),
+    "relay": (
+        "Relay",
+        "RelayReport",
+        "RelayStatus",
+        "relay_status",
+    ),
+    "schema_registry": (
+        "RegisteredSchema",
+        "SchemaRegistry",
+    ),
+    "settings": (
+        "KafkaSettings",
+        "RegistrySettings",
+        "Settings",
+    ),
+    "snapshots": (
+        "AggregateSnapshot",
+        "SnapshotStore",
+        "Snapshots",
+    ),
+    "store": (
+        "AppendResult",
+        "Category",
+        "EventStore",
+        "FenceStatus",
+        "StoreVersion",
+        "StreamAppend",
+        "Streams",
+    ),
+    "subscribing": (
+        "open_async_subscriber",
+        "open_subscriber",
+        "run_subscription",
+    ),
+    "subscriptions": (
+        "Subscription",
+        "subscription",
+    ),
+    "upcasting": (
+        "Cast",
+        "Default",
+        "Drop",
+        "Rename",
+        "Retype",
+    ),
 }
 
 
@@ -134,6 +343,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"eventstore.{module}"), name)
+    if name in __all__:  # every error is here
+        return getattr(import_module("eventstore.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

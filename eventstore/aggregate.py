@@ -7,11 +7,9 @@ Every style of writing one offers the same three functions, and nothing else of 
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import wraps
 from typing import (
     Any,
     ClassVar,
@@ -35,6 +33,7 @@ from eventstore.event_types import (
 )
 from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
 from eventstore.messages import RecordedEvent
+from eventstore.state_defaults import part_defaults
 from eventstore.upcasting import FIRST
 
 P = ParamSpec("P")
@@ -82,7 +81,8 @@ class Aggregate:
             cls.state_version = state_version
         cls.category = check_category(category or snake_case(cls.__name__))
         cls._fields = _state_fields(cls, visible_names(inspect.currentframe()))
-        cls._fresh, cls._constants = _defaults(cls)
+        defaults = {name: getattr(cls, name) for name in cls._fields}
+        cls._fresh, cls._constants = part_defaults(cls.__qualname__, defaults)
         cls.event_types = _event_types(cls)
         cls._stored_types = _stored_types(cls)
         cls._handlers = _handlers(cls)
@@ -291,27 +291,6 @@ def _check_field(cls: type, name: str) -> None:
         )
 
 
-def _defaults(cls: type[Aggregate]) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]]:
-    """Part the defaults in those made anew for every state and those that can be shared."""
-    fresh: dict[str, Callable[[], Any]] = {}
-    constants: dict[str, Any] = {}
-    for name in cls._fields:
-        value = getattr(cls, name)
-        if isinstance(value, dataclasses.Field):
-            fresh[name] = _factory(value)
-        elif value.__class__.__hash__ is None:
-            fresh[name] = partial(copy.deepcopy, value)
-        else:
-            constants[name] = value
-    return fresh, constants
-
-
-def _factory(field: dataclasses.Field[Any]) -> Callable[[], Any]:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory
-    return partial(copy.deepcopy, field.default)
-
-
 def _event_types(cls: type[Aggregate]) -> dict[str, EventType]:
     inherited = dict(cls.event_types)
     for value in list(vars(cls).values()):
@@ -354,5 +333,26 @@ def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] |
 
 
 def _commands(cls: type[Aggregate]) -> dict[str, Callable[..., object]]:
-    own = {name: claim_command(value, cls) for name, value in vars(cls).items() if hasattr(value, _COMMAND)}
-    return {**cls.commands, **own}
+    """The commands of a class; one that is inherited becomes its own, and so is sent to its own streams."""
+    own = vars(cls)
+    for name in _inherited_commands(cls):
+        setattr(cls, name, _inherited(cls, name))
+    methods = {name: claim_command(value, cls) for name, value in own.items() if hasattr(value, _COMMAND)}
+    return {**{name: known for name, known in cls.commands.items() if name not in own}, **methods}
+
+
+def _inherited_commands(cls: type[Aggregate]) -> list[str]:
+    names = {name for base in cls.__mro__[1:] for name, value in vars(base).items() if hasattr(value, _COMMAND)}
+    return sorted(name for name in names if name not in vars(cls) and hasattr(getattr(cls, name), _COMMAND))
+
+
+def _inherited(cls: type[Aggregate], name: str) -> Callable[..., object]:
+    method = getattr(cls, name)
+
+    @wraps(method)
+    def inherited(self: Aggregate, *args: Any, **kwargs: Any) -> object:
+        return getattr(super(cls, self), name)(*args, **kwargs)
+
+    inherited.__dict__.pop(_OWNER, None)
+    inherited.__module__, inherited.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
+    return inherited

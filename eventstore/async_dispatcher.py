@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
 from eventstore.aggregate import Aggregate
@@ -16,7 +16,11 @@ from eventstore.dispatcher import ATTEMPTS, Dispatcher, Middleware, Result, Send
 from eventstore.messages import NO_METADATA, Command, Metadata
 from eventstore.snapshots import Snapshots
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
 P = ParamSpec("P")
+R = TypeVar("R")
 A = TypeVar("A", bound=Aggregate)
 
 AsyncSend = Callable[[Command], Awaitable[Result]]
@@ -50,9 +54,19 @@ class AsyncDispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. EventIdTaken where the id was another aggregate's command.
+        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
+
+    def within(self, connection: AsyncConnection) -> AsyncDispatcher:
+        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+
+        Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
+        caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
+        not taken. SQLAlchemy's own error for a connection that is not open.
+        """
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _Joined(**own, connection=connection)
 
     async def send(
         self,
@@ -63,18 +77,21 @@ class AsyncDispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ten lost races; InvalidIdentifier, InvalidEventData, UnknownAggregate,
-        and the store's own errors.
+        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them; InvalidIdentifier,
+        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
-        return await in_greenlet(partial(self._waiting.send, aggregate_id, command, *args, **kwargs))
+        return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
 
     async def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate as its events made it; version -1 where it has none."""
-        return await in_greenlet(partial(self._waiting.load, kind, aggregate_id))
+        return await self._run(lambda dispatcher: dispatcher.load(kind, aggregate_id))
 
     async def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
         """Take an aggregate snapshot now, whatever the interval is, and return the state it holds; StoreUnavailable."""
-        return await in_greenlet(partial(self._waiting.take_snapshot, kind, aggregate_id))
+        return await self._run(lambda dispatcher: dispatcher.take_snapshot(kind, aggregate_id))
+
+    async def _run(self, work: Callable[[Dispatcher], R]) -> R:
+        return await in_greenlet(work, self._waiting)
 
     @cached_property
     def _waiting(self) -> Dispatcher:
@@ -87,6 +104,16 @@ class AsyncDispatcher:
             command_id=self.command_id,
             new_id=self.new_id,
         )
+
+
+@dataclass(frozen=True)
+class _Joined(AsyncDispatcher):
+    """A dispatcher in its caller's transaction."""
+
+    connection: AsyncConnection = field(kw_only=True)
+
+    async def _run(self, work: Callable[[Dispatcher], R]) -> R:
+        return await self.connection.run_sync(lambda theirs: work(self._waiting.within(theirs)))
 
 
 class _Waiting(Dispatcher):

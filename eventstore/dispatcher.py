@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import stamina
 
 from eventstore.aggregate import Aggregate, aggregate_of
-from eventstore.errors import DeclarationError, EventIdTaken, Refused, WrongExpectedVersion
+from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Command, Metadata, NewEvent, RecordedEvent
 from eventstore.snapshots import Snapshots
-from eventstore.store import AppendResult, EventStore
+from eventstore.store import AppendResult, Streams, TransactionalStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Aggregate)
@@ -57,11 +60,11 @@ class Dispatcher:
     """Sends commands to aggregates in one store.
 
     ``middleware`` is asked in the order given, the first one outermost; see `eventstore.middleware`. A lost race is
-    decided again, at most ``attempts`` times. With ``snapshots`` an aggregate is loaded from the newest one and the
-    events after it. ``new_id`` makes the ids of commands.
+    decided again, at most ``attempts`` times within ten seconds. With ``snapshots`` an aggregate is loaded from the
+    newest one and the events after it. ``new_id`` makes the ids of commands.
     """
 
-    store: EventStore
+    store: Streams
     _: KW_ONLY
     middleware: Sequence[Middleware] = ()
     metadata: Metadata = NO_METADATA
@@ -78,9 +81,25 @@ class Dispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. EventIdTaken where the id was another aggregate's command.
+        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
+
+    def within(self, connection: Connection) -> Dispatcher:
+        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+
+        Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
+        caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
+        not taken. DeclarationError for a store that takes part in no transaction.
+        """
+        if not isinstance(self.store, TransactionalStore):
+            raise DeclarationError(
+                f"{type(self.store).__name__} takes part in no transaction of its caller's",
+                remedy="use an SqlEventStore on the same database, and a dispatcher that is not in a transaction yet",
+                place=type(self.store).__name__,
+            )
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("store", "attempts")}
+        return _Joined(self.store.within(connection), attempts=1, **own)
 
     def send(
         self,
@@ -91,8 +110,8 @@ class Dispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ten lost races; InvalidIdentifier, InvalidEventData, UnknownAggregate,
-        and the store's own errors.
+        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them; InvalidIdentifier,
+        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
@@ -127,14 +146,7 @@ class Dispatcher:
             with attempt:
                 if (earlier := self._earlier(message)) is not None:
                     return earlier
-                state, emitted = decide(cached=attempt.num == 1)
-                before = state.version - len(emitted)
-                accepted = self._append(message, emitted, before=before)
-                if accepted.version != state.version:  # the same command was faster elsewhere, on another state
-                    return self._earlier(message) or accepted
-                if emitted and self.snapshots is not None:
-                    self.snapshots.passed(state, before=before)
-                return accepted
+                return self._append(message, *decide(cached=attempt.num == 1))
         raise AssertionError("a retry ends by returning or raising")
 
     def _load(self, kind: type[A], stream: StreamName, *, cached: bool = True) -> A:
@@ -153,25 +165,34 @@ class Dispatcher:
         """What the same command led to before, found by the id of its first event."""
         if self.command_id is None or (first := self.store.find(_event_id(message.id, 0))) is None:
             return None
-        if first.stream != message.stream:
-            raise EventIdTaken(
-                f"command {message.id} was sent to {first.stream} before",
-                remedy="give each command an id of its own, and repeat it for the same aggregate",
-                place=message.stream,
-            )
-        cause = str(message.id)
+        cause = first.metadata.causation_id or ""
+        _require_same(message, first.stream, name=cause.partition(" ")[2] or message.name)
         following = self.store.read_stream(first.stream, from_version=first.version)
         events = tuple(takewhile(lambda event: event.metadata.causation_id == cause, following))
         return Accepted(message, first.stream, events[-1].version, events)
 
-    def _append(self, message: Command, emitted: list[object], *, before: int) -> Accepted:
+    def _append(self, message: Command, state: Aggregate, emitted: list[object]) -> Accepted:
+        before = state.version - len(emitted)
         if not emitted:
             return Accepted(message, message.stream, before, ())
-        expected = NO_STREAM if before == NO_VERSION else before
-        metadata = message.caused()
+        expected, metadata = NO_STREAM if before == NO_VERSION else before, self._caused(message)
         result = self.store.append(message.stream, self._named(message, emitted), expected=expected, metadata=metadata)
+        if result.repeated and (earlier := self._earlier(message)):  # another sender was faster, maybe on another state
+            return earlier
+        self._passed(state, before=before)
         events = tuple(_recorded(result, i, event, metadata) for i, event in enumerate(emitted))
         return Accepted(message, message.stream, result.version, events)
+
+    def _passed(self, state: Aggregate, *, before: int) -> None:
+        if self.snapshots is not None:
+            self.snapshots.passed(state, before=before)
+
+    def _caused(self, message: Command) -> Metadata:
+        """The metadata of a command's events; those of one that may come again say which command its id belongs to."""
+        metadata = message.caused()
+        if self.command_id is None:
+            return metadata
+        return replace(metadata, causation_id=f"{metadata.causation_id} {message.name}")
 
     def _named(self, message: Command, emitted: list[object]) -> list[object]:
         """The events of a command that may come again have ids that follow from its own."""
@@ -190,6 +211,20 @@ class Dispatcher:
         )
 
 
+class _Joined(Dispatcher):
+    """A dispatcher in its caller's transaction: a state that may be rolled back is nobody else's to load from."""
+
+    def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
+        raise DeclarationError(
+            "an aggregate snapshot of a transaction that is not committed could outlive it",
+            remedy="take it outside of the transaction, when that is committed",
+            place=kind.__qualname__,
+        )
+
+    def _passed(self, state: Aggregate, *, before: int) -> None:
+        """Nothing."""
+
+
 def _through(middleware: Middleware, send: Send, message: Command) -> Result:
     return middleware(message, send)
 
@@ -204,6 +239,16 @@ def _answered(send: Send) -> Send:
             return Refusal(message, message.stream, refused.reason)
 
     return answered
+
+
+def _require_same(message: Command, stream: str, *, name: str) -> None:
+    """Raise CommandIdTaken where the id of a command belongs to one of another name, or to another aggregate."""
+    if (stream, name) != (message.stream, message.name):
+        raise CommandIdTaken(
+            f"command {message.id} was sent to {stream} before, as {name}, and now comes as {message.name}",
+            remedy="give each command an id of its own, and repeat it for the same aggregate",
+            place=message.stream,
+        )
 
 
 def _event_id(command_id: UUID, number: int) -> UUID:

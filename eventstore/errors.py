@@ -4,6 +4,7 @@ FactfoldError                  message, remedy, place
 ├── WrongExpectedVersion       another writer was first: stream, expected, actual
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
+├── InvalidBound               a version or limit to read by that is below zero
 ├── DeclarationError           a class is declared in a way that cannot work
 │   ├── UnsupportedFieldType   a field has no place in Avro
 │   └── UnknownHandler         `on_x` without an event `X`
@@ -24,6 +25,7 @@ FactfoldError                  message, remedy, place
 ├── InvalidAppend              nothing to append, or a stream twice in one batch
 ├── EventTooLarge              an event that no topic would take
 ├── EventIdTaken               an event id was appended before
+│   └── CommandIdTaken         a command id was another command's before
 ├── PartitionsFixed            a category's partition count was asked to change
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
@@ -62,6 +64,7 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnreachable",
     "CheckpointMoved",
+    "CommandIdTaken",
     "DeclarationError",
     "EventIdTaken",
     "EventTooLarge",
@@ -70,6 +73,7 @@ __all__ = [
     "HandlerHung",
     "ImportConflict",
     "InvalidAppend",
+    "InvalidBound",
     "InvalidEventData",
     "InvalidExport",
     "InvalidIdentifier",
@@ -189,6 +193,10 @@ class InvalidIdentifier(FactfoldError):
     """A name breaks the rules of its kind."""
 
 
+class InvalidBound(FactfoldError):
+    """Events are to be read from, to or up to a number that is none of theirs: below zero."""
+
+
 class DeclarationError(FactfoldError):
     """A class is declared in a way that cannot work; raised while the class is being defined."""
 
@@ -263,6 +271,10 @@ class EventTooLarge(FactfoldError):
 
 class EventIdTaken(FactfoldError):
     """An event id names one event for ever and was appended before."""
+
+
+class CommandIdTaken(EventIdTaken):
+    """A command id names one command to one aggregate, and was another one's before."""
 
 
 class PartitionsFixed(FactfoldError):

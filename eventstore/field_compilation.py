@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -139,10 +139,20 @@ def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldTyp
     if hint is UUID:
         return FieldType({"type": "string", "logicalType": "uuid"}, exactly(UUID), as_uuid)
     if issubclass(hint, Enum):
+        _require_single(hint, place, compilation)
         return _enum(hint)
     if (ways := record_class(hint)) is not None:
         return _record(hint, ways, compilation)
     raise _unsupported(hint, place, compilation)
+
+
+def _require_single(hint: type[Enum], place: str, compilation: Compilation) -> None:
+    if issubclass(hint, Flag):
+        raise UnsupportedFieldType(
+            f"field {place} of {compilation.owner} is a Flag, whose combinations have no name to be stored by",
+            remedy=f"store several of them: list[{hint.__name__}] of an Enum, or an int",
+            place=f"{compilation.owner}.{place}",
+        )
 
 
 def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldType:

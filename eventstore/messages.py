@@ -34,9 +34,9 @@ class Metadata:
 
 
 def _check_metadata(value: str) -> None:
-    if not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
         raise InvalidIdentifier(
-            f"metadata value {value[:80]!r} is too long or holds characters that cannot be printed",
+            f"metadata value {str(value)[:80]!r} is too long or holds characters that cannot be printed",
             remedy=f"use at most {_MAX_METADATA_LENGTH} printable characters",
         )
 
@@ -66,6 +66,12 @@ class NewEvent:
     event: object
     id: UUID | None = None
     metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        if self.id is not None and not isinstance(self.id, UUID):
+            raise InvalidIdentifier(
+                f"event id {str(self.id)[:80]!r} is a {type(self.id).__name__}", remedy="give a UUID, or none"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.identifiers import ExpectedVersion, Position, StreamName
@@ -24,7 +24,10 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by."""
+    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by.
+
+    `repeated` says that they were there already: this is the result of the first append.
+    """
 
     stream: str
     versions: range
@@ -32,6 +35,7 @@ class AppendResult:
     ids: tuple[UUID, ...]
     time: datetime
     schema_ids: tuple[int, ...]
+    repeated: bool = field(default=False, compare=False)
 
     @property
     def version(self) -> int:
@@ -75,8 +79,8 @@ class StoreVersion:
         return self.found == self.newest
 
 
-class EventStore(Protocol):
-    """Streams of events, appended under an expected version and read in order."""
+class Streams(Protocol):
+    """Streams of events, appended under an expected version and read in order: all that a dispatcher needs."""
 
     def append(
         self,
@@ -109,19 +113,24 @@ class EventStore(Protocol):
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        counts from where reading begins. InvalidEventData for a moment without a time zone, InvalidBound for a
+        version or limit below zero.
         """
-
-    def read_all(
-        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
-    ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, no stream out of order."""
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
+
+
+class EventStore(Streams, Protocol):
+    """Streams of events, the order of them all, and what becomes of finished ones."""
+
+    def read_all(
+        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield events in store order behind the fence: none is skipped, no stream out of order. InvalidBound."""
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
         """Close a finished stream: it is read as ever, and appending to it is StreamArchived.
@@ -140,3 +149,11 @@ class EventStore(Protocol):
 
         Returns how many events it had, 0 where there is none or it was deleted before. WrongExpectedVersion.
         """
+
+
+@runtime_checkable
+class TransactionalStore(Protocol):
+    """A store in a database that others write to as well."""
+
+    def within(self, connection: Any) -> Streams:
+        """Return the store's streams as a caller's transaction sees and writes them."""

@@ -17,6 +17,8 @@ from eventstore.errors import (
     EventTooLarge,
     FactfoldError,
     InvalidAppend,
+    InvalidBound,
+    PartitionsFixed,
     StreamArchived,
     StreamDeleted,
     WrongExpectedVersion,
@@ -103,7 +105,7 @@ class Batch:
             if refusal is not None:
                 raise refusal
 
-    def placed(self, events: Sequence[RecordedEvent]) -> list[AppendResult] | None:
+    def placed(self, events: Sequence[RecordedEvent], *, repeated: bool = True) -> list[AppendResult] | None:
         """Return the results of this append, whose events were recorded as these; None where they stand otherwise."""
         results, in_order = [], iter(events)
         for name, count in zip(self.streams.names, self.streams.counts, strict=True):
@@ -113,7 +115,7 @@ class Batch:
                 return None
             positions, ids = tuple(e.position for e in part), tuple(e.id for e in part)
             schema_ids = tuple(e.schema_id for e in part)
-            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids))
+            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids, repeated))
         return results
 
     def id_taken(self) -> EventIdTaken:
@@ -255,6 +257,29 @@ def bare(event: object) -> object:
 def stream_name(stream: StreamName | str) -> StreamName:
     """Return the validated name; InvalidIdentifier."""
     return stream if isinstance(stream, StreamName) else StreamName.parse(stream)
+
+
+def check_bounds(**bounds: int | None) -> None:
+    """Refuse to read by numbers below zero, which each store would take for something else; InvalidBound."""
+    for name, bound in bounds.items():
+        if bound is not None and bound < 0:
+            raise InvalidBound(
+                f"{name}={bound} is below zero",
+                remedy="versions and limits count from 0; leave it out for no bound, and use backwards=True "
+                "to read from the end",
+                place=name,
+            )
+
+
+def require_partitions(category: Category, partitions: int) -> Category:
+    """Return a category that has so many partitions; PartitionsFixed."""
+    if category.partitions == partitions:
+        return category
+    raise PartitionsFixed(
+        f"category {category.name!r} has {category.partitions} partitions, {partitions} were asked for",
+        remedy="keep the number: every stored event's place depends on it",
+        place=category.name,
+    )
 
 
 def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
-from eventstore.backends.batch import Batch, Draft, stream_name
+from eventstore.backends.batch import Batch, Draft, check_bounds, stream_name
+from eventstore.backends.memory_catalogue import MemoryCatalogue
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
@@ -24,15 +25,21 @@ from eventstore.identifiers import (
     StreamName,
     accepted_heads,
     check_category,
+    check_source,
+    check_subject,
 )
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+
+if TYPE_CHECKING:
+    from eventstore.aggregate import Aggregate
 
 # One writer at a time: the position is the order of appends, as in SQLite.
 _ORDER_XID = 0
+_BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
 class MemoryEventStore(Closing):
@@ -51,17 +58,42 @@ class MemoryEventStore(Closing):
     ) -> None:
         self._keys = keys or MemoryKeys()
         self._personal = PersonalData(self._keys)
-        self._source, self._clock, self._new_id = source, clock, new_id
+        self._source, self._clock, self._new_id = check_source(source), clock, new_id
         self._lock = threading.Lock()
         self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
         self._streams: dict[str, list[RecordedEvent]] = {}
         self._deleted: set[str] = set()
         self._archived: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
-        self._schemas: dict[int, RegisteredSchema] = {}
+        self._catalogue = MemoryCatalogue()
         self._snapshots: dict[str, AggregateSnapshot] = {}
         self._subjects: dict[str, set[str]] = {}
-        self._decoder = AvroDecoder(self._schemas.__getitem__)
+        self._decoder = AvroDecoder(self._catalogue.schema)
+
+    def create_tables(self) -> None:
+        """Nothing: there are none."""
+
+    def register(self, *aggregates: type[Aggregate]) -> None:
+        """Keep the categories and schemas of aggregates before their first event."""
+        for aggregate in aggregates:
+            self._catalogue.ensure(aggregate.category)
+            self._catalogue.keep(aggregate.event_types.values())
+
+    def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
+        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        return self._catalogue.declare(name, partitions=partitions, topic=topic)
+
+    def categories(self) -> list[Category]:
+        """Return every category, by name."""
+        return self._catalogue.categories()
+
+    def schemas(self) -> list[RegisteredSchema]:
+        """Return every registered schema, by id."""
+        return self._catalogue.schemas()
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return one schema; UnknownSchema."""
+        return self._catalogue.schema(schema_id)
 
     def append(
         self,
@@ -79,14 +111,14 @@ class MemoryEventStore(Closing):
         if not appends:
             return []
         draft = Draft.of(appends)
-        categories = {name: Category(name, name, partitions=1, generation=1) for name in draft.categories}
+        categories = {name: self._catalogue.ensure(name) for name in draft.categories}
         batch = draft.batch(
             categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=self._personal
         )
         with self._lock:
             for subject, stream in draft.subjects:
                 self._subjects.setdefault(subject, set()).add(stream)
-            self._schemas.update((kind.schema_id, kind.registered) for kind in draft.types.values())
+            self._catalogue.keep(draft.types.values())
             return self._earlier(batch) or self._record(batch)
 
     def read_stream(
@@ -100,6 +132,7 @@ class MemoryEventStore(Closing):
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
         """Yield one stream's events by version, both bounds included, as `EventStore.read_stream` says."""
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         events = self._streams.get(str(stream_name(stream)), [])
         last = len(events) - 1 if to_version is None else to_version
         if until is not None:
@@ -112,22 +145,20 @@ class MemoryEventStore(Closing):
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
         """Yield events in the order in which they were appended; InvalidIdentifier for what is no category."""
+        check_bounds(limit=limit)
         if category is not None:
             check_category(category)
-        events = self._log[0 if after is None else after.position :]
-        present = (e for e in events if e is not None)
-        wanted = (e for e in present if category is None or StreamName.parse(e.stream).category == category)
-        return map(self._opened, islice(wanted, limit))
+        return map(self._opened, islice(self._present(after, category), limit))
 
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject, as `SqlEventStore.erase` says."""
-        streams = sorted(self._subjects.get(subject, ()))
+        streams = sorted(self._subjects.get(check_subject(subject), ()))
         with self._lock:
             dropped = [stream for stream in streams if self._snapshots.pop(stream, None) is not None]
         return Erasure(subject, self._keys.erase(subject), streams, len(dropped))
 
     def _opened(self, event: RecordedEvent) -> RecordedEvent:
-        schema = self._schemas[event.schema_id]
+        schema = self._catalogue.schema(event.schema_id)
         if not schema.personal:
             return event
         data = dict(event.data)
@@ -179,6 +210,12 @@ class MemoryEventStore(Closing):
         """Say whether a stream is archived."""
         return str(stream_name(stream)) in self._archived
 
+    def archived_streams(self, category: str | None = None) -> Iterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        if category is not None:
+            check_category(category)
+        return (n for n in sorted(self._archived) if category is None or StreamName.parse(n).category == category)
+
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
         found = self._by_id.get(event_id)
@@ -196,8 +233,29 @@ class MemoryEventStore(Closing):
             if known is None or not same_shape or known.version < snapshot.version:
                 self._snapshots[snapshot.stream] = snapshot
 
+    def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
+        """Return the place of a category's last event, or of the last one older than a moment."""
+        moment = None if before is None else aware_utc(before)
+        events = reversed(self._present(None, category))
+        return next((e.position for e in events if moment is None or e.time < moment), None)
+
+    def fence(self) -> FenceStatus:
+        """Return that nobody waits: what is appended is seen at once."""
+        return FenceStatus(waiting=0, age=0.0, holder=None)
+
+    def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+        """Return how many events of a category come after a place, and the time of the first of them."""
+        events = self._present(after, category)
+        return len(events), events[0].time if events else None
+
     def close(self) -> None:
         """Nothing is open."""
+
+    def _present(self, after: Position | None, category: str | None) -> list[RecordedEvent]:
+        reached = after or _BEFORE_ALL
+        first = max(reached.position, 0) if reached.order_xid == _ORDER_XID else 0
+        present = [e for e in self._log[first:] if e is not None and e.position > reached]
+        return [e for e in present if category is None or StreamName.parse(e.stream).category == category]
 
     def _earlier(self, batch: Batch) -> list[AppendResult] | None:
         """The results of an append whose events are all there already, in the same places."""
@@ -216,7 +274,7 @@ class MemoryEventStore(Closing):
             self._log.append(event)
             self._by_id[event.id] = event
             self._streams.setdefault(event.stream, []).append(event)
-        return cast("list[AppendResult]", batch.placed(events))
+        return cast("list[AppendResult]", batch.placed(events, repeated=False))
 
     def _head(self, name: str) -> int:
         if name in self._archived:

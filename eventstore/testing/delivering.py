@@ -7,32 +7,35 @@ The road is the real one (inbox, transaction, retries, in the handler's own data
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from eventstore.backends.memory import MemoryEventStore
 from eventstore.backends.sql.source import StoreArrival
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriber import Subscriber
+from eventstore.errors import DeclarationError
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import ANY, StreamName
 from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from eventstore.subscriptions import Subscription
 
-__all__ = ["deliver"]
+__all__ = ["deliver", "deliver_async"]
 
 
 def deliver(
     subscription: Subscription[..., Any],
     *events: object,
     times: int = 1,
-    engine: Engine | None = None,
+    engine: Engine | AsyncEngine | None = None,
     stream_id: str = "1",
 ) -> DeliveryReport:
     """Deliver events in their order, all of them so many times over, and return what became of them.
@@ -40,12 +43,56 @@ def deliver(
     Events are objects of event classes, recorded first in a stream of their category, or recorded ones, such as a
     dispatcher's `Accepted.events`. ``engine`` is that of the handler's database, where it takes a transaction. What the
     handler raised is raised, after the attempts that the subscription allows; they follow each other at once.
+    A coroutine function runs on an event loop of its own, with an AsyncEngine; in a test that is a coroutine itself,
+    await `deliver_async`.
     """
+    if subscription.signature.awaits:
+        _require_no_loop(subscription)
+        return asyncio.run(_delivered_alone(subscription, *events, times=times, engine=engine, stream_id=stream_id))
     records = _List(_arrivals(events, stream_id) * times, subscription.batch)
-    with Subscriber(replace(subscription, backoff=0.0), records, engine=engine) as subscriber:
+    with Subscriber(replace(subscription, backoff=0.0), records, engine=cast("Engine | None", engine)) as subscriber:
         while records.left:
             subscriber.run_once(timeout=0)
         return subscriber.report
+
+
+async def deliver_async(
+    subscription: Subscription[..., Any],
+    *events: object,
+    times: int = 1,
+    engine: AsyncEngine | None = None,
+    stream_id: str = "1",
+) -> DeliveryReport:
+    """Do as `deliver` for a handler that is a coroutine function, on the event loop of the test."""
+    from eventstore.delivery.async_subscriber import AsyncSubscriber
+
+    records = _List(_arrivals(events, stream_id) * times, subscription.batch)
+    async with AsyncSubscriber(replace(subscription, backoff=0.0), records, engine=engine) as subscriber:
+        while records.left:
+            await subscriber.run_once(timeout=0)
+        return subscriber.report
+
+
+async def _delivered_alone(subscription: Subscription[..., Any], *events: object, **options: Any) -> DeliveryReport:
+    from eventstore.backends.sql.greenlets import leave_loop
+
+    try:
+        return await deliver_async(subscription, *events, **options)
+    finally:
+        if options["engine"] is not None:
+            await leave_loop(options["engine"])
+
+
+def _require_no_loop(subscription: Subscription[..., Any]) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise DeclarationError(
+        f"{subscription.name} is a coroutine function, and so is the test that delivers to it",
+        remedy="await deliver_async(…), from eventstore.testing.delivering",
+        place=subscription.name,
+    )
 
 
 def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:

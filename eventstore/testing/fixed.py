@@ -25,7 +25,7 @@ class FixedClock:
 
 
 class FixedIds:
-    """Gives UUIDs that count from 1; for ``MemoryEventStore(new_id=…)`` and ``Dispatcher(new_id=…)``."""
+    """Gives UUIDs that count from 1; for the ``new_id`` of stores and dispatchers."""
 
     def __init__(self) -> None:
         self._last = 0

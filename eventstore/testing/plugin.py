@@ -13,7 +13,7 @@ import pytest
 
 # Imported where they are used: every run of pytest loads this module, whether its tests are ours or not.
 if TYPE_CHECKING:
-    from eventstore import Dispatcher, MemoryEventStore, SqlEventStore
+    from eventstore import AsyncSqlEventStore, Dispatcher, MemoryEventStore, SqlEventStore
     from eventstore.testing.fixed import FixedClock, FixedIds
 
 
@@ -50,10 +50,25 @@ def event_dispatcher(event_store: MemoryEventStore, event_ids: FixedIds) -> Disp
 
 
 @pytest.fixture
-def sqlite_event_store(tmp_path: Path, event_clock: FixedClock) -> Iterator[SqlEventStore]:
-    """A store in an SQLite file of the test's own, for what has to be in a database."""
+def sqlite_event_store(tmp_path: Path, event_clock: FixedClock, event_ids: FixedIds) -> Iterator[SqlEventStore]:
+    """A store in an SQLite file of the test's own, for what has to be in a database; as ``event_store``."""
     from eventstore import SqlEventStore
 
-    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}", clock=event_clock) as store:
+    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}", clock=event_clock, new_id=event_ids) as store:
         store.create_tables()
         yield store
+
+
+@pytest.fixture
+def async_event_store(
+    sqlite_event_store: SqlEventStore, event_clock: FixedClock, event_ids: FixedIds
+) -> Iterator[AsyncSqlEventStore]:
+    """A store for asyncio in the file of ``sqlite_event_store``, for tests that are coroutines."""
+    import asyncio
+
+    from eventstore import AsyncSqlEventStore
+
+    url = sqlite_event_store.engine.url.set(drivername="sqlite+aiosqlite")
+    store = AsyncSqlEventStore(url, clock=event_clock, new_id=event_ids)
+    yield store
+    asyncio.run(store.close())

@@ -69,7 +69,7 @@ class _Way:
     def upcast(self, clear: Any) -> Any:
         if self.schema.version == self.kind.version:
             return clear
-        meaning = PlainMeaning(self.kind.name)
+        meaning = PlainMeaning(self.kind.name, secret=True)
         return self.kind.upcasters.interpret(self.schema.version, {self.written: clear}, meaning)[self.field]
 
 

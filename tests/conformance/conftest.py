@@ -12,7 +12,13 @@ import pytest
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
 
-pytest.register_assert_rewrite("eventstore.testing.conformance")
+pytest.register_assert_rewrite(
+    "eventstore.testing.key_stores",
+    "eventstore.testing.open_streams",
+    "eventstore.testing.closed_streams",
+    "eventstore.testing.kept_snapshots",
+    "eventstore.testing.joined_transactions",
+)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

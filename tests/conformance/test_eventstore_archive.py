@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import literal_column, select
+from sqlalchemy import Connection, literal_column, select
 
 from eventstore import ANY, Aggregate, Dispatcher, SqlEventStore, StreamAppend, command, event
-from eventstore.errors import InvalidIdentifier, StreamArchived
+from eventstore.backends.sql import archive
+from eventstore.backends.sql.reading import Reader
+from eventstore.errors import (
+    InvalidIdentifier,
+    StoreUnavailable,
+    StreamArchived,
+    WrongExpectedVersion,
+)
 from eventstore.snapshots import AggregateSnapshot
 
 
@@ -96,3 +106,83 @@ def test_an_append_in_the_callers_transaction_is_refused_too(store: SqlEventStor
     with store.engine.begin() as connection, pytest.raises(StreamArchived):
         store.append("note-1", [Note.Written(text="x")], expected=ANY, connection=connection)
     assert store.head("note-1") == 0
+
+
+@pytest.fixture
+def postgres(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    """A store where an append may be under way beside another one."""
+    with SqlEventStore(database()) as store:
+        store.create_tables()
+        write(store, "note-1", "note-2")
+        yield store
+
+
+@contextmanager
+def appending(store: SqlEventStore, stream: str) -> Iterator[Connection]:
+    """A transaction that has appended to a stream, and is committed or rolled back at the end."""
+    with store.engine.begin() as connection:
+        store.append(stream, [Note.Written(text="late")], expected=0, connection=connection)
+        yield connection
+
+
+def archiving(pool: ThreadPoolExecutor, store: SqlEventStore, *, expected: Any = 0) -> Future[None]:
+    """An attempt to archive note-1 that has set its mark."""
+    done = pool.submit(store.archive_stream, "note-1", expected=expected)
+    while not (done.done() or store.is_archived("note-1")):
+        pass
+    return done
+
+
+def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mark(postgres: SqlEventStore) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with appending(postgres, "note-1"):
+            done = archiving(pool, postgres)
+            assert not done.done()
+        with pytest.raises(WrongExpectedVersion) as refused:
+            done.result(30)
+    assert refused.value.actual == 1
+    assert not postgres.is_archived("note-1")
+
+
+@pytest.mark.parametrize("stream", ["note-1", "note-2"])
+def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(postgres: SqlEventStore, stream: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with appending(postgres, stream) as connection:
+            done = archiving(pool, postgres)
+            connection.rollback()
+        done.result(30)
+    assert postgres.is_archived("note-1")
+
+
+def test_whoever_archives_whatever_the_version_waits_for_nobody(postgres: SqlEventStore) -> None:
+    with appending(postgres, "note-1"):
+        postgres.archive_stream("note-1", expected=ANY)
+    assert (postgres.is_archived("note-1"), postgres.head("note-1")) == (True, 1)
+
+
+def test_an_append_that_stays_open_is_not_waited_for_for_ever(
+    postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "_PATIENCE_SECONDS", 0.1)
+    with appending(postgres, "note-2"), pytest.raises(StoreUnavailable, match="nobody can tell yet"):
+        postgres.archive_stream("note-1", expected=0)
+    assert not postgres.is_archived("note-1")
+
+
+def test_a_deletion_that_comes_between_leaves_no_mark(postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the mark to be committed, and takes it along."""
+    looked = Reader.head
+    with ThreadPoolExecutor(1) as pool:
+        deleting: list[Future[int]] = []
+
+        def late(self: Reader, stream: str, connection: Connection | None = None) -> int:
+            head = looked(self, stream, connection)
+            if not deleting:
+                deleting.append(pool.submit(postgres.delete_stream, "note-1", expected=0))
+                wait(deleting, timeout=0.5)  # it is done by then, unless it has to wait
+            return head
+
+        monkeypatch.setattr(Reader, "head", late)
+        postgres.archive_stream("note-1", expected=ANY)
+        assert deleting[0].result(30) == 1
+    assert not postgres.is_archived("note-1")

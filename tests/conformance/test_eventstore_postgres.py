@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy
+from sqlalchemy import Connection
 
 from eventstore import SqlEventStore
-from eventstore.testing.conformance import StoreConformance
+from eventstore.testing.conformance import StoreConformance, TransactionConformance
 
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
@@ -28,7 +30,11 @@ def postgres_store(stack: LocalStack, request: pytest.FixtureRequest) -> Iterato
         yield store
 
 
-class TestPostgres(StoreConformance):
+class TestPostgres(StoreConformance, TransactionConformance):
     @pytest.fixture
     def store(self, postgres_store: SqlEventStore) -> SqlEventStore:
         return postgres_store
+
+    @pytest.fixture
+    def begin(self, postgres_store: SqlEventStore) -> Callable[[], AbstractContextManager[Connection]]:
+        return postgres_store.engine.begin

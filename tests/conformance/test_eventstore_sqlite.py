@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
+from sqlalchemy import Connection
 
 from eventstore import SqlEventStore
-from eventstore.testing.conformance import StoreConformance
+from eventstore.testing.conformance import StoreConformance, TransactionConformance
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,11 @@ def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlEventS
         yield store
 
 
-class TestSqlite(StoreConformance):
+class TestSqlite(StoreConformance, TransactionConformance):
     @pytest.fixture
     def store(self, sqlite_store: SqlEventStore) -> SqlEventStore:
         return sqlite_store
+
+    @pytest.fixture
+    def begin(self, sqlite_store: SqlEventStore) -> Callable[[], AbstractContextManager[Connection]]:
+        return sqlite_store.engine.begin

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, NO_STREAM, AsyncSqlEventStore, NewEvent
+from eventstore import ANY, NO_STREAM, AsyncDispatcher, AsyncSqlEventStore, NewEvent
 from eventstore.backends.sql import appending, greenlets
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import OutcomeUnknown, StoreUnavailable
 from tests.ledger import Payment
+from tests.unit.eventstore.counter import Counter
 
 PAID = Payment.Received(amount=1)
 CUT = "select pg_terminate_backend(pg_backend_pid())"
@@ -192,3 +193,19 @@ async def test_the_fence_names_who_holds_it(database):
         status = await store.fence()
         assert (status.waiting, status.holder is None) == (1, False)
         assert [event async for event in store.read_all()] == []
+
+
+async def test_commands_and_rows_of_a_transaction_commit_together(database):
+    async with opened(database()) as store:
+        await execute(store, "create table ledger (amount int)")
+        async with store.engine.begin() as connection:
+            counters = AsyncDispatcher(store).within(connection)
+            await connection.exec_driver_sql("insert into ledger values (1)")
+            await counters.send("a", Counter.add, 1)
+            assert (await counters.load(Counter, "a")).count == 1
+            assert await store.head("counter-a") is None
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            async with store.engine.begin() as connection:
+                await AsyncDispatcher(store).within(connection).send("a", Counter.add, 2)
+                raise ZeroDivisionError
+        assert (await AsyncDispatcher(store).load(Counter, "a")).count == 1

@@ -189,3 +189,31 @@ def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:
 def _transaction_id(store: SqlEventStore) -> int:
     with store.engine.begin() as connection:
         return int(connection.exec_driver_sql("select pg_current_xact_id()::text").scalar_one())
+
+
+def test_of_commands_in_two_transactions_at_once_one_is_told_to_begin_anew(store: SqlEventStore) -> None:
+    """Both decide on the stream as it was, and the second waits for the first to commit."""
+    orders = Dispatcher(store)
+    orders.send("1", Order.place, "tea")
+
+    def late() -> object:
+        with store.engine.begin() as connection:
+            return orders.within(connection).send("1", Order.place, "late")
+
+    with ThreadPoolExecutor(1) as pool:
+        with store.engine.begin() as connection:
+            orders.within(connection).send("1", Order.place, "ink")
+            waiting = pool.submit(late)
+            while not waiting.done() and not _waits(store):
+                pass
+        with pytest.raises(WrongExpectedVersion) as lost:
+            waiting.result(30)
+    assert (lost.value.actual, [recorded.data["sku"] for recorded in store.read_stream("order-1")]) == (
+        1,
+        ["tea", "ink"],
+    )
+
+
+def _waits(store: SqlEventStore) -> bool:
+    with store.engine.connect() as connection:
+        return bool(connection.exec_driver_sql("select exists (select from pg_locks where not granted)").scalar())

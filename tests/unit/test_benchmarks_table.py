@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from benchmarks import append_async
 from benchmarks.__main__ import main, programs, rows, table
 
 CLAIM = {
@@ -41,3 +42,8 @@ def test_only_modules_that_can_be_run_are_programs(tmp_path):
 def test_an_unknown_program_is_refused_with_those_there_are(capsys):
     assert main(["nonsense"]) == 2
     assert "no program nonsense; there are: " in capsys.readouterr().err
+
+
+def test_a_claim_on_appends_of_tasks_counts_appends_not_tasks():
+    claim = append_async._claim({"tasks.16": 1_000.0, "threads.16": 1_100.0}, 16, runs=3, seconds=4.0)
+    assert (claim.id, claim.n) == ("append.tasks.16", 4_000)

@@ -10,11 +10,10 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Table, select
 
-from eventstore.backends.batch import Draft, rfc3339
+from eventstore.backends.batch import Draft, require_partitions, rfc3339
 from eventstore.backends.sql.assigned import AssignedTypes
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.upserts import upsert
-from eventstore.errors import PartitionsFixed
 from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry, check_same, unknown_schema
@@ -72,8 +71,10 @@ class SqlCatalogue:
             self._keep(own, new)
         self._registered.update(schema.id for schema in new)
 
-    def schema(self, schema_id: int) -> RegisteredSchema:
+    def schema(self, schema_id: int, *, connection: Connection | None = None) -> RegisteredSchema:
         """Return one schema; UnknownSchema where the id was never registered."""
+        if schema_id not in self._schemas and connection is not None:
+            return self._stored(connection, schema_id)
         if schema_id not in self._schemas:
             with self._begin() as connection:
                 self._schemas[schema_id] = self._stored(connection, schema_id)
@@ -94,12 +95,8 @@ class SqlCatalogue:
         """Create a category if it is new; PartitionsFixed where it exists with another partition count."""
         with self._begin() as connection:
             category = self._ensure(connection, name, partitions, topic=topic)
-        if fixed and category.partitions != partitions:
-            raise PartitionsFixed(
-                f"category {name!r} has {category.partitions} partitions, {partitions} were asked for",
-                remedy="keep the number: every stored event's place depends on it",
-                place=name,
-            )
+        if fixed:
+            require_partitions(category, partitions)
         self._categories[name] = category
         return category
 

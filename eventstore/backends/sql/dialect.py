@@ -37,6 +37,9 @@ class Dialect(Protocol):
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
 
+    def appending(self, connection: Connection) -> frozenset[str]:
+        """Return the open transactions that append, and may not see what was committed just now."""
+
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Insert whole rows of `events` in their order; their place in the store's order is that of now."""
 

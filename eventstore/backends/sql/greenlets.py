@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, StaticPool, event
 from sqlalchemy.util import await_only, greenlet_spawn
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "await_only",
     "greenlet_spawn",
     "in_greenlet",
+    "leave_loop",
     "one_by_one",
     "release_when_cut_off",
     "sleep",
@@ -123,6 +124,12 @@ def asynchronous(tx: Connection, engine: AsyncEngine) -> AsyncConnection:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     return AsyncConnection(engine, tx)
+
+
+async def leave_loop(engine: AsyncEngine) -> None:
+    """Close the connections of a loop that ends; one that is a database in memory stays."""
+    if not isinstance(engine.pool, StaticPool):
+        await engine.dispose()
 
 
 def sleep(seconds: float) -> None:

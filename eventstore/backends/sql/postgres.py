@@ -139,6 +139,14 @@ select extract(epoch from clock_timestamp() - begun)::float8 as age, holder
 from open order by age(xid) desc limit 1
 """
 
+# A statement of a transaction that reads committed rows looks at what is committed after it has this lock; everybody
+# may read who holds one.
+_APPENDING: Final = """
+select virtualtransaction from pg_locks
+where relation = cast(:events as regclass) and mode = 'RowExclusiveLock'
+    and database = (select oid from pg_database where datname = current_database())
+"""
+
 
 class PostgresDialect:
     """Statements only PostgreSQL has."""
@@ -148,6 +156,7 @@ class PostgresDialect:
     def __init__(self, tables: Tables) -> None:
         schema = f'"{tables.schema}".' if tables.schema else ""
         names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
+        self._events = names["events"]
         one = _around_the_head(names, "%(stream)s")
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
@@ -185,6 +194,10 @@ class PostgresDialect:
         if len(batch.events.ids) > 1:
             return self._append_stream, {**_events(batch), **_stream(batch)}
         return self._append_event, {**_event(batch), **_stream(batch)}
+
+    def appending(self, connection: Connection) -> frozenset[str]:
+        """Return the transactions that hold the lock of those who insert, which each takes before it looks."""
+        return frozenset(connection.execute(text(_APPENDING), {"events": self._events}).scalars())
 
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Insert whole rows in one statement; the driver's error where an id or a version is taken."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from sqlalchemy import Connection, Row, Select, func, select, tuple_
 from eventstore.backends.batch import Batch
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.conversions import aware_utc
 from eventstore.erasure import PersonalData
@@ -47,6 +49,7 @@ class Reader:
         self._dialect = database.dialect
         self._connect = database.statement
         self._take_turns = database.take_turns
+        self._typed = partial(typed_failures, database.engine, database.dialect)
         self._decoder = decoder
         self._personal = personal
         columns = self._events.c
@@ -63,6 +66,18 @@ class Reader:
             columns.causation_id,
             columns.traceparent,
         ).where(columns.payload.is_not(None))
+
+    def within(self, connection: Connection, decoder: AvroDecoder, personal: PersonalData) -> Reader:
+        """Return a reader of what a caller's transaction sees, itself included."""
+
+        @contextmanager
+        def lent() -> Iterator[Connection]:
+            with self._typed():
+                yield connection
+
+        inside = object.__new__(Reader)
+        inside.__dict__.update(self.__dict__, _connect=lent, _decoder=decoder, _personal=personal)
+        return inside
 
     def stream(self, part: Part, *, backwards: bool, limit: int | None) -> Iterator[RecordedEvent]:
         """Yield a part of a stream by version, up or down."""
@@ -100,12 +115,12 @@ class Reader:
                 return
             after = page[-1].position
 
-    def head(self, stream: str) -> int:
+    def head(self, stream: str, connection: Connection | None = None) -> int:
         """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
         columns = self._events.c
         query = select(columns.version, columns.type).where(columns.stream == stream)
-        with self._connect() as connection:
-            last = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
+        with nullcontext(connection) if connection is not None else self._connect() as reading:
+            last = reading.execute(query.order_by(columns.version.desc()).limit(1)).first()
         if last is None:
             return NO_VERSION
         return DELETED_HEAD if last.type == DELETED_TYPE else int(last.version)

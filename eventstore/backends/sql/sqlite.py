@@ -51,6 +51,10 @@ class SqliteDialect:
         positions = range(last - len(batch.events.ids) + 1, last + 1)
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
 
+    def appending(self, connection: Connection) -> frozenset[str]:
+        """Nobody: a writer sees what the one before it has committed."""
+        return frozenset()
+
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Insert whole rows; the caller holds the write lock."""
         connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
-from eventstore.backends.batch import Draft, stream_name
+from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
 from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.deletion import Deleter, Deletion
+from eventstore.backends.sql.joining import JoinedStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
@@ -26,8 +28,17 @@ from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
+from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
+from eventstore.errors import DeclarationError
+from eventstore.identifiers import (
+    NO_VERSION,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    check_category,
+    check_source,
+    check_subject,
+)
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
@@ -49,6 +60,7 @@ class SqlEventStore(Closing):
     `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
     `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
     `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
+    `new_id` makes the ids of events that come without one, by default UUIDs of version 7.
     An engine given instead of a URL stays the caller's to dispose of.
     """
 
@@ -61,14 +73,15 @@ class SqlEventStore(Closing):
         topic_prefix: str = "",
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _now,
+        new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
-        self.tables = Tables(None if schema is None else check_schema(schema))
+        self.tables = Tables(schema)
         self._database = Database(self.engine, self.tables)
-        self._source = source
-        self._clock = clock
+        self._source = check_source(source)
+        self._clock, self._new_id = clock, new_id
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
@@ -146,8 +159,21 @@ class SqlEventStore(Closing):
         draft = self._catalogue.registered(draft, connection=shared)
         categories = self._catalogue.categories(draft.categories, connection=shared)
         personal = self._personal(draft, shared)
-        batch = draft.batch(categories, source=self._source, clock=self._clock, personal=personal)
+        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
+
+    def within(self, connection: Connection) -> JoinedStreams:
+        """Return the streams as the caller's transaction sees and writes them; `Dispatcher.within` sends commands so.
+
+        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        """
+        # A schema or a key that is new may be in this transaction only, where one writer locks out all others.
+        shared = connection if self._database.dialect.single_writer else None
+        decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
+        keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
+        return JoinedStreams(
+            self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
+        )
 
     def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
@@ -160,11 +186,16 @@ class SqlEventStore(Closing):
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable, InvalidIdentifier;
+        KeysMissing where the store was opened without keys and the subject, which stands in its streams, never had one
+        in the store itself.
         """
-        streams = self._subjects.streams(subject)
+        streams = self._subjects.streams(check_subject(subject))
         keys = (self._keys or self._subjects).erase(subject)
-        return Erasure(subject, keys, streams, self._snapshots.drop(streams))
+        dropped = self._snapshots.drop(streams)
+        if streams and not keys and self._keys is None and not self._subjects.was_here(subject):
+            raise keys_elsewhere(subject, streams[0])
+        return Erasure(subject, keys, streams, dropped)
 
     def read_stream(
         self,
@@ -182,6 +213,7 @@ class SqlEventStore(Closing):
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
         counts from where reading begins. InvalidEventData for a moment without a time zone.
         """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
         return self._reader.stream(part, backwards=backwards, limit=limit)
 
@@ -190,8 +222,10 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category.
+        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category,
+        InvalidBound.
         """
+        check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
@@ -257,27 +291,47 @@ class SqlEventStore(Closing):
         *,
         format: Format | None = None,
         category: str | None = None,
+        keys: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ExportReport:
         """Write all events behind the fence, or a category's, to a file that appears when it is whole.
 
-        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says.
+        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says. With ``keys`` the
+        data keys of personal fields go along, wrapped as they are; an erasure does not reach such a file.
+        DeclarationError for that where a key store elsewhere has them.
         """
-        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress)
+        if keys:
+            self._require_own_keys()
+        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress, keys=keys)
 
     def import_file(
         self,
         path: str | Path,
         *,
         format: Format | None = None,
+        keys: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ImportReport:
         """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
 
         Each batch of some thousand is stored whole or not at all. InvalidExport names the line, ImportConflict the
-        event that stands otherwise here; a category that is here keeps its topic and its partitions.
+        event that stands otherwise here; a category that is here keeps its topic and its partitions. With ``keys`` the
+        data keys that came along are taken over; a key that was destroyed on either side is destroyed. KeysMissing
+        before anything is stored, where events could not be read here: for want of data keys, or of the master keys
+        that open them.
         """
-        return Importer(self._database, self._catalogue).load(Path(path), format, on_progress)
+        if keys:
+            self._require_own_keys()
+        foreign = None if self._keys is self._subjects else self._keys
+        importer = Importer(self._database, self._catalogue, self._subjects, foreign)
+        return importer.load(Path(path), format, on_progress, keys=self._subjects.master() if keys else None)
+
+    def _require_own_keys(self) -> None:
+        if self._keys is not None and self._keys is not self._subjects:
+            raise DeclarationError(
+                "the keys of this store are kept elsewhere, and do not travel in its files",
+                remedy="export and import without keys, and open the other store with the same key store",
+            )
 
     def restored(self) -> int:
         """Return by how many transaction ids the store is ahead of its cluster: 0, unless it came from another one."""

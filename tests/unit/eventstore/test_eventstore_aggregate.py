@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag, IntFlag
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -207,6 +207,28 @@ def test_a_field_without_a_place_in_avro_is_refused_by_name(hint: Any) -> None:
 
     assert refused.value.place is not None
     assert refused.value.place.endswith("Paid.odd")
+
+
+class Extra(Flag):
+    GIFT = 1
+    FRAGILE = 2
+
+
+class Right(IntFlag):
+    READ = 1
+
+
+@pytest.mark.parametrize("kind", [Extra, Right])
+@pytest.mark.parametrize("wrapped", [lambda kind: kind, lambda kind: kind | None, lambda kind: list[kind]])
+def test_a_flag_is_refused_since_its_combinations_have_no_name(kind: type, wrapped: Any) -> None:
+    with pytest.raises(UnsupportedFieldType, match="is a Flag, whose combinations have no name") as refused:
+
+        class Bill(Aggregate):
+            @event
+            class Paid:
+                odd: wrapped(kind)  # type: ignore[valid-type]
+
+    assert f"list[{kind.__name__}]" in refused.value.remedy
 
 
 def test_a_field_of_an_unknown_name_is_refused() -> None:

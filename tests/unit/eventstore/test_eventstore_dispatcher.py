@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import uuid4, uuid5
 
 import pytest
 
-from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore, WrongExpectedVersion
-from eventstore.errors import EventIdTaken
+from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, SqlEventStore, WrongExpectedVersion
+from eventstore.errors import CommandIdTaken, EventIdTaken
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter
 
@@ -169,3 +169,47 @@ def test_an_id_of_a_command_to_another_aggregate_is_refused(store: SqlEventStore
     with pytest.raises(EventIdTaken, match="was sent to counter-a before"):
         dispatcher.send("b", Counter.add, 1)
     assert store.head("counter-b") is None
+
+
+def test_an_id_of_another_command_to_the_same_aggregate_is_refused(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store).once(uuid4())
+    dispatcher.send("a", Counter.add, 1)
+    with pytest.raises(
+        CommandIdTaken, match=r"sent to counter-a before, as counter\.add, and now comes as counter\.add_each"
+    ):
+        dispatcher.send("a", Counter.add_each, 1)
+    assert store.head("counter-a") == 0
+
+
+def test_of_two_commands_under_one_id_at_once_one_is_refused(store: SqlEventStore) -> None:
+    """Both find that nothing is there yet, and both decide on one event."""
+    same = uuid4()
+
+    class Overtaken(Rival):
+        def append(self, stream: Any, events: Any, **options: Any) -> Any:
+            if self.wins:
+                self.wins -= 1
+                Dispatcher(self._store).once(same).send("a", Counter.add_each, 7)
+            return self._store.append(stream, events, **options)
+
+    with pytest.raises(CommandIdTaken, match=r"as counter\.add_each"):
+        Dispatcher(Overtaken(store, wins=1)).once(same).send("a", Counter.add, 1)
+    assert Dispatcher(store).load(Counter, "a").count == 7
+
+
+def test_the_events_of_a_command_with_an_id_say_which_command_it_was(store: SqlEventStore) -> None:
+    same = uuid4()
+    Dispatcher(store).once(same).send("a", Counter.add_each, 1, 2)
+    causes = {recorded.metadata.causation_id for recorded in store.read_stream("counter-a")}
+    assert causes == {f"{same} counter.add_each"}
+
+
+def test_an_event_that_does_not_say_which_command_it_was_is_taken_for_the_same(store: SqlEventStore) -> None:
+    """As an earlier release appended them."""
+    same = uuid4()
+    metadata = Metadata(causation_id=str(same))
+    first = NewEvent(Counter.Counted(by=1), id=uuid5(same, "0"), metadata=metadata)
+    store.append("counter-a", [first], expected=ANY)
+    again = Dispatcher(store).once(same).send("a", Counter.add, 1)
+    assert isinstance(again, Accepted)
+    assert [recorded.id for recorded in again.events] == [first.id]
