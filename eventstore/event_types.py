@@ -15,6 +15,7 @@ from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, U
 from eventstore.field_compilation import compile_fields
 from eventstore.field_types import Compilation, Field
 from eventstore.identifiers import check_type_name, snake_case
+from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
@@ -135,15 +136,35 @@ class EventType:
     def upcast(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Return the events of today that stored values stand for; one, unless a function makes it others.
 
-        NewerEvent; InvalidEventData where a value cannot be cast.
+        NewerEvent; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
         """
-        if version == self.version:
+        if isinstance(values, Disclosed):
+            values = values.marked()
+        elif version == self.version:
             return [(self, values)]
         self.require_known(version)
-        found = self.upcasters.run(version, values, PlainMeaning(self.name))
+        found = self.carried(version, values)
         if isinstance(found, dict):
             return [(self, found)]
         return [(kind, kind.to_plain(event)) for event in found for kind in [event_type_of(event)]]
+
+    def carried(self, version: int, values: Mapping[str, Any]) -> dict[str, Any] | list[object]:
+        """Return plain values as their upcasters make them; `Erased` ones show today's placeholder of their field.
+
+        A field that is not personal today shows the writer's, cast as its values are. The errors of `upcast`.
+        """
+        meaning = PlainMeaning(self.name)
+        found = self.upcasters.run(version, values, meaning)
+        if isinstance(found, dict):
+            for name in [name for name, value in found.items() if type(value) is Erased]:
+                found[name] = self._shown(name, found[name], meaning)
+        return found
+
+    def _shown(self, name: str, erased: Erased, meaning: PlainMeaning) -> Any:
+        from eventstore.serialization import placeholder
+
+        declared = self.registered.personal.get(name)
+        return meaning.shown(erased, name) if declared is None else placeholder(declared)
 
     def today(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Do as `upcast`, and give the fields that the writer did not know their defaults, as plain values.
@@ -178,8 +199,21 @@ class EventType:
             raise newer_event(self.name, version, self.version)
 
     def events(self, version: int, values: Mapping[str, Any]) -> list[Any]:
-        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`."""
-        return [kind.from_plain(plain) for kind, plain in self.upcast(version, values)]
+        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`.
+
+        KeysMissing where a value of theirs is sealed.
+        """
+        found = self.upcast(version, values)
+        if isinstance(values, Disclosed):
+            for kind, plain in found:
+                kind.require_open(plain)
+        return [kind.from_plain(plain) for kind, plain in found]
+
+    def require_open(self, values: Mapping[str, Any]) -> None:
+        """Raise KeysMissing where a plain value is sealed still, whatever the field is today."""
+        for field in self.fields:
+            if type(values.get(field.name)) is Sealed:
+                raise still_sealed(f"{self.name}.{field.name}")
 
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""

@@ -130,8 +130,7 @@ class MemoryEventStore(Closing):
         schema = self._schemas[event.schema_id]
         if not schema.personal:
             return event
-        data = dict(event.data)
-        self._personal.disclose([(schema, data)])
+        (data,) = self._personal.disclose([(schema, dict(event.data))])
         return replace(event, data=data)
 
     def head(self, stream: StreamName | str) -> int | None:
