@@ -10,7 +10,7 @@ from functools import cached_property
 from types import FrameType, MappingProxyType
 from typing import Any, Protocol, TypeVar, dataclass_transform, overload
 
-from eventstore.conversions import Convert
+from eventstore.conversions import MISFITS, Convert, placed
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
 from eventstore.field_compilation import compile_fields
 from eventstore.field_types import Compilation, Field
@@ -258,8 +258,8 @@ class EventType:
         try:
             return convert(value)
         except InvalidEventData as error:
-            raise InvalidEventData(error.message, remedy=error.remedy, place=f"{self.name}.{name}") from None
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise placed(f"{self.name}.{name}", error) from None
+        except MISFITS as error:
             raise self._misfit(name, value) from error
 
     def _misfit(self, name: str, value: object) -> InvalidEventData:

@@ -232,7 +232,12 @@ class TypeMeaning:
     """Avro types: what the values of a field are once they are read."""
 
     def constant(self, value: Any, avro: Avro | None) -> Avro:
-        """Return the type of the constant."""
+        """Return the type of the constant; that of a list or dictionary holds what any other one holds."""
+        match value:
+            case list():
+                return {"type": "array", "items": []}
+            case dict() if avro is None:
+                return {"type": "map", "values": []}
         return "null" if avro is None else avro
 
     def cast(self, value: Avro, to: Avro, field: str) -> Avro:
