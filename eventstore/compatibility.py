@@ -54,6 +54,7 @@ def _require_fit(kind: EventType, schema: RegisteredSchema) -> None:
             f"{finding.place} could not be read in events of schema {schema.id}, which is stored: {finding.problem}",
             remedy=step + finding.remedy,
             place=finding.place,
+            subject=kind.name,
         )
 
 

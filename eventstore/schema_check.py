@@ -18,11 +18,15 @@ from eventstore.schema_registry import RegisteredSchema, canonical
 
 @dataclass(frozen=True)
 class SchemaCheck:
-    """What the code does to kept schemas: what it breaks, what is new, and what functions decide at run time."""
+    """What the code does to kept schemas: what it breaks, what is new, and what functions decide at run time.
+
+    ``passed_over`` names the categories of kept schemas that no aggregate was given of.
+    """
 
     findings: Sequence[Finding]
     new: Sequence[RegisteredSchema]
     by_function: Sequence[RegisteredSchema]
+    passed_over: Sequence[str] = ()
 
     @property
     def passed(self) -> bool:
@@ -37,17 +41,21 @@ def check_schemas(aggregates: Iterable[type[Aggregate]], kept: Iterable[Register
     findings: list[Finding] = []
     by_function: list[RegisteredSchema] = []
     claimed = {name: kind for owner in owners.values() for name, kind in owner.stored_types().items()}
+    passed_over: set[str] = set()
     for schema in known:
-        kind = claimed.get(schema.name)
-        if kind is None:
-            findings += [_unclaimed(schema)] if schema.name.rpartition(".")[0] in owners else []
+        kind, category = claimed.get(schema.name), schema.name.rpartition(".")[0]
+        if kind is None and category not in owners:
+            passed_over.add(category)
+        elif kind is None:
+            findings.append(_unclaimed(schema))
         elif not kind.upcasters.declared_from(schema.version):
             by_function.append(schema)
         else:
             findings += misfits(kind, schema)
     kept_ones = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
     today = [kind.registered for owner in owners.values() for kind in owner.event_types.values()]
-    return SchemaCheck(findings, [schema for schema in today if canonical(schema.schema) not in kept_ones], by_function)
+    new = [schema for schema in today if canonical(schema.schema) not in kept_ones]
+    return SchemaCheck(findings, new, by_function, sorted(passed_over))
 
 
 def _unclaimed(schema: RegisteredSchema) -> Finding:

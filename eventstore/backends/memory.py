@@ -13,6 +13,7 @@ from uuid import UUID
 from eventstore.backends.batch import Batch, Draft, stream_name
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
+from eventstore.compatibility import require_readable
 from eventstore.conversions import aware_utc
 from eventstore.erasure import Erasure, KeyStore, PersonalData
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
@@ -84,6 +85,9 @@ class MemoryEventStore(Closing):
             categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=self._personal
         )
         with self._lock:
+            require_readable(
+                [kind for kind in draft.types.values() if kind.schema_id not in self._schemas], self._schemas.values()
+            )
             for subject, stream in draft.subjects:
                 self._subjects.setdefault(subject, set()).add(stream)
             self._schemas.update((kind.schema_id, kind.registered) for kind in draft.types.values())

@@ -27,6 +27,7 @@ from eventstore.errors import (
     InvalidAppend,
     InvalidEventData,
     InvalidIdentifier,
+    SchemaIncompatible,
     WrongExpectedVersion,
 )
 from eventstore.event_types import event
@@ -36,6 +37,7 @@ from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore, StreamAppend
 from eventstore.testing.closed_streams import ClosedStreamConformance
 from eventstore.topics import MAX_EVENT_BYTES
+from eventstore.upcasting import Cast
 
 T = TypeVar("T")
 
@@ -62,6 +64,36 @@ class Parcel(Aggregate):
         """A number is enough."""
 
         number: int
+
+
+class Gauge(Aggregate):
+    """A third one, whose event changes."""
+
+    @event
+    class Read:
+        """As it was first."""
+
+        value: int
+
+
+class CarelessGauge(Aggregate, category="gauge"):
+    """The same event with another type, and nothing said of the older ones."""
+
+    @event
+    class Read:
+        """The number as a text."""
+
+        value: str
+
+
+class CarefulGauge(Aggregate, category="gauge"):
+    """The same event with another type, and how the older ones are read."""
+
+    @event(upcasters={1: [Cast("value", str)]})
+    class Read:
+        """The number as a text."""
+
+        value: str
 
 
 def _opened(owner: str = "Ada") -> Account.Opened:
@@ -282,6 +314,19 @@ class StoreConformance(ClosedStreamConformance):
             offered = AggregateSnapshot(stream, version, shape + body)
             store.keep_snapshot(offered)
             assert (store.snapshot(stream) == offered) == kept
+
+    def test_a_class_that_could_not_read_what_is_stored_is_refused(self, store: EventStore) -> None:
+        stream = _new("gauge")
+        store.append(stream, [Gauge.Read(value=7)], expected=NO_STREAM)
+        for _ in range(2):
+            with pytest.raises(
+                SchemaIncompatible, match=r"gauge\.read\.value .* it is long there, and string"
+            ) as refused:
+                store.append(stream, [CarelessGauge.Read(value="8")], expected=ANY)
+        assert refused.value.remedy.endswith('Cast("value", …)')
+        store.append(stream, [CarefulGauge.Read(value="9"), Gauge.Read(value=10)], expected=0)
+        values = [event.value for one in store.read_stream(stream) for event in CarefulGauge.events_of(one)]
+        assert values == ["7", "9", "10"]
 
     def test_of_repetitions_at_once_one_is_appended(self, store: EventStore) -> None:
         stream, events = _new(), [NewEvent(_opened(), id=uuid4()) for _ in range(3)]

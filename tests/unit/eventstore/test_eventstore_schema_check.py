@@ -232,6 +232,7 @@ def test_a_type_without_a_class_is_named_and_other_categories_are_not_ours() -> 
     found = check_schemas([Second], kept)
     places = {finding.place: finding.problem for finding in found.findings}
     assert places == dict.fromkeys(["shipment.paid_and_sent", "shipment.gone"], "no class claims the type")
+    assert found.passed_over == ["other"]
 
 
 def test_what_newer_code_wrote_is_named() -> None:
@@ -279,6 +280,32 @@ def test_the_command_checks_a_store(tmp_path, monkeypatch, capsys) -> None:  # t
     assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store", url) == 0
     assert run(monkeypatch, "check", "tests.shipments:Second", "--store", url) == 1
     assert "broken: shipment.gone" in capsys.readouterr().out
+
+
+def test_what_was_never_committed_passes_unless_it_must_not(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "write", "tests.shipments:First") == 0
+    assert run(monkeypatch, "check", "tests.shipments:Shipment") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict") == 1
+    told = capsys.readouterr().out
+    assert "new: shipment.ordered, version 3" in told
+    assert told.endswith("not kept yet: add them by `factfold schema write`, and commit the file\n")
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict", "--json") == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["passed"], facts["findings"], "shipment.ordered" in facts["new"]) == (False, [], True)
+    assert run(monkeypatch, "write", "tests.shipments:Shipment") == 0
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict") == 0
+
+
+def test_categories_that_were_not_looked_at_are_named(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    write_schemas(Path("schemas.json"), [First, box({"x": int}), box({"x": int}, category="crate")])
+    assert run(monkeypatch, "check", "tests.shipments:First") == 0
+    told = capsys.readouterr().out
+    assert "not checked: category box, of which no aggregate was named\n" in told
+    assert run(monkeypatch, "check", "tests.shipments:First", "--json", "--strict") == 0
+    assert json.loads(capsys.readouterr().out)["passed_over"] == ["box", "crate"]
 
 
 def test_the_command_refuses_what_is_no_aggregate(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
