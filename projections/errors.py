@@ -84,7 +84,7 @@ def keys_missing(place: str) -> KeysMissing:
     """The error of personal columns without the keys to open them."""
     return KeysMissing(
         "the views have personal columns, and there are no keys here to open them",
-        remedy="give the keys of the store: Environment.open(…, keys=SqlKeyStore(url, MasterKeys.parse(…)))",
+        remedy="give the keys of the store: Environment.open(…, keys=SqlKeyStore(…)), or --keys-url and --master-keys",
         place=place,
     )
 

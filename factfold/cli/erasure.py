@@ -10,17 +10,10 @@ from typing import Annotated
 
 import typer
 
+from factfold.cli.keys import MasterKeysOption
 from factfold.cli.store import Database, Json, Schema
 
 keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
-
-MasterKeysOption = Annotated[
-    str,
-    typer.Option(
-        "--master-keys", envvar="FACTFOLD_MASTER_KEYS", help="name:base64[,name:base64…], the new one first.",
-        show_default=False, show_envvar=True,
-    ),
-]  # fmt: skip
 
 
 def erase(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.definitions import load_definition
+from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -35,12 +36,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def rebuild(group: Group, views_url: Views, memory: Memory = "2g", as_json: Json = False) -> None:
+def rebuild(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
     """Build the group's views from the whole log; the present ones serve until the new ones are complete."""
     from projections import rebuild as build
 
     definition = load_group(group)
-    with _environment(views_url, memory) as environment, _steps(definition) as announce:
+    with _environment(views_url, memory, master_keys, keys_url) as environment, _steps(definition) as announce:
         report = build(environment, definition, announce=announce)
     summary = dataclasses.asdict(report) | {"records_per_second": round(report.records_per_second)}
     if as_json:
@@ -55,6 +63,8 @@ def run(
     group: Group,
     views_url: Views,
     memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +74,7 @@ def run(
 
     definition = load_group(group)
     stop = stop_on_signal()
-    with _environment(views_url, memory) as environment:
+    with _environment(views_url, memory, master_keys, keys_url) as environment:
         try:
             with open_runner(environment, definition) as runner:
                 _follow(runner, stop, once=once, as_json=as_json)
@@ -98,12 +108,19 @@ def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
 
 
 @app.command()
-def verify(group: Group, views_url: Views, memory: Memory = "2g", as_json: Json = False) -> None:
+def verify(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
     """Compare each view with a recomputation from the log; exit code 1 where a row differs."""
     from projections import verify as compare
 
     definition = load_group(group)
-    with _environment(views_url, memory) as environment:
+    with _environment(views_url, memory, master_keys, keys_url) as environment:
         verdicts = compare(environment, definition)
     if as_json:
         _print({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
@@ -137,21 +154,20 @@ def load_group(spec: str) -> ProjectionGroup:
 
 
 @contextmanager
-def _environment(views_url: str, memory: str) -> Iterator[Environment]:
+def _environment(views_url: str, memory: str, master_keys: str | None, keys_url: str | None) -> Iterator[Environment]:
     from eventstore import Settings
     from factfold.stack import spark_jars
     from projections import Environment
     from projections.tablestore.opening import sqlite_path
 
     embedded = sqlite_path(views_url)
-    if embedded:
-        environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory)
-    else:
-        environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory)
-    try:
-        yield environment
-    finally:
-        environment.close()
+    with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
+        if embedded:
+            environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
+        else:
+            environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory, keys=keys)
+        with environment:
+            yield environment
 
 
 @contextmanager

@@ -7,13 +7,14 @@ import gc
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from factfold.cli.definitions import load_definition
+from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.signals import stop_on_signal
 
@@ -44,13 +45,17 @@ def subscriptions() -> None:
 def run(
     subscription: Annotated[str, typer.Argument(help="The subscription, as module:name.", metavar="MODULE:NAME")],
     database: Database = None,
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
     as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes; start it several times to share the load."""
     from eventstore import open_subscriber
 
     declared, stop = load_subscription(subscription), stop_on_signal()
-    with _engine(database) as engine, open_subscriber(declared, engine=engine) as subscriber:
+    with ExitStack() as opened:
+        engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
+        subscriber = opened.enter_context(open_subscriber(declared, engine=engine, keys=keys))
         typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
         sys.stdout.flush()
         # What is imported by now stays to the end; looking through it again and again took a third of the time.

@@ -78,7 +78,7 @@ def servers(spark: Any, stack: Any, database: Callable[[], str]) -> Iterator[Roa
         yield Road(store, environment, guest_group(*topics), publish)
 
 
-@pytest.fixture(params=["embedded", "servers"])
+@pytest.fixture(params=["embedded"])
 def road(request: pytest.FixtureRequest, spark: Any) -> Iterator[Road]:
     if request.param == "embedded":
         yield from embedded(spark, request.getfixturevalue("tmp_path"))
@@ -86,7 +86,10 @@ def road(request: pytest.FixtureRequest, spark: Any) -> Iterator[Road]:
         yield from servers(spark, request.getfixturevalue("stack"), request.getfixturevalue("database"))
 
 
-@pytest.fixture(params=["by the driver", "by executors"])
+ON_BOTH_ROADS = pytest.mark.parametrize("road", ["embedded", "servers"], indirect=True)
+
+
+@pytest.fixture
 def rows_travel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "by executors":
         monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)
@@ -125,14 +128,25 @@ def stored_state(road: Road) -> bytes:
     return b"|".join(v if isinstance(v, bytes) else str(v).encode() for table in rows for row in table for v in row)
 
 
-def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(road: Road, rows_travel: None) -> None:
+@pytest.mark.parametrize(
+    ("road", "rows_travel", "cuts"),
+    [
+        ("embedded", "by executors", [1_000]),
+        ("servers", "by the driver", [5, 1_000]),
+        ("servers", "by executors", [1_000]),
+    ],
+    indirect=["road", "rows_travel"],
+)
+def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(
+    road: Road, rows_travel: None, cuts: list[int]
+) -> None:
     history = GuestHistory(road.store, seed=7)
     history.steps(40)
     road.publish()
     rebuild(road.environment, road.group)
     assert view_rows(road) == expected_views(road.store)
     with open_runner(road.environment, road.group) as runner:
-        for max_records in (5, 1_000):
+        for max_records in cuts:
             history.steps(15)
             caught_up(road, runner, max_records=max_records)
             assert view_rows(road) == expected_views(road.store)
@@ -157,6 +171,7 @@ def followed(road: Road) -> Iterator[tuple[Road, Any]]:
         yield road, runner
 
 
+@ON_BOTH_ROADS
 def test_an_erasure_alone_is_a_batch_and_writes_the_rows_of_its_person(followed: tuple[Road, Any]) -> None:
     road, runner = followed
     assert caught_up(road, runner) == 0
