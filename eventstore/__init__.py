@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
     from eventstore.dispatcher import Accepted, Dispatcher, Refusal
-    from eventstore.erasure import Erasure, KeyStore, MasterKeys
+    from eventstore.erasure import DataKey, Erasure, FollowedKeys, KeyStore, MasterKeys, new_data_key
     from eventstore.errors import FactfoldError, Refused, WrongExpectedVersion
     from eventstore.event_types import event
     from eventstore.field_types import Digits
@@ -50,6 +50,7 @@ __all__ = [
     "Category",
     "Command",
     "ConfluentRegistry",
+    "DataKey",
     "DeadLetter",
     "DeliveryReport",
     "Digits",
@@ -58,6 +59,7 @@ __all__ = [
     "EventStore",
     "ExpectedVersion",
     "FactfoldError",
+    "FollowedKeys",
     "FunctionalAggregate",
     "KafkaSettings",
     "KeyStore",
@@ -90,6 +92,7 @@ __all__ = [
     "configured_registry",
     "decider",
     "event",
+    "new_data_key",
     "open_async_subscriber",
     "open_subscriber",
     "relay_status",
@@ -112,7 +115,7 @@ _HOMES = {
     "delivery.source": ("Arrival", "DeadLetter", "Lag", "Source"),
     "delivery.subscriber": ("Subscriber",),
     "dispatcher": ("Accepted", "Dispatcher", "Refusal"),
-    "erasure": ("Erasure", "KeyStore", "MasterKeys"),
+    "erasure": ("DataKey", "Erasure", "FollowedKeys", "KeyStore", "MasterKeys", "new_data_key"),
     "errors": ("FactfoldError", "Refused", "WrongExpectedVersion"),
     "event_types": ("event",),
     "field_types": ("Digits",),

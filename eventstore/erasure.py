@@ -16,10 +16,11 @@ import base64
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
+from eventstore.identifiers import check_subject
 from eventstore.personal import Disclosed, Erased, Sealed
 from eventstore.schema_registry import RegisteredSchema
 
@@ -59,10 +60,15 @@ OUT_OF_REACH: Final = (
     "dead letters and logs of services that wrote an opened value into them",
     "the services' own tables: let them handle the erasure, or ask them for the subject",
     "backups and the write-ahead log of the key table: the key is in them until they expire",
+    "exports with keys: delete the files, and erase the subject in every store that imported one",
+    "events recorded before their field was marked personal: delete the streams, or republish them under the mark",
+    "ids of persons: in stream names and message keys, in the clear fields that name subjects, and in the tables "
+    "subject_streams and subject_keys, by which erasures find their way",
 )
 """What destroying keys does not reach, for whoever has to see to it."""
 
 
+@runtime_checkable
 class KeyStore(Protocol):
     """Where the data keys of subjects are kept; the default is a table of the event store, wrapped by a master key."""
 
@@ -187,6 +193,27 @@ class PersonalData:
             "an event has personal fields, and there are no keys to seal them with",
             remedy="give the store master keys: SqlEventStore(url, keys=MasterKeys.parse(…)), or a KeyStore",
         )
+
+
+def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[str]:
+    """Return whom a decoded event is about, by the fields that its writer named; InvalidIdentifier."""
+    named = {kind.get("subject") for kind in schema.personal.values()}
+    return {check_subject(aggregate_id if name is None else str(values[name])) for name in named}
+
+
+def key_ids_in(schema: RegisteredSchema, values: Mapping[str, Any], _: str = "") -> set[UUID]:
+    """Return the keys that a decoded event is sealed under; InvalidSeal."""
+    return {_key_id(values[name], name) for name in schema.personal}
+
+
+def keys_elsewhere(subject: str, stream: str) -> KeysMissing:
+    """Build the error for an erasure that would destroy nothing: the keys are not where they were looked for."""
+    return KeysMissing(
+        f"{subject!r} stands in {stream}, and no key of it was ever in this store: nothing is erased",
+        remedy="erase with the key store of the services that write: SqlEventStore(url, keys=…), "
+        "factfold erase --key-store module:name",
+        place=stream,
+    )
 
 
 def seal(key: DataKey, place: str, clear: bytes) -> bytes:

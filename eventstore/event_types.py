@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType, MappingProxyType
-from typing import Any, Protocol, TypeVar, dataclass_transform, overload
+from typing import Any, Final, Protocol, TypeVar, dataclass_transform, overload
 
+from eventstore.casting import kind_of
 from eventstore.conversions import MISFITS, Convert, placed
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
 from eventstore.field_compilation import compile_fields
 from eventstore.field_types import Compilation, Field
-from eventstore.identifiers import check_type_name, snake_case
+from eventstore.identifiers import check_subject, check_type_name, snake_case
 from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
@@ -23,6 +24,7 @@ from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMe
 T = TypeVar("T")
 
 _DECLARED = "__factfold_event__"
+_SUBJECTS: Final = ("string", "long", "uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +140,24 @@ class EventType:
 
         NewerEvent; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
         """
-        if isinstance(values, Disclosed):
-            values = values.marked()
-        elif version == self.version:
+        personal = isinstance(values, Disclosed)
+        if version == self.version and not personal:
             return [(self, values)]
         self.require_known(version)
-        found = self.carried(version, values)
+        found = self.carried(version, values.marked() if isinstance(values, Disclosed) else values, secret=personal)
         if isinstance(found, dict):
             return [(self, found)]
         return [(kind, kind.to_plain(event)) for event in found for kind in [event_type_of(event)]]
 
-    def carried(self, version: int, values: Mapping[str, Any]) -> dict[str, Any] | list[object]:
+    def carried(
+        self, version: int, values: Mapping[str, Any], *, secret: bool = False
+    ) -> dict[str, Any] | list[object]:
         """Return plain values as their upcasters make them; `Erased` ones show today's placeholder of their field.
 
-        A field that is not personal today shows the writer's, cast as its values are. The errors of `upcast`.
+        A field that is not personal today shows the writer's, cast as its values are. Errors of `upcast`, which tell no
+        value where these are ``secret``, or the class has personal fields.
         """
-        meaning = PlainMeaning(self.name)
+        meaning = PlainMeaning(self.name, secret=secret or bool(self.personal))
         found = self.upcasters.run(version, values, meaning)
         if isinstance(found, dict):
             for name in [name for name, value in found.items() if type(value) is Erased]:
@@ -227,10 +231,13 @@ class EventType:
 
         values = dict(self.to_plain(event))
         for field in self.personal:
+            clear: bytes | None
             try:
                 clear = encode_value(field.type.avro, values[field.name])
-            except Exception as error:
-                raise self._misfit(field.name, values[field.name]) from error
+            except Exception:
+                clear = None
+            if clear is None:  # raised out here, so that no traceback shows a cause that tells the value
+                raise self._misfit(field.name, values[field.name])
             values[field.name] = seal(self._subject(field, event, aggregate_id), f"{self.name}.{field.name}", clear)
         return self.codec.encode(values)
 
@@ -252,21 +259,31 @@ class EventType:
                 remedy="say whom it is about, or give the field the aggregate's id for a subject",
                 place=f"{self.name}.{named}",
             )
-        return str(subject)
+        return check_subject(str(subject), place=f"{self.name}.{field.name}")
 
     def _convert(self, name: str, convert: Convert, value: Any) -> Any:
         try:
             return convert(value)
-        except InvalidEventData as error:
-            raise placed(f"{self.name}.{name}", error) from None
-        except MISFITS as error:
-            raise self._misfit(name, value) from error
+        except (InvalidEventData, *MISFITS) as error:
+            problem = error
+        path = (problem.place or "") if isinstance(problem, InvalidEventData) else ""
+        if name in self._personal_names:  # without its cause, which tells the value
+            raise self._misfit(name, value, path)
+        if isinstance(problem, InvalidEventData):
+            raise placed(f"{self.name}.{name}", problem)
+        raise self._misfit(name, value) from problem
 
-    def _misfit(self, name: str, value: object) -> InvalidEventData:
+    @cached_property
+    def _personal_names(self) -> frozenset[str]:
+        return frozenset(field.name for field in self.personal)
+
+    def _misfit(self, name: str, value: object, path: str = "") -> InvalidEventData:
+        """Build the error for a value that has no place in its field; of a personal one it tells the type alone."""
+        told = f"a {type(value).__name__}" if name in self._personal_names else repr(value)
         return InvalidEventData(
-            f"{value!r} does not fit field {name} of {self.name}",
+            f"{told} does not fit field {name} of {self.name}",
             remedy="give the field a value of its declared type",
-            place=f"{self.name}.{name}",
+            place=f"{self.name}.{name}{path}",
         )
 
     def completed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -341,14 +358,24 @@ def _declare(cls: type[T], name: str | None, names: Mapping[str, Any], upcasters
 
 
 def _require_subjects(cls: type, fields: Sequence[Field]) -> None:
-    clear = {field.name for field in fields if field.personal is None}
+    clear = {field.name: field.type for field in fields if field.personal is None}
     for field in fields:
         subject = field.personal.subject if field.personal is not None else None
-        if subject and subject not in clear:
+        if not subject:
+            continue
+        place = f"{cls.__qualname__}.{field.name}"
+        if subject not in clear:
             raise DeclarationError(
                 f"the subject of personal field {field.name} of {cls.__qualname__}, {subject!r}, is no clear field",
                 remedy="name a field of the event that holds the person's id, and is not personal itself",
-                place=f"{cls.__qualname__}.{field.name}",
+                place=place,
+            )
+        # What is imported says its subject in plain values: it has to be spelt there as it is here.
+        if clear[subject].enum is not None or kind_of(clear[subject].avro) not in _SUBJECTS:
+            raise DeclarationError(
+                f"the subject of personal field {field.name} of {cls.__qualname__}, {subject!r}, is not an id",
+                remedy="make it a text, a whole number or a UUID",
+                place=place,
             )
 
 

@@ -62,7 +62,8 @@ class Field:
         to_plain = self.type.to_plain
         erased = personal.erased if to_plain is None else to_plain(personal.erased)
         placeholder = base64.b64encode(encode_value(self.type.avro, erased)).decode("ascii")
-        return {"type": "bytes", "personal": self.type.avro, "erased": placeholder}
+        subject = {} if personal.subject is None else {"subject": personal.subject}
+        return {"type": "bytes", "personal": self.type.avro, "erased": placeholder, **subject}
 
 
 @dataclass(slots=True)

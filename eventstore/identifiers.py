@@ -15,6 +15,7 @@ MAX_STREAM_LENGTH: Final = 255
 MAX_NAME_LENGTH: Final = 100
 # PostgreSQL cuts identifiers at 63 bytes without saying so: two long names would become one schema.
 MAX_SCHEMA_LENGTH: Final = 63
+MAX_SOURCE_LENGTH: Final = 255
 # With a word in front as a schema, with a category and a branch behind as a topic (Kafka: at most 249 characters).
 MAX_TENANT_LENGTH: Final = 40
 
@@ -62,6 +63,27 @@ def _check_stream_id(stream_id: str, stream: str) -> None:
             f"stream name {stream[:40]!r}… is {len(stream)} characters long",
             remedy=f"keep category and id together within {MAX_STREAM_LENGTH} characters",
         )
+
+
+def check_subject(subject: str, *, place: str | None = None) -> str:
+    """Return the id of whom personal fields are about, or raise InvalidIdentifier: printable text, as a stream's id."""
+    if isinstance(subject, str) and subject and subject.isprintable() and len(subject) <= MAX_STREAM_LENGTH:
+        return subject
+    raise InvalidIdentifier(
+        f"subject {str(subject)[:80]!r} is not an id of one to {MAX_STREAM_LENGTH} printable characters",
+        remedy="name whom a personal field is about by an id, such as the key of a customer",
+        place=place,
+    )
+
+
+def check_source(source: str) -> str:
+    """Return the CloudEvents source of a store, or raise InvalidIdentifier: printable text, `/orders`."""
+    if isinstance(source, str) and source and source.isprintable() and len(source) <= MAX_SOURCE_LENGTH:
+        return source
+    raise InvalidIdentifier(
+        f"source {str(source)[:80]!r} is not one to {MAX_SOURCE_LENGTH} printable characters",
+        remedy="name the service that writes, as a path or a URL: /orders",
+    )
 
 
 def check_category(category: str) -> str:
@@ -153,11 +175,11 @@ def accepted_heads(expected: ExpectedVersion) -> tuple[int, int]:
 
 
 def _exact_head(version: int) -> tuple[int, int]:
-    if 0 <= version <= _MAX_VERSION:
+    if type(version) is int and 0 <= version <= _MAX_VERSION:
         return version, version
     raise InvalidIdentifier(
-        f"{version} is not a version a stream can have",
-        remedy="expect a version from 0 upwards, or NO_STREAM for a stream without events",
+        f"{str(version)[:80]!r} is not a version a stream can have",
+        remedy="expect a version from 0 upwards, NO_STREAM for a stream without events, or ANY",
     )
 
 

@@ -34,9 +34,9 @@ class Metadata:
 
 
 def _check_metadata(value: str) -> None:
-    if not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _MAX_METADATA_LENGTH:
         raise InvalidIdentifier(
-            f"metadata value {value[:80]!r} is too long or holds characters that cannot be printed",
+            f"metadata value {str(value)[:80]!r} is too long or holds characters that cannot be printed",
             remedy=f"use at most {_MAX_METADATA_LENGTH} printable characters",
         )
 
@@ -67,14 +67,20 @@ class NewEvent:
     id: UUID | None = None
     metadata: Metadata | None = None
 
+    def __post_init__(self) -> None:
+        if self.id is not None and not isinstance(self.id, UUID):
+            raise InvalidIdentifier(
+                f"event id {str(self.id)[:80]!r} is a {type(self.id).__name__}", remedy="give a UUID, or none"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
     """An event as the store keeps it.
 
     `data` holds the field values as Avro gives them: enums as text, nested records as dictionaries, of an erased person
-    the writer's placeholders; `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its stream, `schema_version` is that
-    of the class that wrote it.
+    the writer's placeholders; `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its
+    stream, `schema_version` is that of the class that wrote it.
     """
 
     id: UUID

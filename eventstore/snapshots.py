@@ -3,6 +3,9 @@
 A snapshot is framed Avro, as an event is. Its schema is made of the aggregate's state fields, so the schema's id is the
 state's shape: a snapshot of another shape is ignored and overwritten in time, and never migrated, since the events can
 always tell. They are the truth; a snapshot may be lost at any time.
+
+Aggregates with personal events have none: it would hold in clear what their events hold sealed, and a command that was
+under way across an erasure would keep it anew (ADR 0029).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import structlog
 
-from eventstore.errors import StoreUnavailable
+from eventstore.errors import DeclarationError, StoreUnavailable
 from eventstore.field_compilation import compile_hints
 from eventstore.field_types import Field
 from eventstore.identifiers import StreamName
@@ -57,13 +60,15 @@ class Snapshots:
     """Takes an aggregate snapshot every so many events of a stream, and loads from the newest that is known.
 
     ``cached`` states stay in memory, the last used ones. Either kind is brought up to date by what the stream holds
-    beyond it, so another process may write the same streams.
+    beyond it, so another process may write the same streams. An aggregate with personal events has neither: it is
+    loaded from its events, and a warning says so once where a snapshot would have been due.
     """
 
     def __init__(self, store: SnapshotStore, *, every: int = EVERY, cached: int = 0) -> None:
         self._store = store
         self._every = every
         self._cache = _Cache(cached)
+        self._warned: set[type] = set()
 
     def latest(self, kind: type[A], stream: StreamName, *, cached: bool = True) -> A | None:
         """Return a state to go on from, the caller's own, or None without one.
@@ -71,6 +76,8 @@ class Snapshots:
         ``cached`` false forgets what is in memory, as after a lost race: the stream may have been restored from a
         backup, and stand before it. UnsupportedFieldType for a state field that has no place in Avro.
         """
+        if has_personal_events(kind):  # what an earlier release kept would outlive an erasure
+            return None
         if not cached:
             self._cache.drop(str(stream))
         elif (known := self._cache.get(kind, str(stream))) is not None:
@@ -80,13 +87,24 @@ class Snapshots:
 
     def passed(self, state: Aggregate, *, before: int) -> None:
         """Note the state after an append to a stream that stood at ``before``; the state must not change any more."""
-        if not any(event_type.personal for event_type in state.event_types.values()):  # it would outlive an erasure
-            self._cache.put(str(state.stream), state)
-        if (state.version + 1) // self._every > (before + 1) // self._every:
+        due = (state.version + 1) // self._every > (before + 1) // self._every
+        if has_personal_events(type(state)):
+            if due:
+                self._warn(type(state))
+            return
+        self._cache.put(str(state.stream), state)
+        if due:
             self._keep(state)
 
     def take(self, state: Aggregate) -> None:
-        """Take a snapshot now; StoreUnavailable, UnsupportedFieldType."""
+        """Take a snapshot now; StoreUnavailable, UnsupportedFieldType; DeclarationError where events are personal."""
+        if has_personal_events(type(state)):
+            raise DeclarationError(
+                f"{type(state).__qualname__} has personal events, and an aggregate snapshot would outlive an erasure",
+                remedy="load it from its events; where its streams grow long, keep what is about a person in one of "
+                "its own, or take the mark off fields that tell nothing about one",
+                place=type(state).__qualname__,
+            )
         payload = shape_of(type(state)).encode(state)
         self._store.keep_snapshot(AggregateSnapshot(str(state.stream), state.version, payload))
 
@@ -95,6 +113,16 @@ class Snapshots:
             self.take(state)
         except StoreUnavailable as error:  # the events are appended: nobody may take this for a failure of theirs
             log.warning("aggregate snapshot not kept", stream=str(state.stream), cause=error.message)
+
+    def _warn(self, kind: type[Aggregate]) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning("no aggregate snapshots: they would outlive an erasure", aggregate=kind.__qualname__)
+
+
+def has_personal_events(kind: type[Aggregate]) -> bool:
+    """Say whether the state of an aggregate may hold what was sealed in its events."""
+    return any(event_type.personal for event_type in kind.event_types.values())
 
 
 class _Cache:

@@ -37,16 +37,21 @@ def open_subscriber(
 
 
 def open_async_subscriber(
-    subscription: Subscription[..., Any], *, settings: Settings | None = None, engine: AsyncEngine | None = None
+    subscription: Subscription[..., Any],
+    *,
+    settings: Settings | None = None,
+    engine: AsyncEngine | None = None,
+    keys: KeyStore | None = None,
 ) -> AsyncSubscriber:
     """Return what joins a subscription's group on Kafka in its `async with`; the errors of `open_subscriber`.
 
-    `engine` is that of the database the coroutine handler writes to.
+    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields: they are asked in the
+    thread that reads, so a synchronous key store is right.
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
     from eventstore.kafka.source import KafkaSource
 
-    return AsyncSubscriber(subscription, KafkaSource(subscription, settings or Settings()), engine=engine)
+    return AsyncSubscriber(subscription, KafkaSource(subscription, settings or Settings(), keys=keys), engine=engine)
 
 
 def run_subscription(

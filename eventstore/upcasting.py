@@ -182,10 +182,11 @@ def _apply(change: Compiled, fields: dict[str, V], meaning: Meaning[V]) -> None:
 
 
 class PlainMeaning:
-    """Plain values, as Avro gives them, of an event type."""
+    """Plain values, as Avro gives them, of an event type; errors tell none of them where they are ``secret``."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, *, secret: bool = False) -> None:
         self._owner = owner
+        self._secret = secret
 
     def constant(self, value: Any, avro: Avro | None) -> Any:
         """Return the value, a list or dictionary as a copy."""
@@ -203,11 +204,12 @@ class PlainMeaning:
         try:
             return cast_plain(value, to)
         except ValueError as error:
-            raise InvalidEventData(
-                f"field {field} cannot be cast: {error}",
-                remedy="upcast it by a function that knows what such a value means",
-                place=f"{self._owner}.{field}",
-            ) from None
+            problem = f"this {type(value).__name__} is no {kind_of(to)}" if self._secret else str(error)
+        raise InvalidEventData(
+            f"field {field} cannot be cast: {problem}",
+            remedy="upcast it by a function that knows what such a value means",
+            place=f"{self._owner}.{field}",
+        )
 
     def called(self, function: Function, fields: Mapping[str, Any]) -> dict[str, Any] | list[object]:
         """Return what the function makes of the values; KeysMissing where one is sealed, which it would not know.

@@ -25,6 +25,8 @@ from eventstore.identifiers import (
     StreamName,
     accepted_heads,
     check_category,
+    check_source,
+    check_subject,
 )
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -52,7 +54,7 @@ class MemoryEventStore(Closing):
     ) -> None:
         self._keys = keys or MemoryKeys()
         self._personal = PersonalData(self._keys)
-        self._source, self._clock, self._new_id = source, clock, new_id
+        self._source, self._clock, self._new_id = check_source(source), clock, new_id
         self._lock = threading.Lock()
         self._log: list[RecordedEvent | None] = []  # None was deleted: a position is never used again
         self._streams: dict[str, list[RecordedEvent]] = {}
@@ -125,7 +127,7 @@ class MemoryEventStore(Closing):
 
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject, as `SqlEventStore.erase` says."""
-        streams = sorted(self._subjects.get(subject, ()))
+        streams = sorted(self._subjects.get(check_subject(subject), ()))
         with self._lock:
             dropped = [stream for stream in streams if self._snapshots.pop(stream, None) is not None]
         return Erasure(subject, self._keys.erase(subject), streams, len(dropped))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from factfold.cli.keys import MasterKeysOption
+from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
 from factfold.cli.store import Database, Json, Schema
 
 keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
@@ -20,6 +20,7 @@ def erase(
     subject: Annotated[str, typer.Argument(help="Whom to forget: the id that the events' personal fields name.")],
     database: Database,
     schema: Schema = None,
+    key_store: KeyStoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -27,9 +28,10 @@ def erase(
     from eventstore import SqlEventStore
     from eventstore.erasure import OUT_OF_REACH
 
+    keys = None if key_store is None else load_key_store(key_store)
     if not yes:
         typer.confirm(f"Destroy the keys of {subject!r}? Nobody can undo it", abort=True, err=True)
-    with SqlEventStore(database, schema=schema) as store:
+    with SqlEventStore(database, schema=schema, keys=keys) as store:
         done = store.erase(subject)
     if as_json:
         told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold.cli.definitions import load_definition
+
 if TYPE_CHECKING:
-    from eventstore import SqlKeyStore
+    from eventstore import KeyStore, MasterKeys, SqlKeyStore
 
 _MASTER_KEYS = "name:base64[,name:base64…], the new one first."
 MasterKeysOption = Annotated[
@@ -26,6 +28,10 @@ KeysUrl = Annotated[
     str | None,
     typer.Option("--keys-url", envvar="FACTFOLD_KEYS_URL", help="SQLAlchemy URL of the event store with those keys."),
 ]
+KeyStoreOption = Annotated[
+    str | None,
+    typer.Option("--key-store", help="module:name of the key store, where keys are not kept in the event store."),
+]
 
 
 @contextmanager
@@ -38,3 +44,27 @@ def open_keys(master_keys: str | None, url: str | None) -> Iterator[SqlKeyStore 
 
     with SqlKeyStore(url, MasterKeys.parse(master_keys)) as keys:
         yield keys
+
+
+def named_keys(key_store: str | None, master_keys: str | None) -> KeyStore | MasterKeys | None:
+    """Return the keys that options name: a key store goes before master keys; DeclarationError."""
+    if key_store is not None:
+        return load_key_store(key_store)
+    if not master_keys:
+        return None
+    from eventstore import MasterKeys
+
+    return MasterKeys.parse(master_keys)
+
+
+def load_key_store(spec: str) -> KeyStore:
+    """Return the key store that `module:name` names; DeclarationError where it is none."""
+    from eventstore import KeyStore
+    from eventstore.errors import DeclarationError
+
+    found = load_definition(spec, object, what="key store", example="shop.keys:key_store")
+    if isinstance(found, KeyStore) and not isinstance(found, type):
+        return found
+    raise DeclarationError(
+        f"{spec!r} is no key store", remedy="name an object with the methods of eventstore.KeyStore", place=spec
+    )

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from eventstore import SqlEventStore
+    from eventstore import KeyStore, MasterKeys, SqlEventStore
 
 app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
 
@@ -95,20 +96,36 @@ def export_(
     schema: Schema = None,
     form: Form = None,
     category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="The wrapped keys of personal fields too; no erasure reaches the file.")
+    ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
     with _open(database, schema) as opened, _progress("exporting") as tell:
-        done = opened.export_file(file, format=form, category=category, on_progress=tell)
-    typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas")
+        done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
+    keys = f", {done.keys:,} keys" if with_keys else ""
+    typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
 
 
 @app.command(name="import")
-def import_(file: File, database: Database, schema: Schema = None, form: Form = None) -> None:
+def import_(
+    file: File,
+    database: Database,
+    schema: Schema = None,
+    form: Form = None,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Take over the keys of personal fields; needs the master keys.")
+    ] = False,
+    key_store: KeyStoreOption = None,
+    master_keys: MasterKeysIfAny = None,
+) -> None:
     """Store the events of an exported file; repeated, it stores what is missing."""
-    with _open(database, schema) as opened, _progress("importing") as tell:
+    keys = named_keys(key_store, master_keys)
+    with _open(database, schema, keys) as opened, _progress("importing") as tell:
         opened.create_tables()
-        done = opened.import_file(file, format=form, on_progress=tell)
-    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there")
+        done = opened.import_file(file, format=form, keys=with_keys, on_progress=tell)
+    taken = f", {done.keys:,} keys taken over" if with_keys else ""
+    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}")
 
 
 @app.command()
@@ -167,7 +184,7 @@ def _now() -> float:
     return time.monotonic()
 
 
-def _open(database: str, schema: str | None) -> SqlEventStore:
+def _open(database: str, schema: str | None, keys: KeyStore | MasterKeys | None = None) -> SqlEventStore:
     from eventstore import SqlEventStore
 
-    return SqlEventStore(database, schema=schema)
+    return SqlEventStore(database, schema=schema, keys=keys)

@@ -66,7 +66,7 @@ class _Way:
     field: str
 
     def upcast(self, clear: Any) -> Any:
-        found = self.kind.carried(self.schema.version, {self.written: clear})
+        found = self.kind.carried(self.schema.version, {self.written: clear}, secret=True)
         assert isinstance(found, dict)  # noqa: S101 - none of its upcasters is a function
         return found[self.field]
 

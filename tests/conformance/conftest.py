@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
 
-pytest.register_assert_rewrite("eventstore.testing.conformance")
+pytest.register_assert_rewrite("eventstore.testing.conformance", "eventstore.testing.key_stores")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

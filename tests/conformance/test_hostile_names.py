@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore import (
+    ANY,
+    Aggregate,
+    MasterKeys,
+    MemoryEventStore,
+    NewEvent,
+    Personal,
+    SqlEventStore,
+    SqlKeyStore,
+    event,
+)
+from eventstore.backends.sql.models import Tables
 from eventstore.errors import InvalidIdentifier, UnsupportedBackend
-from eventstore.identifiers import StreamName, check_category, check_topic, check_type_name
+from eventstore.identifiers import (
+    StreamName,
+    check_category,
+    check_source,
+    check_subject,
+    check_topic,
+    check_type_name,
+)
 from eventstore.topics import event_topic
 from tests.hostile_names import HOSTILE
 
@@ -21,13 +40,20 @@ class Thing(Aggregate):
         number: int
 
 
+class Letter(Aggregate):
+    @event
+    class Sent:
+        to: str
+        text: Annotated[str, Personal(subject="to", erased="")]
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path) -> Iterator[SqlEventStore]:  # type: ignore[no-untyped-def]
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/names.db" if sqlite else request.getfixturevalue("database")()
-    with SqlEventStore(url) as opened:
+    with SqlEventStore(url, keys=MasterKeys({"one": b"k" * 32})) as opened:
         opened.create_tables()
-        opened.register(Thing)
+        opened.register(Thing, Letter)
         yield opened
 
 
@@ -97,8 +123,84 @@ def test_categories_topics_and_schemas_are_words_or_refused(store: SqlEventStore
 
 @pytest.mark.parametrize(
     "check",
-    [check_category, check_topic, check_type_name, StreamName.parse, lambda name: event_topic(name, partitions=1)],
+    [
+        check_category,
+        check_topic,
+        check_type_name,
+        check_source,
+        check_subject,
+        StreamName.parse,
+        lambda name: event_topic(name, partitions=1),
+    ],
 )
 def test_every_check_accepts_or_raises_its_one_error(check: Callable[[str], object]) -> None:
     outcomes = [refused_or(lambda name=text: check(name)) for text in HOSTILE]  # type: ignore[misc]
     assert any(outcomes)
+
+
+def test_subjects_are_text_or_refused_and_each_is_erased_alone(store: SqlEventStore) -> None:
+    before, kept = catalogue(store), []
+    for number, text in enumerate(HOSTILE):
+        sent = Letter.Sent(to=text, text=f"n{number}") if text else None
+        stream = f"letter-{number}"
+        if sent and not refused_or(lambda one=sent, name=stream: store.append(name, [one], expected=ANY)):  # type: ignore[misc]
+            kept.append((text, stream))
+    assert len(kept) > 80
+    for text in HOSTILE:
+        refused_or(lambda name=text: store.erase(name) if name not in dict(kept) else None)  # type: ignore[misc]
+    text, stream = kept[0]
+    assert list(store.erase(text).streams) == [stream]
+    told = [one.data["text"] for one in store.read_all(category="letter")]
+    assert (told[0], len(told), told.count("")) == ("", len(kept), 1)
+    assert catalogue(store) == before
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "a\0b", "x" * 10_000])
+def test_a_subject_that_no_database_takes_is_refused_wherever_it_is_given(store: SqlEventStore, text: str) -> None:
+    memory = MemoryEventStore()
+    for attempt in (
+        lambda: memory.append("letter-1", [Letter.Sent(to=text, text="x")], expected=ANY),
+        lambda: memory.erase(text),
+        lambda: SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32})).erase(text),
+        lambda: SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32})).keys_for([text]),
+    ):
+        with pytest.raises(InvalidIdentifier, match="subject"):
+            attempt()
+
+
+def test_sources_are_text_or_refused(store: SqlEventStore) -> None:
+    def append(source: str) -> None:
+        named = SqlEventStore(store.engine, source=source)
+        named.append("thing-1", [Thing.Named(number=1)], expected=ANY)
+
+    assert refused_or(lambda: append("a\ud800"))
+    assert sum(not refused_or(lambda source=text: append(source)) for text in HOSTILE) > 80  # type: ignore[misc]
+    with pytest.raises(InvalidIdentifier, match="source"):
+        MemoryEventStore(source="a\ud800")
+
+
+@pytest.mark.parametrize("expected", [None, "0", 1.0, True, -1, 2**31, b"1", []])
+def test_an_expectation_that_is_none_is_refused(store: SqlEventStore, expected: Any) -> None:
+    for one in (store, MemoryEventStore()):
+        for attempt in (
+            lambda one=one: one.append("thing-1", [Thing.Named(number=1)], expected=expected),
+            lambda one=one: one.delete_stream("thing-1", expected=expected),
+            lambda one=one: one.archive_stream("thing-1", expected=expected),
+        ):
+            with pytest.raises(InvalidIdentifier, match="is not a version"):
+                attempt()
+
+
+@pytest.mark.parametrize("event_id", ["text", str(uuid.uuid4()), 7, b"x" * 16])
+def test_an_id_that_is_no_uuid_is_refused(event_id: Any) -> None:
+    with pytest.raises(InvalidIdentifier, match="event id"):
+        NewEvent(Thing.Named(number=1), id=event_id)
+
+
+def test_a_schema_that_is_no_word_is_refused_by_whoever_names_one(store: SqlEventStore) -> None:
+    for text in HOSTILE:
+        if refused_or(lambda schema=text: check_category(schema)):  # type: ignore[misc]
+            with pytest.raises((InvalidIdentifier, UnsupportedBackend)):
+                SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32}), schema=text)
+            with pytest.raises(InvalidIdentifier):
+                Tables(text)

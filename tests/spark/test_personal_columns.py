@@ -212,8 +212,9 @@ def test_a_placeholder_is_part_of_what_a_table_means():
 def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(spark, keys):
     nobody = First.Joined(name="", phone="none", spent=None, day=dt.date(1, 1, 1), card="", city="", zip="1")
     frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[nobody]], keys)), TABLE)
-    with pytest.raises(InvalidEventData, match="field phone cannot be cast: 'none' does not look like"):
+    with pytest.raises(InvalidEventData, match="field phone cannot be cast: this str is no long") as refused:
         opened(frame, TABLE, keys)
+    assert "none" not in str(refused.value)
 
 
 def test_a_function_that_would_see_a_sealed_value_is_refused(spark, keys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from eventstore.backends.sql.database import async_engine_for
 from eventstore.backends.sql.greenlets import in_greenlet, in_thread, one_by_one
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.erasure import MasterKeys
 from eventstore.identifiers import ExpectedVersion, Position, StreamName
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
@@ -23,7 +24,7 @@ from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
-    from eventstore.erasure import Erasure, KeyStore, MasterKeys
+    from eventstore.erasure import DataKey, Erasure, KeyStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +32,7 @@ R = TypeVar("R")
 _NOW: Final = partial(datetime.now, UTC)
 
 
-class _InThreads:
+class _RegistryInThreads:
     """A schema registry that is asked in a thread: its client blocks, and the loop has others to serve."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
@@ -45,14 +46,32 @@ class _InThreads:
         return in_thread(self._registry.schema, schema_id)
 
 
+class _KeysInThreads:
+    """A key store of one's own, asked in a thread for the same reason."""
+
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        return in_thread(self._keys.keys_for, subjects)
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        return in_thread(self._keys.keys, ids)
+
+    def erase(self, subject: str) -> int:
+        return in_thread(self._keys.erase, subject)
+
+    def rotate(self) -> int:
+        return in_thread(self._keys.rotate)
+
+
 class AsyncSqlEventStore:
     """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite+aiosqlite:///shop.db`), for asyncio.
 
     Every method does what that of SqlEventStore does, with its errors. A call that is cancelled has no effect, or all
     of it: an append under ids of its own (NewEvent) may be repeated. `sync_store` is the store that does the work, for
     `run_sync`, and for what takes a store and is itself run so, as Snapshots is by AsyncDispatcher. A KeyStore of
-    one's own is called on the loop, which waits for it. An engine given instead of a URL stays the caller's to dispose
-    of.
+    one's own is asked in a thread. An engine given instead of a URL stays the caller's to dispose of.
     """
 
     def __init__(
@@ -73,9 +92,9 @@ class AsyncSqlEventStore:
             schema=schema,
             source=source,
             topic_prefix=topic_prefix,
-            registry=None if registry is None else _InThreads(registry),
+            registry=None if registry is None else _RegistryInThreads(registry),
             clock=clock,
-            keys=keys,
+            keys=keys if keys is None or isinstance(keys, MasterKeys) else _KeysInThreads(keys),
         )
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:

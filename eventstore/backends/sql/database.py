@@ -117,6 +117,12 @@ def engine_for(database: str | URL) -> Engine:
     return engine
 
 
+def url_of(database: str | URL) -> URL:
+    """Return a URL without opening anything; UnsupportedBackend for what is none."""
+    with _usable():
+        return make_url(database)
+
+
 def async_engine_for(database: str | URL) -> AsyncEngine:
     """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
     from sqlalchemy.ext.asyncio import create_async_engine

@@ -18,6 +18,7 @@ from eventstore.backends.sql.upserts import upsert
 from eventstore.closing import Closing
 from eventstore.erasure import DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
+from eventstore.identifiers import check_subject
 
 _PAGE: Final = 500
 
@@ -45,7 +46,7 @@ class SqlKeys:
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
-        wanted = sorted(subjects)
+        wanted = sorted(map(check_subject, subjects))
         with self._begin() as connection:
             found = self._live(connection, wanted)
             if missing := [subject for subject in wanted if subject not in found]:
@@ -63,8 +64,17 @@ class SqlKeys:
                     found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
         return found
 
+    def known(self, ids: Collection[UUID]) -> set[UUID]:
+        """Return those of some ids that are keys of this store, destroyed ones too; no master key is needed."""
+        column, found = self._table.c.key_id, set[UUID]()
+        with self._begin() as connection:
+            for part in bindable(list(ids)):
+                found.update(connection.execute(select(column).where(column.in_(part))).scalars())
+        return found
+
     def erase(self, subject: str) -> int:
-        """Destroy the keys of a subject for good; return how many there were."""
+        """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier."""
+        check_subject(subject)
         columns = self._table.c
         number = select(func.coalesce(func.max(columns.erasure), 0) + 1).scalar_subquery()
         destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC), "erasure": number}
@@ -73,6 +83,12 @@ class SqlKeys:
         with self._begin() as connection:
             self._dialect.order_erasures(connection)
             return connection.execute(statement.values(destroyed)).rowcount
+
+    def was_here(self, subject: str) -> bool:
+        """Say whether a subject has a key, or had one that was destroyed."""
+        query = select(self._table.c.key_id).where(self._table.c.subject == subject).limit(1)
+        with self._begin() as connection:
+            return connection.execute(query).first() is not None
 
     def erasures(self) -> int:
         """Return how many keys were ever destroyed."""
@@ -88,7 +104,7 @@ class SqlKeys:
 
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
-        done, columns, master = 0, self._table.c, self._held()
+        done, columns, master = 0, self._table.c, self.master()
         others = select(self._table).where(columns.wrapped.is_not(None), columns.master != master.current)
         while True:
             with self._begin() as connection:
@@ -114,6 +130,15 @@ class SqlKeys:
         with self._begin() as connection:
             return list(connection.execute(query).scalars())
 
+    def master(self) -> MasterKeys:
+        """Return the master keys; KeysMissing."""
+        if self._master is not None:
+            return self._master
+        raise KeysMissing(
+            "the store holds wrapped keys, and there is no master key to open them",
+            remedy="give it: SqlEventStore(url, keys=MasterKeys.parse(…)), or set FACTFOLD_MASTER_KEYS",
+        )
+
     def _live(self, connection: Connection, subjects: list[str]) -> dict[str, DataKey]:
         columns, found = self._table.c, dict[str, DataKey]()
         for part in bindable(subjects):
@@ -122,22 +147,14 @@ class SqlKeys:
         return found
 
     def _add(self, connection: Connection, subjects: list[str]) -> None:
-        master, rows = self._held(), list[dict[str, Any]]()
+        master, rows = self.master(), list[dict[str, Any]]()
         for subject in subjects:
             key = new_data_key(uuid4())
             rows.append({"key_id": key.id, "subject": subject, "wrapped": master.wrap(key), "master": master.current})
         connection.execute(upsert(connection, self._table).on_conflict_do_nothing(), rows)
 
     def _unwrapped(self, row: Any) -> DataKey:
-        return self._held().unwrap(row.master, row.key_id, row.wrapped)
-
-    def _held(self) -> MasterKeys:
-        if self._master is not None:
-            return self._master
-        raise KeysMissing(
-            "the store holds wrapped keys, and there is no master key to open them",
-            remedy="give it: SqlEventStore(url, keys=MasterKeys.parse(…)), or set FACTFOLD_MASTER_KEYS",
-        )
+        return self.master().unwrap(row.master, row.key_id, row.wrapped)
 
 
 class SqlKeyStore(SqlKeys, Closing):

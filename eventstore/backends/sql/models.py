@@ -30,6 +30,8 @@ from sqlalchemy import (
     text,
 )
 
+from eventstore.identifiers import check_schema
+
 MIGRATIONS: Final = "factfold_migrations"
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
@@ -38,9 +40,13 @@ _POSITION = BigInteger().with_variant(Integer, "sqlite")
 
 @dataclass(frozen=True)
 class Tables:
-    """The store's tables within one database schema; None means the connection's default."""
+    """The store's tables within one database schema; None means the connection's default. InvalidIdentifier."""
 
     schema: str | None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            check_schema(self.schema)
 
     @cached_property
     def metadata(self) -> MetaData:

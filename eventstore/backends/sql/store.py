@@ -26,8 +26,17 @@ from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData
-from eventstore.identifiers import NO_VERSION, ExpectedVersion, Position, StreamName, check_category, check_schema
+from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
+from eventstore.errors import DeclarationError
+from eventstore.identifiers import (
+    NO_VERSION,
+    ExpectedVersion,
+    Position,
+    StreamName,
+    check_category,
+    check_source,
+    check_subject,
+)
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
@@ -65,9 +74,9 @@ class SqlEventStore(Closing):
     ) -> None:
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
-        self.tables = Tables(None if schema is None else check_schema(schema))
+        self.tables = Tables(schema)
         self._database = Database(self.engine, self.tables)
-        self._source = source
+        self._source = check_source(source)
         self._clock = clock
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
@@ -161,11 +170,16 @@ class SqlEventStore(Closing):
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable, InvalidIdentifier;
+        KeysMissing where the store was opened without keys and the subject, which stands in its streams, never had one
+        in the store itself.
         """
-        streams = self._subjects.streams(subject)
+        streams = self._subjects.streams(check_subject(subject))
         keys = (self._keys or self._subjects).erase(subject)
-        return Erasure(subject, keys, streams, self._snapshots.drop(streams))
+        dropped = self._snapshots.drop(streams)
+        if streams and not keys and self._keys is None and not self._subjects.was_here(subject):
+            raise keys_elsewhere(subject, streams[0])
+        return Erasure(subject, keys, streams, dropped)
 
     def read_stream(
         self,
@@ -258,27 +272,47 @@ class SqlEventStore(Closing):
         *,
         format: Format | None = None,
         category: str | None = None,
+        keys: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ExportReport:
         """Write all events behind the fence, or a category's, to a file that appears when it is whole.
 
-        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says.
+        ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says. With ``keys`` the
+        data keys of personal fields go along, wrapped as they are; an erasure does not reach such a file.
+        DeclarationError for that where a key store elsewhere has them.
         """
-        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress)
+        if keys:
+            self._require_own_keys()
+        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress, keys=keys)
 
     def import_file(
         self,
         path: str | Path,
         *,
         format: Format | None = None,
+        keys: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ImportReport:
         """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
 
         Each batch of some thousand is stored whole or not at all. InvalidExport names the line, ImportConflict the
-        event that stands otherwise here; a category that is here keeps its topic and its partitions.
+        event that stands otherwise here; a category that is here keeps its topic and its partitions. With ``keys`` the
+        data keys that came along are taken over; a key that was destroyed on either side is destroyed. KeysMissing
+        before anything is stored, where events could not be read here: for want of data keys, or of the master keys
+        that open them.
         """
-        return Importer(self._database, self._catalogue).load(Path(path), format, on_progress)
+        if keys:
+            self._require_own_keys()
+        foreign = None if self._keys is self._subjects else self._keys
+        importer = Importer(self._database, self._catalogue, self._subjects, foreign)
+        return importer.load(Path(path), format, on_progress, keys=self._subjects.master() if keys else None)
+
+    def _require_own_keys(self) -> None:
+        if self._keys is not None and self._keys is not self._subjects:
+            raise DeclarationError(
+                "the keys of this store are kept elsewhere, and do not travel in its files",
+                remedy="export and import without keys, and open the other store with the same key store",
+            )
 
     def restored(self) -> int:
         """Return by how many transaction ids the store is ahead of its cluster: 0, unless it came from another one."""

@@ -12,9 +12,10 @@ from typing import Final
 
 from sqlalchemy import URL, Engine, inspect
 
-from eventstore.backends.sql.database import engine_for
+from eventstore.backends.sql.database import url_of
 from eventstore.backends.sql.models import MIGRATIONS
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import check_tenant
 from eventstore.schema_registry import SchemaRegistry
@@ -34,16 +35,25 @@ def tenant_store(
     source: str | None = None,
     registry: SchemaRegistry | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    keys: KeyStore | MasterKeys | None = None,
 ) -> SqlEventStore:
     """Open the store of one tenant; `create_tables()` makes it. InvalidIdentifier, UnsupportedBackend.
 
     Give an engine, so that tenants share connections. Categories get topics of the tenant's own, unless
-    `declare_category` says otherwise; `source` is the CloudEvents source, by default `/` and the tenant.
+    `declare_category` says otherwise; `source` is the CloudEvents source, by default `/` and the tenant. `keys` are
+    as in SqlEventStore; with master keys, each tenant has data keys of its own.
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)
-    source, prefix = source or f"/{tenant}", f"{tenant}-"
-    return SqlEventStore(database, schema=schema, source=source, topic_prefix=prefix, registry=registry, clock=clock)
+    return SqlEventStore(
+        database,
+        schema=schema,
+        source=source or f"/{tenant}",
+        topic_prefix=f"{tenant}-",
+        registry=registry,
+        clock=clock,
+        keys=keys,
+    )
 
 
 def tenants(engine: Engine) -> list[str]:
@@ -56,10 +66,10 @@ def tenants(engine: Engine) -> list[str]:
 
 
 def _require_schemas(database: str | URL | Engine) -> None:
-    engine = database if isinstance(database, Engine) else engine_for(database)
-    if engine.dialect.name == "sqlite":
+    url = database.url if isinstance(database, Engine) else url_of(database)
+    if url.get_backend_name() == "sqlite":
         raise UnsupportedBackend(
             "SQLite has no schemas to keep tenants apart",
             remedy="give each tenant a file of its own: SqlEventStore('sqlite:///acme.db', topic_prefix='acme-')",
-            place=engine.url.render_as_string(hide_password=True),
+            place=url.render_as_string(hide_password=True),
         )

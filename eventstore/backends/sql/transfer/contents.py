@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
+from eventstore.backends.sql.transfer.keys import WrappedKey
 from eventstore.errors import FactfoldError, InvalidExport
 from eventstore.identifiers import StreamName, check_type_name
 from eventstore.messages import Metadata
@@ -28,10 +29,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands in front of the events: the categories they belong to and the schemas they were written by."""
+    """What stands in front of the events: the categories they belong to and the schemas they were written by.
+
+    ``keys`` are those of personal fields, None in a file that was made without.
+    """
 
     categories: Sequence[Category]
     schemas: Mapping[int, RegisteredSchema]
+    keys: Sequence[WrappedKey] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import BATCH, ExportWriter, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesWriter
+from eventstore.backends.sql.transfer.keys import KeyTransfer
 from eventstore.identifiers import Position, check_category
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
@@ -27,6 +28,7 @@ class ExportReport:
     events: int
     categories: int
     schemas: int
+    keys: int = 0
 
 
 class Exporter:
@@ -37,12 +39,15 @@ class Exporter:
         self._dialect = database.dialect
         self._connect = database.statement
         self._catalogue = catalogue
+        self._keys = KeyTransfer(database)
         self._decoder = AvroDecoder(catalogue.schema)
 
-    def export(self, path: Path, category: str | None, wanted: Format | None, on_progress: Progress) -> ExportReport:
-        """Write events, all or a category's, with what it takes to read them."""
+    def export(
+        self, path: Path, category: str | None, wanted: Format | None, on_progress: Progress, *, keys: bool
+    ) -> ExportReport:
+        """Write events, all or a category's, with what it takes to read them; personal fields only with ``keys``."""
         last, total = self._extent(category)
-        head = self._head(category)
+        head = self._head(category, keys)
         part = path.with_name(f"{path.name}.part")
         try:
             writer = _writer(part, head, format_of(path, wanted))
@@ -57,7 +62,7 @@ class Exporter:
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
-        return ExportReport(done, len(head.categories), len(head.schemas))
+        return ExportReport(done, len(head.categories), len(head.schemas), len(head.keys or ()))
 
     def _extent(self, category: str | None) -> tuple[Position | None, int]:
         columns = self._events.c
@@ -68,10 +73,12 @@ class Exporter:
             total = connection.execute(self._of(select(func.count()), category)).scalar_one()
         return None if row is None else Position(*row), total
 
-    def _head(self, category: str | None) -> Head:
+    def _head(self, category: str | None, keys: bool) -> Head:
+        """What stands in front; a key is kept before the event that it seals, so none of the extent's is missing."""
         return Head(
             [one for one in self._catalogue.all_categories() if category in (None, one.name)],
             {schema.id: schema for schema in self._schemas(category)},
+            self._keys.rows(category) if keys else None,
         )
 
     def _schemas(self, category: str | None) -> list[RegisteredSchema]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.keys import SqlKeys
+from eventstore.backends.sql.transfer.checking import FileEvents, require_keys
 from eventstore.backends.sql.transfer.contents import (
     EventRow,
     ExportReader,
@@ -22,41 +24,62 @@ from eventstore.backends.sql.transfer.contents import (
     Progress,
     damaged,
     format_of,
-    not_an_event,
 )
 from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
-from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, SchemaError
+from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey
+from eventstore.erasure import KeyStore, MasterKeys
+from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, KeysMissing
 from eventstore.schema_registry import fingerprint
-from eventstore.serialization import AvroDecoder, schema_id_of
+from eventstore.serialization import schema_id_of
 from eventstore.store import Category
 from eventstore.topics import DELETED_TYPE, message_key, partition_of
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """How many events were stored, and how many were there before."""
+    """How many events were stored, how many were there before, and how many keys are new."""
 
     imported: int
     present: int
+    keys: int = 0
 
 
 class Importer:
     """Reads a file batch by batch, each in a transaction of its own; one that is repeated finds what is there."""
 
-    def __init__(self, database: Database, catalogue: SqlCatalogue) -> None:
+    def __init__(self, database: Database, catalogue: SqlCatalogue, subjects: SqlKeys, keys: KeyStore | None) -> None:
         self._database = database
         self._events = database.tables.events
         self._catalogue = catalogue
+        self._subjects = subjects
+        self._keys = keys
 
-    def load(self, path: Path, wanted: Format | None, on_progress: Progress) -> ImportReport:
-        """Import a file; InvalidExport, ImportConflict, SchemaConflict."""
-        reader = _reader(path, format_of(path, wanted))
+    def load(
+        self, path: Path, wanted: Format | None, on_progress: Progress, *, keys: MasterKeys | None
+    ) -> ImportReport:
+        """Import a file, with its data keys where master keys are given that open them.
+
+        InvalidExport, ImportConflict, SchemaConflict; KeysMissing before anything is stored.
+        """
+        form = format_of(path, wanted)
+        reader = _reader(path, form)
+        coming = [] if keys is None else _keys_in(reader, path)
+        if FileEvents(reader.head, path).are_personal:
+            require_keys(_reader(path, form), path, self._known, [key.id for key in coming])
+        taken = 0 if keys is None else KeyTransfer(self._database).take(coming, keys)
         step = _Batches(self, reader, path)
         imported = present = 0
         for batch in reader.batches(on_progress):
             stored = step.store(batch)
             imported, present = imported + stored, present + len(batch) - stored
-        return ImportReport(imported, present)
+        return ImportReport(imported, present, taken)
+
+    def note(self, pairs: set[tuple[str, str]]) -> None:
+        """Remember which subjects stand in which streams: an erasure asks for it."""
+        self._subjects.note(pairs)
+
+    def _known(self, ids: Collection[UUID]) -> Collection[UUID]:
+        return self._subjects.known(ids) if self._keys is None else self._keys.keys(ids)
 
     def categories(self, path: Path, reader: ExportReader) -> dict[str, Category]:
         """Make the categories and schemas of the file; a category that is there keeps its topic and partitions."""
@@ -142,15 +165,12 @@ class _Batches:
 
     def __init__(self, importer: Importer, reader: ExportReader, path: Path) -> None:
         self._importer = importer
-        self._path = path
-        self._schemas = reader.head.schemas
-        self._decoder = AvroDecoder(self._schemas.__getitem__)
+        self._events = FileEvents(reader.head, path)
         self._categories = importer.categories(path, reader)
 
     def store(self, batch: list[EventRow]) -> int:
         """Store those events that are not there yet; returns how many."""
-        for row in batch:
-            self._check(row)
+        self._importer.note(self._events.subjects(batch))
         known = self._importer.present(batch)
         for row in batch:
             if known.get(row.id, (str(row.stream), row.version)) != (str(row.stream), row.version):
@@ -159,22 +179,6 @@ class _Batches:
         if new:
             self._importer.insert([self._values(row) for row in new], new)
         return len(new)
-
-    def _check(self, row: EventRow) -> None:
-        """Refuse what nobody could read afterwards."""
-        place = f"{self._path}, line or row {row.number}"
-        if row.stream.category not in self._categories:
-            raise damaged(f"category {row.stream.category!r} is not in the file's head", place)
-        if row.payload is None:
-            return
-        try:
-            schema, _ = self._decoder.decode(row.payload)
-        except KeyError as error:
-            raise damaged(f"schema {error} is not in the file's head", place) from error
-        except SchemaError as error:
-            raise not_an_event(error, place) from error
-        if schema.name != row.type:
-            raise damaged(f"its type is {row.type}, its schema is of {schema.name}", place)
 
     def _values(self, row: EventRow) -> dict[str, Any]:
         stream = str(row.stream)
@@ -197,6 +201,16 @@ class _Batches:
             "causation_id": row.metadata.causation_id,
             "traceparent": row.metadata.traceparent,
         }
+
+
+def _keys_in(reader: ExportReader, path: Path) -> Sequence[WrappedKey]:
+    if reader.head.keys is not None:
+        return reader.head.keys
+    raise KeysMissing(
+        "the file was exported without keys",
+        remedy="export it with them: export_file(path, keys=True), factfold store export --with-keys",
+        place=str(path),
+    )
 
 
 def _reader(path: Path, wanted: Format) -> ExportReader:

@@ -1,4 +1,4 @@
-"""An export as JSON lines: a header, categories, schemas, events, and an end that counts them.
+"""An export as JSON lines: a header, categories, schemas, perhaps keys, events, and an end that counts.
 
 `data` is there to be read; what is imported is `payload`, the Avro itself in base64, so that nothing is lost.
 """
@@ -23,7 +23,8 @@ from eventstore.backends.sql.transfer.contents import (
     event_row,
     not_an_event,
 )
-from eventstore.errors import NotFramedAvro
+from eventstore.backends.sql.transfer.keys import WrappedKey
+from eventstore.errors import InvalidIdentifier, NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import Category
 
@@ -34,11 +35,13 @@ class JsonLinesWriter:
     def __init__(self, path: Path, head: Head) -> None:
         self._file = path.open("w", encoding="utf-8", newline="\n")
         self._count = 0
-        self._line({"kind": "export", "format": FORMAT})
+        self._line({"kind": "export", "format": FORMAT, **({} if head.keys is None else {"keys": len(head.keys)})})
         for category in head.categories:
             self._line({"kind": "category", **_category_values(category)})
         for schema in head.schemas.values():
             self._line({"kind": "schema", **json.loads(schema.to_json())})
+        for key in head.keys or ():
+            self._line({"kind": "key", **key.to_json()})
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a line an event; metadata that is not there is left out."""
@@ -91,19 +94,24 @@ class JsonLinesReader:
             raise damaged("this is no export of events that this release can read", self._place(number))
         categories: list[Category] = []
         schemas: dict[int, RegisteredSchema] = {}
+        keys: list[WrappedKey] = []
         for number, read, values in self._lines:
-            if values["kind"] not in ("category", "schema"):
+            if values["kind"] not in ("category", "schema", "key"):
                 self._next = (number, read, values)
                 break
             try:
                 if values["kind"] == "category":
                     categories.append(_category(values))
+                elif values["kind"] == "key":
+                    keys.append(WrappedKey.from_json(values))
                 else:
                     schema = RegisteredSchema.from_json(json.dumps(values).encode())
                     schemas[schema.id] = schema
-            except (KeyError, TypeError, NotFramedAvro) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, NotFramedAvro, InvalidIdentifier) as error:
                 raise damaged(f"this is no {values['kind']}", self._place(number)) from error
-        return Head(categories, schemas)
+        if first.get("keys", 0) != len(keys):
+            raise damaged(f"the file has {len(keys)} keys, its head says {first.get('keys', 0)}", self._place(number))
+        return Head(categories, schemas, keys if "keys" in first else None)
 
     def _rest(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         if self._next is not None:
@@ -177,7 +185,8 @@ def head_json(head: Head) -> str:
     """Return the head as one JSON text."""
     schemas = [json.loads(schema.to_json()) for schema in head.schemas.values()]
     categories = [_category_values(category) for category in head.categories]
-    return json.dumps({"format": FORMAT, "categories": categories, "schemas": schemas}, ensure_ascii=False)
+    keys = {} if head.keys is None else {"keys": [key.to_json() for key in head.keys]}
+    return json.dumps({"format": FORMAT, "categories": categories, "schemas": schemas, **keys}, ensure_ascii=False)
 
 
 def head_of_json(text: str | bytes, place: str) -> Head:
@@ -187,6 +196,7 @@ def head_of_json(text: str | bytes, place: str) -> Head:
         if found["format"] != FORMAT:
             raise ValueError("another format")
         schemas = [RegisteredSchema.from_json(json.dumps(one).encode()) for one in found["schemas"]]
-        return Head([_category(one) for one in found["categories"]], {schema.id: schema for schema in schemas})
-    except (ValueError, KeyError, TypeError, NotFramedAvro) as error:
+        keys = [WrappedKey.from_json(one) for one in found["keys"]] if "keys" in found else None
+        return Head([_category(one) for one in found["categories"]], {schema.id: schema for schema in schemas}, keys)
+    except (ValueError, KeyError, TypeError, AttributeError, NotFramedAvro, InvalidIdentifier) as error:
         raise damaged("this is no export of events that this release can read", place) from error

@@ -1,0 +1,146 @@
+"""Data keys beside the events of an export, wrapped as they are kept: nobody opens them on the way.
+
+What is erased on either side is erased: a key that was destroyed there is destroyed here, and one that was destroyed
+here does not come back.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.upserts import upsert
+from eventstore.erasure import MasterKeys
+from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing
+from eventstore.identifiers import check_subject
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKey:
+    """A data key as it is kept; once destroyed, its id alone, with the moment and the number of its erasure."""
+
+    id: UUID
+    subject: str
+    wrapped: bytes | None
+    master: str | None
+    erased: datetime | None
+    erasure: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a file says of it; what it does not have is left out."""
+        told = {
+            "id": str(self.id),
+            "subject": self.subject,
+            "wrapped": None if self.wrapped is None else b64encode(self.wrapped).decode("ascii"),
+            "master": self.master,
+            "erased": None if self.erased is None else self.erased.isoformat(),
+            "erasure": self.erasure,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> WrappedKey:
+        """Read what `to_json` made; KeyError, TypeError, ValueError, InvalidIdentifier."""
+        subject = check_subject(told["subject"])
+        if "wrapped" in told:
+            wrapped, master = b64decode(told["wrapped"], validate=True), told["master"]
+            if not isinstance(master, str):
+                raise TypeError("a wrapped key names its master key")
+            return cls(UUID(told["id"]), subject, wrapped, master, None, None)
+        erased, erasure = datetime.fromisoformat(told["erased"]), told["erasure"]
+        if type(erasure) is not int or erased.tzinfo is None:
+            raise TypeError("an erasure has a number, and a moment with a zone")
+        return cls(UUID(told["id"]), subject, None, None, erased.astimezone(UTC), erasure)
+
+
+class KeyTransfer:
+    """Takes the rows of `subject_keys` out of one store and into another."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._keys = database.tables.subject_keys
+        self._streams = database.tables.subject_streams
+
+    def rows(self, category: str | None) -> list[WrappedKey]:
+        """Return the keys of all subjects, or of those that stand in streams of a category, destroyed ones included."""
+        columns, streams = self._keys.c, self._streams.c
+        query = select(self._keys).order_by(columns.erasure, columns.key_id)
+        if category is not None:
+            standing = select(streams.subject).where(streams.stream.startswith(f"{category}-", autoescape=True))
+            query = query.where(columns.subject.in_(standing))
+        with self._database.statement() as connection:
+            return [_key(row) for row in connection.execute(query)]
+
+    def take(self, keys: Sequence[WrappedKey], master: MasterKeys) -> int:
+        """Keep what is new of a file's keys, all or none; return how much that is. KeysMissing, ImportConflict."""
+        for key in keys:
+            _require_openable(key, master)
+        with self._database.writing() as connection:
+            self._database.dialect.order_erasures(connection)
+            here = self._here(connection, keys)
+            destroyed = [key for key in keys if key.wrapped is None and here.get(key.id, True)]
+            live = [key for key in keys if key.wrapped is not None and key.id not in here]
+            self._destroy(connection, sorted(destroyed, key=lambda key: key.erasure or 0), here)
+            self._add(connection, live)
+        return len(destroyed) + len(live)
+
+    def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, bool]:
+        """Whether each key that is here already is alive."""
+        columns, found = self._keys.c, dict[UUID, bool]()
+        for ids in bindable([key.id for key in keys]):
+            query = select(columns.key_id, columns.wrapped.is_not(None)).where(columns.key_id.in_(ids))
+            found.update((key_id, bool(alive)) for key_id, alive in connection.execute(query))
+        return found
+
+    def _destroy(self, connection: Connection, keys: Sequence[WrappedKey], here: Mapping[UUID, bool]) -> None:
+        """Number erasures behind those that are here: whoever follows them sees no number change."""
+        columns = self._keys.c
+        last: int = connection.scalar(select(func.coalesce(func.max(columns.erasure), 0))) or 0
+        for number, key in enumerate(keys, start=last + 1):
+            erased = {"wrapped": None, "master": None, "erased": key.erased, "erasure": number}
+            if key.id in here:
+                connection.execute(update(self._keys).where(columns.key_id == key.id).values(erased))
+            else:
+                connection.execute(insert(self._keys).values(key_id=key.id, subject=key.subject, **erased))
+
+    def _add(self, connection: Connection, keys: Sequence[WrappedKey]) -> None:
+        if not keys:
+            return
+        rows = [{"key_id": k.id, "subject": k.subject, "wrapped": k.wrapped, "master": k.master} for k in keys]
+        connection.execute(upsert(connection, self._keys).on_conflict_do_nothing(), rows)
+        stored = self._here(connection, keys)
+        if (other := next((key for key in keys if key.id not in stored), None)) is not None:
+            raise ImportConflict(
+                f"subject {other.subject!r} has another key here than in the file",
+                remedy="import into an empty store, or into one that took its keys from the same store",
+                place=other.subject,
+            )
+
+
+def _key(row: Row[Any]) -> WrappedKey:
+    erased = row.erased
+    if erased is not None and erased.tzinfo is None:  # SQLite keeps moments without a zone; ours are in UTC
+        erased = erased.replace(tzinfo=UTC)
+    return WrappedKey(row.key_id, row.subject, row.wrapped, row.master, erased, row.erasure)
+
+
+def _require_openable(key: WrappedKey, master: MasterKeys) -> None:
+    """Open a key and forget it: what it sealed is to be readable here afterwards."""
+    if key.wrapped is None or key.master is None:
+        return
+    try:
+        master.unwrap(key.master, key.id, key.wrapped)
+    except InvalidSeal as error:
+        raise KeysMissing(
+            f"key {key.id} of the file was wrapped by another master key of the name {key.master!r}, or changed",
+            remedy="give the master keys of the store that it was exported from",
+            place=key.subject,
+        ) from error

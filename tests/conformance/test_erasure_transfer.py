@@ -1,0 +1,252 @@
+"""Events with personal fields, exported and imported: they can be read and erased afterwards, or are refused before."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import ANY, Aggregate, MasterKeys, MemoryEventStore, Personal, SqlEventStore, SqlKeyStore, event
+from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.errors import DeclarationError, ImportConflict, InvalidExport, KeysMissing
+
+MASTER = MasterKeys({"one": os.urandom(32)})
+FORMS = ["all.jsonl", "all.parquet"]
+
+
+class Patient(Aggregate):
+    @event
+    class Admitted:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+
+class Visit(Aggregate):
+    @event
+    class Booked:
+        patient: UUID
+        reason: Annotated[str, Personal(subject="patient", erased="")]
+
+
+class Bed(Aggregate):
+    @event
+    class Made:
+        number: int
+
+
+SOMEBODY = UUID("5f0e1f6c-5e7c-4d2a-9c86-2f4d9b9d6a01")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., SqlEventStore]]:
+    stores: list[SqlEventStore] = []
+
+    def create(keys: Any = MASTER) -> SqlEventStore:
+        sqlite = request.param == "sqlite"
+        url = f"sqlite:///{tmp_path}/{len(stores)}.db" if sqlite else request.getfixturevalue("database")()
+        stores.append(SqlEventStore(url, keys=keys))
+        stores[-1].create_tables()
+        return stores[-1]
+
+    yield create
+    for store in stores:
+        store.close()
+
+
+def admitted(store: Any) -> Any:
+    store.append(f"patient-{SOMEBODY}", [Patient.Admitted(name="Ada")], expected=ANY)
+    store.append("patient-8", [Patient.Admitted(name="Bob")], expected=ANY)
+    store.append("visit-1", [Visit.Booked(patient=SOMEBODY, reason="cough")], expected=ANY)
+    store.append("bed-1", [Bed.Made(number=1)], expected=ANY)
+    return store
+
+
+def told(store: Any) -> list[str]:
+    data = [event.data for event in store.read_all()]
+    return [str(one.get("name", one.get("reason", one.get("number")))) for one in data]
+
+
+def keys_of(store: SqlEventStore) -> dict[tuple[str, bool], Any]:
+    with store.engine.connect() as connection:
+        rows = connection.execute(sa.select(store.tables.subject_keys)).all()
+    return {(row.subject, row.wrapped is not None): (row.key_id, row.erasure) for row in rows}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_is_imported_beside_a_shared_key_store_can_be_erased(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    shared = MemoryKeys()
+    admitted(opened(shared)).export_file(tmp_path / name)
+    target = opened(shared)
+    target.import_file(tmp_path / name)
+    erased = target.erase(str(SOMEBODY))
+    assert list(erased.streams) == [f"patient-{SOMEBODY}", "visit-1"]
+    assert told(target) == ["(erased)", "Bob", "", "1"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("keys", [MASTER, MemoryKeys(), None])
+def test_events_whose_keys_are_not_here_are_refused_before_anything_is_stored(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, name: str, keys: Any
+) -> None:
+    admitted(opened()).export_file(tmp_path / name)
+    target = opened(keys)
+    with pytest.raises(KeysMissing, match="keys that this key store does not know") as refused:
+        target.import_file(tmp_path / name)
+    assert "--with-keys" in refused.value.remedy
+    assert (list(target.read_all()), target.schemas(), target.categories()) == ([], [], [])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_keys_go_along_wrapped_where_they_are_asked_for(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    source, target = admitted(opened()), opened()
+    assert source.export_file(tmp_path / name, keys=True).keys == 2
+    assert target.import_file(tmp_path / name, keys=True).keys == 2
+    assert keys_of(target) == keys_of(source)
+    assert told(target) == ["Ada", "Bob", "cough", "1"]
+    assert list(target.erase(str(SOMEBODY)).streams) == [f"patient-{SOMEBODY}", "visit-1"]
+    assert told(target) == ["(erased)", "Bob", "", "1"]
+    assert told(source) == ["Ada", "Bob", "cough", "1"]
+    content = (tmp_path / name).read_bytes()
+    with source.engine.connect() as connection:
+        ids = list(connection.scalars(sa.select(source.tables.subject_keys.c.key_id)))
+    with SqlKeyStore(source.engine, MASTER) as store:
+        assert all(key is None or key.secret not in content for key in store.keys(ids).values())
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_was_erased_stays_so_and_is_numbered_behind_what_was_erased_here(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    source, target = admitted(opened()), opened()
+    target.append("patient-9", [Patient.Admitted(name="Cy")], expected=ANY)
+    target.erase("9")
+    source.erase("8")
+    source.erase(str(SOMEBODY))
+    source.export_file(tmp_path / name, keys=True)
+    target.import_file(tmp_path / name, keys=True)
+    assert told(target) == ["(erased)", "(erased)", "(erased)", "", "1"]
+    with SqlKeyStore(source.engine, MASTER) as there, SqlKeyStore(target.engine, MASTER) as here:
+        assert list(here.destroyed(1, here.erasures())) == list(there.destroyed(0, 2))
+    assert target.import_file(tmp_path / name, keys=True).keys == 0
+
+
+def test_an_erasure_between_two_imports_is_carried_over_and_one_here_is_not_undone(
+    opened: Callable[..., SqlEventStore], tmp_path: Path
+) -> None:
+    source, target, path = admitted(opened()), opened(), tmp_path / "all.jsonl"
+    source.export_file(path, keys=True)
+    target.import_file(path, keys=True)
+    source.erase("8")
+    source.append("patient-8", [Patient.Admitted(name="Bob again")], expected=ANY)
+    target.erase(str(SOMEBODY))
+    source.export_file(path, keys=True)
+    assert target.import_file(path, keys=True).keys == 2
+    assert told(target) == ["(erased)", "(erased)", "", "1", "Bob again"]
+    with SqlKeyStore(target.engine, MASTER) as keys:
+        assert (keys.erasures(), len(keys.destroyed(0, 2))) == (2, 2)
+
+
+def test_of_one_category_only_the_keys_of_its_subjects_go_along(
+    opened: Callable[..., SqlEventStore], tmp_path: Path
+) -> None:
+    source, target = admitted(opened()), opened()
+    source.export_file(tmp_path / "visits.jsonl", category="visit", keys=True)
+    target.import_file(tmp_path / "visits.jsonl", keys=True)
+    assert list(keys_of(target)) == [(str(SOMEBODY), True)]
+    assert told(target) == ["cough"]
+
+
+def test_events_without_personal_fields_need_no_keys(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
+    admitted(opened()).export_file(tmp_path / "beds.jsonl", category="bed")
+    assert opened(None).import_file(tmp_path / "beds.jsonl").imported == 1
+
+
+@pytest.mark.parametrize("keys", [MasterKeys({"one": os.urandom(32)}), MasterKeys({"two": os.urandom(32)}), None])
+def test_keys_that_nobody_could_open_here_are_refused_before_anything_is_stored(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, keys: Any
+) -> None:
+    admitted(opened()).export_file(tmp_path / "all.jsonl", keys=True)
+    target = opened(keys)
+    with pytest.raises(KeysMissing, match="master key"):
+        target.import_file(tmp_path / "all.jsonl", keys=True)
+    assert (list(target.read_all()), keys_of(target)) == ([], {})
+
+
+def test_a_subject_with_another_key_here_is_refused(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
+    admitted(opened()).export_file(tmp_path / "all.jsonl", keys=True)
+    target = opened()
+    target.append("patient-8", [Patient.Admitted(name="another Bob")], expected=ANY)
+    with pytest.raises(ImportConflict, match="'8' has another key here"):
+        target.import_file(tmp_path / "all.jsonl", keys=True)
+    assert told(target) == ["another Bob"]
+
+
+def test_a_file_made_without_keys_has_none_to_take(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
+    admitted(opened()).export_file(tmp_path / "all.jsonl")
+    with pytest.raises(KeysMissing, match="exported without keys"):
+        opened().import_file(tmp_path / "all.jsonl", keys=True)
+
+
+def test_keys_that_are_kept_elsewhere_do_not_travel(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
+    store = admitted(opened(MemoryKeys()))
+    for move in (store.export_file, store.import_file):
+        with pytest.raises(DeclarationError, match="kept elsewhere"):
+            move(tmp_path / "all.jsonl", keys=True)
+
+
+def changed(lines: list[str], at: int, **values: object) -> list[str]:
+    lines[at] = json.dumps({**json.loads(lines[at]), **values}) + "\n"
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"id": "x"}, "no key"),
+        ({"subject": "a\0b"}, "no key"),
+        ({"wrapped": "*"}, "no key"),
+        ({"wrapped": None}, "no key"),
+        ({"master": 7}, "no key"),
+        ({"kind": "schema"}, "no schema"),
+    ],
+)
+def test_a_key_that_is_none_is_refused_by_its_line(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, values: dict[str, object], said: str
+) -> None:
+    path, target = tmp_path / "all.jsonl", opened()
+    admitted(opened()).export_file(path, keys=True)
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "key")
+    path.write_text("".join(changed(lines, at, **values)), "utf-8")
+    with pytest.raises(InvalidExport, match=said) as refused:
+        target.import_file(path, keys=True)
+    assert str(refused.value.place).endswith(f"line {at + 1}")
+    path.write_text("".join(lines[:at] + lines[at + 1 :]), "utf-8")
+    with pytest.raises(InvalidExport, match="1 keys, its head says 2"):
+        target.import_file(path, keys=True)
+    assert list(target.read_all()) == []
+
+
+def test_a_subject_is_the_same_from_the_event_and_from_its_stored_form() -> None:
+    store = MemoryEventStore()
+    store.append("visit-1", [Visit.Booked(patient=SOMEBODY, reason="cough")], expected=ANY)
+    assert list(store.erase(str(SOMEBODY)).streams) == ["visit-1"]
+
+
+def test_a_subject_that_could_be_spelt_in_two_ways_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="is not an id"):
+
+        class Odd(Aggregate):
+            @event
+            class Weighed:
+                weight: float
+                name: Annotated[str, Personal(subject="weight", erased="")]

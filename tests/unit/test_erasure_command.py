@@ -1,0 +1,122 @@
+"""`factfold erase` and keys beside an export: what cannot be done is said, with what to do instead."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
+from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.errors import DeclarationError, KeysMissing
+from factfold.cli.entry import application
+
+KEY = os.urandom(32)
+MASTER = MasterKeys({"one": KEY})
+
+vault = MemoryKeys()
+Vaults = MemoryKeys
+
+
+class Guest(Aggregate):
+    @event
+    class Invited:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'guests.db'}"
+
+
+@pytest.fixture
+def elsewhere(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlEventStore]:
+    """A store whose keys are in the vault of this module."""
+    monkeypatch.setitem(globals(), "vault", MemoryKeys())
+    with SqlEventStore(url, keys=vault) as store:
+        store.create_tables()
+        store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)
+        yield store
+
+
+def run(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(application(), list(words), env=environment)
+
+
+def names(store: SqlEventStore) -> list[str]:
+    return [recorded.data["name"] for recorded in store.read_all()]
+
+
+def named(what: str) -> str:
+    return f"{__name__}:{what}"
+
+
+def test_an_erasure_that_destroys_nothing_because_keys_are_elsewhere_fails(elsewhere: SqlEventStore, url: str) -> None:
+    done = run("erase", "1", "--database", url, "--yes")
+    assert done.exit_code == 1
+    assert isinstance(done.exception, KeysMissing)
+    assert "--key-store" in done.exception.remedy
+    assert names(elsewhere) == ["Ada"]
+
+
+def test_the_key_store_is_named(elsewhere: SqlEventStore, url: str) -> None:
+    done = run("erase", "1", "--database", url, "--yes", "--json", "--key-store", named("vault"))
+    assert (done.exit_code, json.loads(done.output)["keys"]) == (0, 1)
+    assert names(elsewhere) == ["(erased)"]
+    assert run("erase", "1", "--database", url, "--yes", "--key-store", named("vault")).exit_code == 0
+
+
+@pytest.mark.parametrize("what", ["Vaults", "KEY", "nothing", ""])
+def test_what_is_no_key_store_is_refused(elsewhere: SqlEventStore, url: str, what: str) -> None:
+    done = run("erase", "1", "--database", url, "--yes", "--key-store", named(what))
+    assert isinstance(done.exception, DeclarationError)
+    assert names(elsewhere) == ["Ada"]
+
+
+def test_an_erasure_that_is_repeated_and_one_of_nobody_are_no_failures(url: str) -> None:
+    with SqlEventStore(url, keys=MASTER) as store:
+        store.create_tables()
+        store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)
+    for subject in ("1", "1", "nobody"):
+        assert run("erase", subject, "--database", url, "--yes").exit_code == 0
+
+
+def test_what_is_out_of_reach_is_told_whole(url: str) -> None:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+    told = " ".join(run("erase", "1", "--database", url, "--yes").output.split())
+    for place in ("before their field was marked personal", "stream names and message keys", "subject_streams"):
+        assert place in told
+
+
+def test_keys_go_into_the_file_and_out_of_it_where_that_is_asked_for(url: str, tmp_path: Path) -> None:
+    with SqlEventStore(url, keys=MASTER) as store:
+        store.create_tables()
+        store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)
+    file, target = str(tmp_path / "guests.jsonl"), f"sqlite:///{tmp_path / 'other.db'}"
+    masters = {"FACTFOLD_MASTER_KEYS": f"one:{base64.b64encode(KEY).decode()}"}
+    run("store", "export", file, "--database", url)
+    for options in ([], ["--with-keys"]):
+        assert isinstance(
+            run("store", "import", file, "--database", target, *options, **masters).exception, KeysMissing
+        )
+    assert ", 1 keys" in run("store", "export", file, "--database", url, "--with-keys").output
+    assert isinstance(run("store", "import", file, "--database", target, "--with-keys").exception, KeysMissing)
+    done = run("store", "import", file, "--database", target, "--with-keys", **masters)
+    assert (done.exit_code, done.output) == (0, "1 events imported, 0 were there, 1 keys taken over\n")
+    with SqlEventStore(target, keys=MASTER) as other:
+        assert names(other) == ["Ada"]
+
+
+def test_an_import_asks_the_key_store_that_is_named(elsewhere: SqlEventStore, url: str, tmp_path: Path) -> None:
+    file, target = str(tmp_path / "guests.jsonl"), f"sqlite:///{tmp_path / 'other.db'}"
+    elsewhere.export_file(file)
+    assert isinstance(run("store", "import", file, "--database", target).exception, KeysMissing)
+    done = run("store", "import", file, "--database", target, "--key-store", named("vault"))
+    assert (done.exit_code, done.output) == (0, "1 events imported, 0 were there\n")
