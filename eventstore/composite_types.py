@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, get_args, get_origin
 
-from eventstore.conversions import Convert, as_long, each, each_value, unless_none
-from eventstore.errors import UnsupportedFieldType
+from eventstore.conversions import MISFITS, Convert, as_long, each, each_value, placed, unless_none, with_path
+from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.field_types import Avro, Compilation, Field, FieldType
 from eventstore.record_classes import RecordClass
 from eventstore.unions import Branch, alike, union_from_plain, union_to_plain
@@ -16,18 +17,20 @@ def optional(inner: FieldType) -> FieldType:
     """The type, or None."""
     to_plain, from_plain = unless_none(inner.to_plain), unless_none(inner.from_plain)
     held = inner.avro if isinstance(inner.avro, list) else [inner.avro]
-    return FieldType(["null", *held], to_plain, from_plain, inner.enum, inner.record, inner.fields)
+    return replace(inner, avro=["null", *held], to_plain=to_plain, from_plain=from_plain)
 
 
 def list_of(item: FieldType) -> FieldType:
     """A list of the type."""
-    return FieldType({"type": "array", "items": item.avro}, each(item.to_plain), each(item.from_plain))
+    avro: Avro = {"type": "array", "items": item.avro}
+    return FieldType(avro, each(item.to_plain), with_path("[]", each(item.from_plain)), inner=(item,))
 
 
 def map_of(item: FieldType) -> FieldType:
     """A dictionary of texts to the type."""
     avro: Avro = {"type": "map", "values": item.avro}
-    return FieldType(avro, each_value(item.to_plain), each_value(item.from_plain))
+    from_plain = with_path("{}", each_value(item.from_plain))
+    return FieldType(avro, each_value(item.to_plain), from_plain, inner=(item,))
 
 
 def union_of(members: Sequence[Any], compiled: Sequence[FieldType], place: str, compilation: Compilation) -> FieldType:
@@ -36,7 +39,8 @@ def union_of(members: Sequence[Any], compiled: Sequence[FieldType], place: str, 
     if (pair := alike(branches)) is not None:
         raise _indistinct(pair, place, compilation)
     to_plain = union_to_plain(branches, lambda: compilation.namespace)
-    return FieldType([branch.avro for branch in branches], to_plain, union_from_plain(branches))
+    avro = [branch.avro for branch in branches]
+    return FieldType(avro, to_plain, union_from_plain(branches), inner=tuple(compiled))
 
 
 def _branch(hint: Any, kind: FieldType) -> Branch:
@@ -78,14 +82,43 @@ def record_to_plain(fields: tuple[Field, ...]) -> Convert:
 
 
 def record_from_plain(ways: RecordClass, fields: tuple[Field, ...]) -> Convert:
-    """Convert values of fields to an object; those it does not have are left out."""
+    """Convert values of fields to an object; those it does not have are left out.
+
+    InvalidEventData has the path to what is missing, or does not fit, for its place.
+    """
     converts = {field.name: field.type.from_plain or _same for field in fields}
+    required = frozenset(field.name for field in fields if field.default is None)
     construct = ways.construct
 
     def from_plain(values: Mapping[str, Any]) -> object:
-        return construct({name: converts[name](value) for name, value in values.items() if name in converts})
+        if not required <= values.keys():  # some classes would be made without
+            raise _missing(min(required - values.keys()))
+        try:
+            return construct({name: converts[name](value) for name, value in values.items() if name in converts})
+        except (InvalidEventData, *MISFITS):
+            for name in converts.keys() & values.keys():
+                _require_fit(name, converts[name], values[name])
+            raise
 
     return from_plain
+
+
+def _missing(name: str) -> InvalidEventData:
+    return InvalidEventData(
+        f"what is stored has no value for {name}",
+        remedy="give the new field a default: events stored before it existed stay without it",
+        place=f".{name}",
+    )
+
+
+def _require_fit(name: str, convert: Convert, value: Any) -> None:
+    try:
+        convert(value)
+    except InvalidEventData as error:
+        raise placed(f".{name}", error) from None
+    except MISFITS as error:
+        remedy = "upcast the event's field by a function that knows what such a value means"
+        raise InvalidEventData(f"{value!r} does not fit {name}", remedy=remedy, place=f".{name}") from error
 
 
 def _same(value: Any) -> Any:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData
 
 Convert = Callable[[Any], Any]
+MISFITS: Final = (ValueError, TypeError, AttributeError, KeyError)
+"""What conversions raise, beside InvalidEventData, for a value that does not fit."""
 
 
 def within(whole_digits: int) -> Convert:
@@ -96,3 +98,22 @@ def each(convert: Convert | None) -> Convert | None:
 def each_value(convert: Convert | None) -> Convert | None:
     """Convert every value of a dictionary."""
     return None if convert is None else (lambda values: {k: convert(v) for k, v in values.items()})
+
+
+def with_path(step: str, convert: Convert | None) -> Convert | None:
+    """Let a conversion put a step before the place of what does not fit: ``[]`` of a list, ``{}`` of a dictionary."""
+    if convert is None:
+        return None
+
+    def converted(value: Any) -> Any:
+        try:
+            return convert(value)
+        except InvalidEventData as error:
+            raise placed(step, error) from None
+
+    return converted
+
+
+def placed(step: str, error: InvalidEventData) -> InvalidEventData:
+    """Return the error with its place a step further from what holds it; the event puts its own name in front."""
+    return InvalidEventData(error.message, remedy=error.remedy, place=f"{step}{error.place or ''}")

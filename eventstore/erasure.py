@@ -21,7 +21,7 @@ from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
 from eventstore.identifiers import check_subject
-from eventstore.personal import Sealed
+from eventstore.personal import Disclosed, Erased, Sealed
 from eventstore.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -162,29 +162,29 @@ class PersonalData:
 
         return encode
 
-    def disclose(self, decoded: Sequence[tuple[RegisteredSchema, dict[str, Any]]]) -> None:
-        """Open the personal values of decoded events in place: the clear ones, or the placeholders of those erased.
+    def disclose(self, decoded: Sequence[tuple[RegisteredSchema, dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Return the values of decoded events, `Disclosed` where some are personal: the clear ones, or placeholders.
 
         Without keys they stay `Sealed`. InvalidSeal where a value was changed, or its key was never in this store.
         """
-        held = [(schema, values, name) for schema, values in decoded for name in schema.personal]
-        if self._keys is None:
-            for _, values, name in held:
-                values[name] = Sealed(values[name])
-            return
-        clear = self.opened([(schema, name, values[name]) for schema, values, name in held])
-        for (_, values, name), value in zip(held, clear, strict=True):
-            values[name] = value
+        held = [(schema, name, values[name]) for schema, values in decoded for name in schema.personal]
+        if not held:
+            return [values for _, values in decoded]
+        clear = iter([Sealed(value) for *_, value in held] if self._keys is None else self.opened(held))
+        return [
+            _disclosed(values, {name: next(clear) for name in schema.personal}) if schema.personal else values
+            for schema, values in decoded
+        ]
 
     def opened(self, sealed: Sequence[tuple[RegisteredSchema, str, bytes]]) -> list[Any]:
-        """Return the plain values, or the placeholders, of sealed ones: of fields (second) that a schema wrote.
+        """Return the plain values of sealed ones, of fields (second) that a schema wrote; `Erased` where those are.
 
         InvalidSeal, KeysMissing.
         """
         if not sealed:
             return []
         keys = self._held().keys({_key_id(value, name) for _, name, value in sealed})
-        return [_disclosed(schema, name, value, keys) for schema, name, value in sealed]
+        return [_clear(schema, name, value, keys) for schema, name, value in sealed]
 
     def _held(self) -> KeyStore:
         if self._keys is not None:
@@ -227,8 +227,13 @@ def unseal(key: DataKey, place: str, sealed: bytes) -> bytes:
     return _opened(key.secret, sealed[_NONCE], sealed[_BODY], place.encode())
 
 
-def _disclosed(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping[UUID, DataKey | None]) -> Any:
-    from eventstore.serialization import decode_value
+def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any]) -> Disclosed:
+    erased = {name: value.placeholder for name, value in clear.items() if type(value) is Erased}
+    return Disclosed({**values, **clear, **erased}, erased)
+
+
+def _clear(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping[UUID, DataKey | None]) -> Any:
+    from eventstore.serialization import decode_value, placeholder
 
     key_id, place, declared = _key_id(sealed, name), f"{schema.name}.{name}", schema.personal[name]
     if key_id not in keys:
@@ -238,8 +243,9 @@ def _disclosed(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping
             place=place,
         )
     key = keys[key_id]
-    clear = base64.b64decode(declared["erased"]) if key is None else unseal(key, place, sealed)
-    return decode_value(declared["personal"], clear)
+    if key is None:
+        return Erased(placeholder(declared))
+    return decode_value(declared["personal"], unseal(key, place, sealed))
 
 
 def _key_id(sealed: bytes, place: str) -> UUID:

@@ -230,7 +230,7 @@ class UnknownSchema(SchemaError):
 
 
 class SchemaIncompatible(SchemaError):
-    """The registry refuses a schema, by the rule it has for the subject; nothing was appended."""
+    """A new schema could not read what is stored, or breaks its registry's rule; nothing was appended."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, subject: str = "") -> None:
         super().__init__(message, remedy=remedy, place=place)

@@ -11,11 +11,12 @@ from types import FrameType, MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, dataclass_transform, overload
 
 from eventstore.casting import kind_of
-from eventstore.conversions import Convert
+from eventstore.conversions import MISFITS, Convert, placed
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
 from eventstore.field_compilation import compile_fields
 from eventstore.field_types import Compilation, Field
 from eventstore.identifiers import check_subject, check_type_name, snake_case
+from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
@@ -137,15 +138,37 @@ class EventType:
     def upcast(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Return the events of today that stored values stand for; one, unless a function makes it others.
 
-        NewerEvent; InvalidEventData where a value cannot be cast.
+        NewerEvent; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
         """
-        if version == self.version:
+        personal = isinstance(values, Disclosed)
+        if version == self.version and not personal:
             return [(self, values)]
         self.require_known(version)
-        found = self.upcasters.run(version, values, PlainMeaning(self.name, secret=bool(self.personal)))
+        found = self.carried(version, values.marked() if isinstance(values, Disclosed) else values, secret=personal)
         if isinstance(found, dict):
             return [(self, found)]
         return [(kind, kind.to_plain(event)) for event in found for kind in [event_type_of(event)]]
+
+    def carried(
+        self, version: int, values: Mapping[str, Any], *, secret: bool = False
+    ) -> dict[str, Any] | list[object]:
+        """Return plain values as their upcasters make them; `Erased` ones show today's placeholder of their field.
+
+        A field that is not personal today shows the writer's, cast as its values are. Errors of `upcast`, which tell no
+        value where these are ``secret``, or the class has personal fields.
+        """
+        meaning = PlainMeaning(self.name, secret=secret or bool(self.personal))
+        found = self.upcasters.run(version, values, meaning)
+        if isinstance(found, dict):
+            for name in [name for name, value in found.items() if type(value) is Erased]:
+                found[name] = self._shown(name, found[name], meaning)
+        return found
+
+    def _shown(self, name: str, erased: Erased, meaning: PlainMeaning) -> Any:
+        from eventstore.serialization import placeholder
+
+        declared = self.registered.personal.get(name)
+        return meaning.shown(erased, name) if declared is None else placeholder(declared)
 
     def today(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Do as `upcast`, and give the fields that the writer did not know their defaults, as plain values.
@@ -180,8 +203,21 @@ class EventType:
             raise newer_event(self.name, version, self.version)
 
     def events(self, version: int, values: Mapping[str, Any]) -> list[Any]:
-        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`."""
-        return [kind.from_plain(plain) for kind, plain in self.upcast(version, values)]
+        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`.
+
+        KeysMissing where a value of theirs is sealed.
+        """
+        found = self.upcast(version, values)
+        if isinstance(values, Disclosed):
+            for kind, plain in found:
+                kind.require_open(plain)
+        return [kind.from_plain(plain) for kind, plain in found]
+
+    def require_open(self, values: Mapping[str, Any]) -> None:
+        """Raise KeysMissing where a plain value is sealed still, whatever the field is today."""
+        for field in self.fields:
+            if type(values.get(field.name)) is Sealed:
+                raise still_sealed(f"{self.name}.{field.name}")
 
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""
@@ -228,25 +264,26 @@ class EventType:
     def _convert(self, name: str, convert: Convert, value: Any) -> Any:
         try:
             return convert(value)
-        except (InvalidEventData, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (InvalidEventData, *MISFITS) as error:
             problem = error
+        path = (problem.place or "") if isinstance(problem, InvalidEventData) else ""
         if name in self._personal_names:  # without its cause, which tells the value
-            raise self._misfit(name, value)
+            raise self._misfit(name, value, path)
         if isinstance(problem, InvalidEventData):
-            raise InvalidEventData(problem.message, remedy=problem.remedy, place=f"{self.name}.{name}")
+            raise placed(f"{self.name}.{name}", problem)
         raise self._misfit(name, value) from problem
 
     @cached_property
     def _personal_names(self) -> frozenset[str]:
         return frozenset(field.name for field in self.personal)
 
-    def _misfit(self, name: str, value: object) -> InvalidEventData:
+    def _misfit(self, name: str, value: object, path: str = "") -> InvalidEventData:
         """Build the error for a value that has no place in its field; of a personal one it tells the type alone."""
         told = f"a {type(value).__name__}" if name in self._personal_names else repr(value)
         return InvalidEventData(
             f"{told} does not fit field {name} of {self.name}",
             remedy="give the field a value of its declared type",
-            place=f"{self.name}.{name}",
+            place=f"{self.name}.{name}{path}",
         )
 
     def completed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:

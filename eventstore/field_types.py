@@ -26,7 +26,8 @@ class Digits:
 class FieldType:
     """One type's Avro form and its two conversions; None means the value stays as it is.
 
-    `enum` is the class behind a text, `record` the name of a record and `fields` its fields.
+    `enum` is the class behind a text, `record` the name of a record and `fields` its fields; `inner` is the type of a
+    list's items or a dictionary's values, or those that a union holds, null apart.
     """
 
     avro: Avro
@@ -35,6 +36,7 @@ class FieldType:
     enum: type[Enum] | None = None
     record: str | None = None
     fields: tuple[Field, ...] = ()
+    inner: tuple[FieldType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

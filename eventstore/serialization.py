@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -30,6 +31,11 @@ def decode_value(avro: Any, body: bytes) -> Any:
     return schemaless_reader(
         BytesIO(body), parse_schema(avro), None, return_record_name=True, return_record_name_override=True
     )
+
+
+def placeholder(declared: Mapping[str, Any]) -> Any:
+    """Return the plain value that a personal field shows once its person is erased, by its type in the schema."""
+    return decode_value(declared["personal"], base64.b64decode(declared["erased"]))
 
 
 class AvroEncoder:

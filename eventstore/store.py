@@ -92,8 +92,9 @@ class Streams(Protocol):
     ) -> AppendResult:
         """Append to one stream.
 
-        WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData, EventIdTaken. Where every
-        event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
+        WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData, EventIdTaken;
+        SchemaIncompatible where an event's class is new here, and could not read what was appended under its type name.
+        Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:

@@ -8,14 +8,16 @@ step, and returns them changed, or the events of today that the old one stands f
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, Protocol, TypeVar
 
 from eventstore.casting import can_cast, cast_plain, kind_of
 from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
 from eventstore.field_compilation import compile_type
 from eventstore.field_types import Avro, Compilation
+from eventstore.personal import Erased, Sealed, still_sealed
 from eventstore.schema_registry import is_sealed
 
 V = TypeVar("V")
@@ -126,27 +128,30 @@ class Upcasters:
 
     def declared_from(self, version: int) -> bool:
         """Say whether every change from a version on is declared, so that no function has to run."""
-        return all(isinstance(c, Compiled) for n in range(version, self.version) for c in self.steps[n])
+        return all(isinstance(change, Compiled) for change in self._from(version))
 
     def interpret(self, version: int, fields: Mapping[str, V], meaning: Meaning[V]) -> dict[str, V]:
         """Carry the fields of a version to today's, by declared changes alone."""
-        found = self.run(version, fields, meaning)
-        assert isinstance(found, dict)  # noqa: S101 - only a function makes anything else
-        return found
-
-    def run(self, version: int, fields: Mapping[str, V], meaning: Meaning[V]) -> dict[str, V] | list[object]:
-        """Carry the fields of a version to today's; or to the events that a function made of them."""
         carried = dict(fields)
-        for number in range(version, self.version):
-            for change in self.steps[number]:
-                if isinstance(change, Compiled):
-                    _apply(change, carried, meaning)
-                    continue
-                found = change(carried)
-                if not isinstance(found, Mapping):
-                    return list(found)
-                carried = dict(found)
+        for change in self._from(version):
+            assert isinstance(change, Compiled)  # noqa: S101 - `declared_from` has been asked
+            _apply(change, carried, meaning)
         return carried
+
+    def run(self, version: int, values: Mapping[str, Any], meaning: PlainMeaning) -> dict[str, Any] | list[object]:
+        """Carry plain values of a version to today's; or to the events that a function made of them."""
+        carried = dict(values)
+        for change in self._from(version):
+            if isinstance(change, Compiled):
+                _apply(change, carried, meaning)
+            elif isinstance(found := meaning.called(change, carried), dict):
+                carried = found
+            else:
+                return found
+        return carried
+
+    def _from(self, version: int) -> Iterator[Compiled | Function]:
+        return (change for number in range(version, self.version) for change in self.steps[number])
 
 
 def _compiled(change: Change | Function, compilation: Compilation) -> Compiled | Function:
@@ -188,7 +193,14 @@ class PlainMeaning:
         return copy.copy(value)
 
     def cast(self, value: Any, to: Avro, field: str) -> Any:
-        """Return the value in another type; InvalidEventData names the field."""
+        """Return the value in another type; InvalidEventData names the field.
+
+        A sealed value is cast when it is opened, and one that was erased only if it is `shown`.
+        """
+        if type(value) is Sealed:
+            return value
+        if type(value) is Erased:
+            return value.to_be_cast(to)
         try:
             return cast_plain(value, to)
         except ValueError as error:
@@ -199,12 +211,35 @@ class PlainMeaning:
             place=f"{self._owner}.{field}",
         )
 
+    def called(self, function: Function, fields: Mapping[str, Any]) -> dict[str, Any] | list[object]:
+        """Return what the function makes of the values; KeysMissing where one is sealed, which it would not know.
+
+        It sees the writer's placeholder where a person was erased; what it makes of that is still an erased value.
+        """
+        sealed = next((name for name, value in fields.items() if type(value) is Sealed), None)
+        if sealed is not None:
+            raise still_sealed(f"{self._owner}.{sealed}")
+        erased = {name for name, value in fields.items() if type(value) is Erased}
+        found = function({name: fields[name].placeholder if name in erased else fields[name] for name in fields})
+        if not isinstance(found, Mapping):
+            return list(found)
+        return {name: Erased(value) if name in erased else value for name, value in found.items()}
+
+    def shown(self, erased: Erased, field: str) -> Any:
+        """Return the writer's placeholder as the casts on its way make it; InvalidEventData names the field."""
+        return reduce(lambda value, to: self.cast(value, to, field), erased.casts, erased.placeholder)
+
 
 class TypeMeaning:
     """Avro types: what the values of a field are once they are read."""
 
     def constant(self, value: Any, avro: Avro | None) -> Avro:
-        """Return the type of the constant."""
+        """Return the type of the constant; that of a list or dictionary holds what any other one holds."""
+        match value:
+            case list():
+                return {"type": "array", "items": []}
+            case dict() if avro is None:
+                return {"type": "map", "values": []}
         return "null" if avro is None else avro
 
     def cast(self, value: Avro, to: Avro, field: str) -> Avro:

@@ -6,13 +6,14 @@ For tests only: to be read next to the definitions in docs/concepts, not for spe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from cdc.rules import UNAVAILABLE
+from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
@@ -29,20 +30,29 @@ Record = tuple[int, str, bytes | None]  # offset, key, value
 
 
 def fold_table(
-    table: EventTable, records: Iterable[Record], registry: Mapping[int, RegisteredSchema] | None = None
+    table: EventTable,
+    records: Iterable[Record],
+    registry: Mapping[int, RegisteredSchema] | None = None,
+    keys: KeyStore | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The table's rows by key: every stream's events by version, each once, through setters or evolve.
 
-    ``registry`` has the schemas of the records' writers, those of today's events unless given.
+    ``registry`` has the schemas of the records' writers, those of today's events unless given. Personal values are
+    opened by ``keys``, and are `Sealed` without them.
     """
     known = registry or {kind.schema_id: kind.registered for kind in table.event_types()}
     decoder = AvroDecoder(known.__getitem__)
     rows = {}
     for stream, events in _streams(records).items():
         identity = stream.removeprefix(f"{table.aggregate.category}-")
-        decoded = [decoder.decode(value) for _, value in sorted(events.items())]
+        decoded = _disclosed([decoder.decode(value) for _, value in sorted(events.items())], keys)
         rows[identity] = _evolved(table, identity, decoded) if table.setters is None else _declared(table, decoded)
     return rows
+
+
+def _disclosed(decoded: Sequence[Decoded], keys: KeyStore | None) -> list[Decoded]:
+    values = PersonalData(keys).disclose(decoded)
+    return [(schema, found) for (schema, _), found in zip(decoded, values, strict=True)]
 
 
 def _streams(records: Iterable[Record]) -> dict[str, dict[int, bytes]]:
@@ -178,7 +188,7 @@ def _routed(
     branches: Branches, record: TopicRecord, decoder: AvroDecoder, registry: Mapping[int, RegisteredSchema]
 ) -> tuple[str, str | None]:
     try:
-        schema, data = decoder.decode(record.value or b"")
+        ((schema, data),) = _disclosed([decoder.decode(record.value or b"")], None)
         name = branches.branch_of(_event(schema, data), schema=schema)
     except (NotFramedAvro, InvalidEventData, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
         return branches.dead_letter_topic, type(error).__name__

@@ -31,6 +31,11 @@ class Setter:
         """Whether what it takes is sealed under the key of a person."""
         return self.field is not None and is_sealed(self._field_schema(self.field))
 
+    @property
+    def placeholder(self) -> str | None:
+        """What the field shows of a person who was erased, as its schema keeps it; None where it is not personal."""
+        return str(self._field_schema(self.field or "")["erased"]) if self.personal else None
+
     def _field_schema(self, name: str) -> Any:
         for candidate in self.event.schema["fields"]:
             if candidate["name"] == name:

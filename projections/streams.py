@@ -10,7 +10,7 @@ from eventstore.event_types import EventType, event_type_of
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.setters import Setter, agreed_type
-from projections.tables import EVENT_TIME, Table, taken_from_personal
+from projections.tables import EVENT_TIME, Table, placeholders, taken_from_personal
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
@@ -57,7 +57,8 @@ class EventStream(Table):
         """Adds which events are rows, and what their key and time are."""
         fields = [(c, [s.event.name for s in setters]) for c, setters in self.fields.items()]
         events = [event.name for event in self.events]
-        return f"{super().signature()}|{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
+        own = f"{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
+        return f"{super().signature()}|{own}{placeholders(self.fields)}"
 
 
 class Stream:

@@ -201,7 +201,7 @@ class EventTable(Table):
             fold = hashlib.sha256(self.aggregate.state_source().encode()).hexdigest()
         else:
             fold = str([(c, [(s.event.name, s.field, s.value) for s in ss]) for c, ss in sorted(self.setters.items())])
-        return f"{super().signature()}|{self.aggregate.category}|{fold}"
+        return f"{super().signature()}|{self.aggregate.category}|{fold}{placeholders(self.setters or {})}"
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,12 @@ class VersionTable(Table):
 def taken_from_personal(setters: Mapping[str, Sequence[Setter]]) -> tuple[str, ...]:
     """The columns that any of their setters takes from a personal field."""
     return tuple(column for column, choices in setters.items() if any(setter.personal for setter in choices))
+
+
+def placeholders(setters: Mapping[str, Sequence[Setter]]) -> str:
+    """What columns show of persons who were erased, as a part of a signature; nothing without personal ones."""
+    shown = {column: [s.placeholder for s in setters[column]] for column in taken_from_personal(setters)}
+    return f"|{shown}" if shown else ""
 
 
 def _declared_table(

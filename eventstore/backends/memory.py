@@ -116,9 +116,9 @@ class MemoryEventStore(Closing):
             categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=self._personal
         )
         with self._lock:
+            self._catalogue.keep(draft.types.values())
             for subject, stream in draft.subjects:
                 self._subjects.setdefault(subject, set()).add(stream)
-            self._catalogue.keep(draft.types.values())
             return self._earlier(batch) or self._record(batch)
 
     def read_stream(
@@ -161,8 +161,7 @@ class MemoryEventStore(Closing):
         schema = self._catalogue.schema(event.schema_id)
         if not schema.personal:
             return event
-        data = dict(event.data)
-        self._personal.disclose([(schema, data)])
+        (data,) = self._personal.disclose([(schema, dict(event.data))])
         return replace(event, data=data)
 
     def head(self, stream: StreamName | str) -> int | None:

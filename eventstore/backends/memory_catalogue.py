@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from eventstore.backends.batch import require_partitions
+from eventstore.compatibility import require_readable
 from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
@@ -19,8 +20,9 @@ class MemoryCatalogue:
         self._categories: dict[str, Category] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
 
-    def keep(self, kinds: Iterable[EventType]) -> None:
-        """Keep the schemas of event types; SchemaConflict."""
+    def keep(self, kinds: Collection[EventType]) -> None:
+        """Keep the schemas of event types; SchemaConflict, SchemaIncompatible."""
+        require_readable([kind for kind in kinds if kind.schema_id not in self._schemas], self._schemas.values())
         for kind in kinds:
             if (known := self._schemas.setdefault(kind.schema_id, kind.registered)) is not kind.registered:
                 check_same(known, kind.registered)

@@ -254,8 +254,7 @@ class KafkaSource:
 
     def _open(self, arrivals: Sequence[KafkaArrival]) -> None:
         decoded = [(a.schema, dict(a.data)) for a in arrivals if a.schema is not None]
-        self._personal.disclose(decoded)
-        for arrival, (_, data) in zip(arrivals, decoded, strict=True):
+        for arrival, data in zip(arrivals, self._personal.disclose(decoded), strict=True):
             arrival.data, arrival.opened = data, True
 
     def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:

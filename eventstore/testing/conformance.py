@@ -5,13 +5,14 @@
         def store(self) -> EventStore: ...
 
 Each test uses streams of its own, so one store may serve them all. A backend that does not do everything joins by the
-parts for what it does: StreamConformance (append, read, repeat), SnapshotConformance, DeletionConformance,
-ArchiveConformance. StoreConformance is all of these. TransactionConformance, which wants a fixture `begin` too, is for
-stores in a database that others write to as well.
+parts for what it does: StreamConformance (append, read, repeat), EvolutionConformance, SnapshotConformance,
+DeletionConformance, ArchiveConformance. StoreConformance is all of these. TransactionConformance, which wants a fixture
+`begin` too, is for stores in a database that others write to as well.
 """
 
 from __future__ import annotations
 
+from eventstore.testing.changed_classes import EvolutionConformance
 from eventstore.testing.closed_streams import ArchiveConformance, ClosedStreamConformance, DeletionConformance
 from eventstore.testing.joined_transactions import TransactionConformance
 from eventstore.testing.kept_snapshots import SnapshotConformance
@@ -21,6 +22,7 @@ __all__ = [
     "ArchiveConformance",
     "ClosedStreamConformance",
     "DeletionConformance",
+    "EvolutionConformance",
     "SnapshotConformance",
     "StoreConformance",
     "StreamConformance",
@@ -28,5 +30,5 @@ __all__ = [
 ]
 
 
-class StoreConformance(StreamConformance, SnapshotConformance, ClosedStreamConformance):
+class StoreConformance(StreamConformance, EvolutionConformance, SnapshotConformance, ClosedStreamConformance):
     """Every part that needs nothing but a store; `store` must be ready for use."""

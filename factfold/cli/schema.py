@@ -26,6 +26,8 @@ AtRegistry = typer.Option(
     "--registry", metavar="URL", help="A Confluent-compatible registry; user and password come from the environment."
 )
 
+_REMEDY = "add them by `factfold schema write`, and commit the file"
+
 
 @app.command()
 def check(
@@ -36,6 +38,7 @@ def check(
     ] = None,
     schema: Annotated[str | None, typer.Option("--schema", help="The store's schema in its database.")] = None,
     registry: Annotated[str | None, AtRegistry] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not kept yet.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say which events the code could not read any more; exit code 1 where there are any."""
@@ -48,8 +51,15 @@ def check(
     else:
         kept = read_schemas(file) if store is None else _registered(store, schema)
     found = check_schemas(owners, kept)
-    typer.echo(json.dumps(_facts(found))) if as_json else _tell(found)
-    raise typer.Exit(0 if found.passed else 1)
+    kept_in_file = store is None and registry is None
+    passed = found.passed and not (strict and found.new)
+    if as_json:
+        typer.echo(json.dumps({"passed": passed, **_facts(found)}))
+    else:
+        _tell(found)
+        if strict and found.new:
+            typer.echo(f"{len(found.new)} not kept yet: {_REMEDY if kept_in_file else 'register them first'}")
+    raise typer.Exit(0 if passed else 1)
 
 
 @app.command()
@@ -111,10 +121,10 @@ def _registered(url: str, schema: str | None) -> list[RegisteredSchema]:
 
 def _facts(found: SchemaCheck) -> dict[str, object]:
     return {
-        "passed": found.passed,
         "findings": [dataclasses.asdict(finding) for finding in found.findings],
         "new": [schema.name for schema in found.new],
         "by_function": [schema.id for schema in found.by_function],
+        "passed_over": list(found.passed_over),
     }
 
 
@@ -124,6 +134,8 @@ def _tell(found: SchemaCheck) -> None:
         typer.echo(f"  remedy: {finding.remedy}")
     for schema in found.by_function:
         typer.echo(f"not checked: schema {schema.id} of {schema.name}, which a function upcasts")
+    for category in found.passed_over:
+        typer.echo(f"not checked: category {category}, of which no aggregate was named")
     for schema in found.new:
         typer.echo(f"new: {schema.name}, version {schema.version}")
     typer.echo("every event can be read" if found.passed else f"{len(found.findings)} would break")

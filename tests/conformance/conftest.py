@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
     "eventstore.testing.open_streams",
+    "eventstore.testing.changed_classes",
     "eventstore.testing.closed_streams",
     "eventstore.testing.kept_snapshots",
     "eventstore.testing.joined_transactions",

@@ -16,6 +16,7 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.subscribing import open_subscriber
 from eventstore.topics import SCHEMAS_TOPIC, event_topic, schemas_topic
+from eventstore.upcasting import Cast, Rename
 from projections import Table, branches, field
 from projections.errors import InvalidDefinition, InvalidPredicate
 from tests.waiting import wait_until
@@ -28,6 +29,14 @@ class Guest(Aggregate):
     class Invited:
         name: Annotated[str, Personal(erased="(erased)")]
         table: int
+        phone: Annotated[str, Personal(erased="")] = "0417"
+
+
+class GuestToday(Aggregate, category="guest"):
+    @event(upcasters={1: [Rename("name", to="called"), Cast("phone", int)]})
+    class Invited:
+        called: Annotated[str, Personal(erased="somebody")]
+        phone: Annotated[int, Personal(erased=-1)]
 
 
 @pytest.fixture
@@ -65,11 +74,15 @@ def record(topic: str, row: Any) -> OutgoingRecord:
 
 
 def names(settings: Settings, topic: str, keys: Any) -> list[str]:
-    seen: list[str] = []
+    return [invited.name for invited in handled(settings, topic, keys, Guest.Invited)]
+
+
+def handled(settings: Settings, topic: str, keys: Any, cls: Any) -> list[Any]:
+    seen: list[Any] = []
 
     @subscription(topic, group=uuid.uuid4().hex)
-    def welcome(event: Guest.Invited) -> None:
-        seen.append(event.name)
+    def welcome(event: cls) -> None:
+        seen.append(event)
 
     with open_subscriber(welcome, settings=settings, keys=keys) as subscriber:
         wait_until(lambda: subscriber.run_once(timeout=0.2) and len(seen) == 2, what="two guests")
@@ -89,6 +102,16 @@ def test_a_subscription_without_keys_stops_and_loses_nothing(topic) -> None:
     settings, name = topic
     with pytest.raises(KeysMissing, match="no keys here to open it"):
         names(settings, name, None)
+
+
+def test_a_subscription_of_a_newer_class_shows_its_own_placeholders(store, topic) -> None:
+    settings, name = topic
+    store.erase("1")
+    with SqlKeyStore(store.engine, MASTER) as keys:
+        seen = handled(settings, name, keys, GuestToday.Invited)
+    assert [(invited.called, invited.phone) for invited in seen] == [("somebody", -1), ("Bob", 417)]
+    with pytest.raises(KeysMissing, match="no keys here to open it"):
+        handled(settings, name, None, GuestToday.Invited)
 
 
 def test_what_would_work_on_sealed_values_is_refused_when_it_is_declared() -> None:

@@ -14,6 +14,7 @@ from eventstore.backends.batch import Draft, require_partitions, rfc3339
 from eventstore.backends.sql.assigned import AssignedTypes
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.upserts import upsert
+from eventstore.compatibility import require_readable
 from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry, check_same, unknown_schema
@@ -39,6 +40,7 @@ class SqlCatalogue:
         self._assigned = None if registry is None else AssignedTypes(registry)
         self._schemas: dict[int, RegisteredSchema] = {}
         self._registered: set[int] = set()
+        self._readable: set[int] = set()
         self._categories: dict[str, Category] = {}
 
     def registered(self, draft: Draft, *, connection: Connection | None = None) -> Draft:
@@ -51,13 +53,28 @@ class SqlCatalogue:
     def event_types(self, kinds: Iterable[EventType], *, connection: Connection | None = None) -> list[EventType]:
         """Register the schemas of event types, and return these under the ids they have here.
 
-        The errors of `register`; of the registry, where it has to be asked.
+        SchemaIncompatible where one that is new here could not read what is; the errors of `register`; of the registry,
+        where it has to be asked.
         """
         wanted = list(kinds)
+        self._require_readable(wanted, connection)
         if self._assigned is not None:
             wanted = self._assigned.of(wanted, lambda: self.all_schemas(connection=connection))
         self.register((kind.registered for kind in wanted), connection=connection)
         return wanted
+
+    def _require_readable(self, kinds: Iterable[EventType], connection: Connection | None) -> None:
+        """Hold types whose schemas are new to this process, and to the store, against what the store has."""
+        new = {kind.schema_id: kind for kind in kinds if kind.schema_id not in self._readable}
+        if not new:
+            return
+        table = self._tables.schemas
+        with self._begin() if connection is None else nullcontext(connection) as reading:
+            query = select(table.c.schema_id).where(table.c.schema_id.in_(new))
+            kept = set(reading.execute(query).scalars())
+            unknown = [kind for schema_id, kind in new.items() if schema_id not in kept]
+            require_readable(unknown, self.all_schemas(connection=reading) if unknown else ())
+        self._readable.update(new)
 
     def register(self, schemas: Iterable[RegisteredSchema], *, connection: Connection | None = None) -> None:
         """Keep schemas for ever under their ids; SchemaConflict where an id already has another schema."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -184,8 +184,11 @@ class Reader:
         with self._connect() as connection:
             rows = connection.execute(query.limit(size)).all()
         found = [self._recorded(row) for part in self._in_turns(rows) for row in part]
-        self._personal.disclose([(schema, data) for schema, data, _ in found])
-        return [event for *_, event in found]
+        shown = self._personal.disclose([(schema, data) for schema, data, _ in found])
+        return [
+            event if data is read else replace(event, data=data)
+            for (_, read, event), data in zip(found, shown, strict=True)
+        ]
 
     def _in_turns(self, rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
         for first in range(0, len(rows), TURN):

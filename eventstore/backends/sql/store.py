@@ -107,9 +107,9 @@ class SqlEventStore(Closing):
         return self._database.migration_sql()
 
     def register(self, *aggregates: type[Aggregate]) -> None:
-        """Store the categories and schemas of aggregates before their first event."""
-        self._catalogue.categories([aggregate.category for aggregate in aggregates])
+        """Store the categories and schemas of aggregates before their first event; SchemaIncompatible."""
         self._catalogue.event_types(kind for aggregate in aggregates for kind in aggregate.event_types.values())
+        self._catalogue.categories([aggregate.category for aggregate in aggregates])
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
         """Create a category with a partition count of its own; PartitionsFixed where it has another."""
@@ -149,7 +149,8 @@ class SqlEventStore(Closing):
         only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
         whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
         StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
-        Before anything is written, those of the registry: SchemaIncompatible, RegistryUnreachable, RegistryRefused.
+        Before anything is written: SchemaIncompatible for a class that is new here and could not read what is stored
+        under its type name, or that a registry refuses; RegistryUnreachable, RegistryRefused.
         """
         if not appends:
             return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 from sqlalchemy import URL, Engine, inspect
 
@@ -35,6 +36,7 @@ def tenant_store(
     source: str | None = None,
     registry: SchemaRegistry | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    new_id: Callable[[], UUID] | None = None,
     keys: KeyStore | MasterKeys | None = None,
 ) -> SqlEventStore:
     """Open the store of one tenant; `create_tables()` makes it. InvalidIdentifier, UnsupportedBackend.
@@ -52,6 +54,7 @@ def tenant_store(
         topic_prefix=f"{tenant}-",
         registry=registry,
         clock=clock,
+        new_id=new_id,
         keys=keys,
     )
 

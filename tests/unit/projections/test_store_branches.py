@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from eventstore.event_types import event_type_of
 from projections import branch_source, branches, field
 from projections.errors import InvalidDefinition
 
@@ -59,6 +60,8 @@ def test_a_subscription_gets_the_events_of_its_branch(store):
 
 
 def test_records_of_a_schema_that_a_predicate_cannot_take_are_dead_letters_whatever_they_hold(store):
+    # As a release kept them that did not hold a new class against what is stored; today one of them is refused.
+    store._catalogue.register(event_type_of(cls).registered for cls in (EarlierParcel.Weighed, Parcel.Weighed))
     store.append("parcel-0", [EarlierParcel.Weighed(grams="1500")], expected=ANY)
     store.append("parcel-1", [EarlierParcel.Weighed(grams=None)], expected=ANY)
     store.append("parcel-2", [Parcel.Weighed(grams=1500)], expected=ANY)

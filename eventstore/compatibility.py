@@ -1,0 +1,220 @@
+"""One event type held against schemas that events were written by: what of them it could not read any more.
+
+Casts and renames reach the fields of the event itself. Inside of these, in records, lists and dictionaries, a value is
+read as it was written: there the types have to fit by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eventstore.casting import can_cast, kind_of
+from eventstore.errors import InvalidEventData, SchemaIncompatible
+from eventstore.event_types import EventType
+from eventstore.field_types import Avro, Field, FieldType
+from eventstore.personal import Erased
+from eventstore.schema_registry import RegisteredSchema, canonical
+from eventstore.upcasting import TypeMeaning
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why events of a kept schema could not be read; ``place`` is the event's type and the path of the field."""
+
+    place: str
+    schema_id: int
+    problem: str
+    remedy: str
+
+
+def require_readable(kinds: Iterable[EventType], kept: Iterable[RegisteredSchema]) -> None:
+    """Raise SchemaIncompatible where a type whose schema is new could not read events of a kept one.
+
+    Schemas of newer versions, and those that a function upcasts, are passed over: nobody here can tell.
+    """
+    known = list(kept)
+    same = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
+    for kind in kinds:
+        if canonical(kind.schema) not in same:
+            for schema in known:
+                if schema.name in kind.stored_names and schema.version <= kind.version:
+                    _require_fit(kind, schema)
+
+
+def _require_fit(kind: EventType, schema: RegisteredSchema) -> None:
+    if not kind.upcasters.declared_from(schema.version):
+        return
+    for finding in misfits(kind, schema):
+        step = (
+            f"make it a new version, upcasters={{…, {kind.version}: […]}}: " if schema.version == kind.version else ""
+        )
+        raise SchemaIncompatible(
+            f"{finding.place} could not be read in events of schema {schema.id}, which is stored: {finding.problem}",
+            remedy=step + finding.remedy,
+            place=finding.place,
+            subject=kind.name,
+        )
+
+
+def misfits(kind: EventType, schema: RegisteredSchema) -> list[Finding]:
+    """Return what a type could not read of events of a schema, which declared changes alone carry to today."""
+    if schema.version > kind.version:
+        problem = f"written in version {schema.version}, and the code knows versions up to {kind.version}"
+        return [Finding(kind.name, schema.id, problem, "check the newer code")]
+    try:
+        carried = kind.upcasters.interpret(schema.version, _field_types(schema), TypeMeaning())
+    except InvalidEventData as error:
+        return [Finding(f"{kind.name}.{error.place}", schema.id, error.message, error.remedy)]
+    problems = [problem for field in kind.fields for problem in _problems(field, carried)]
+    found = [Finding(f"{kind.name}.{path}", schema.id, problem, remedy) for path, problem, remedy in problems]
+    return [*found, *_erased_misfits(kind, schema)]
+
+
+def _problems(field: Field, carried: Mapping[str, Avro]) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with a field, where within it, and what to do about it."""
+    if field.name not in carried:
+        if field.default is None:
+            yield field.name, "it has no value there", "give the field a default, or Rename it from another"
+        return
+    source = carried[field.name]
+    found = _narrowed(source, field.type)
+    if found is not None:
+        yield f"{field.name}{found.path}", found.problem, _remedy(field, source, found)
+
+
+def _remedy(field: Field, source: Avro, found: _Difference) -> str:
+    if found.path:
+        return (
+            f"give what is new in it a default, or upcast all of {field.name} by a function: no change reaches into it"
+        )
+    if kind_of(source) != kind_of(field.type.avro) and can_cast(source, field.type.avro):
+        return f'Cast("{field.name}", …)'
+    return "upcast it by a function, or give it another name and a default"
+
+
+def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Finding]:
+    """Fields that are personal no more, and whose placeholders could not be cast as their values are."""
+    from eventstore.serialization import placeholder
+
+    for name, declared in schema.personal.items():
+        try:
+            kind.carried(schema.version, {name: Erased(placeholder(declared))})
+        except InvalidEventData as error:
+            remedy = "leave the field personal: then it shows today's placeholder"
+            yield Finding(error.place or kind.name, schema.id, f"once its person is erased, {error.message}", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What a type cannot hold of another one; ``path`` leads there from the field: ``.number``, ``[]``, ``{}``."""
+
+    problem: str
+    path: str = ""
+
+    def within(self, step: str) -> _Difference:
+        return _Difference(self.problem, step + self.path)
+
+
+def _field_types(schema: RegisteredSchema) -> dict[str, Avro]:
+    """The types of a schema's fields, clear ones of personal fields, records in full wherever they are only named."""
+    named: dict[str, Any] = {}
+    clear = {
+        field["name"]: schema.personal.get(field["name"], {}).get("personal", field["type"])
+        for field in schema.schema["fields"]
+    }
+    return {name: _expanded(avro, named) for name, avro in clear.items()}
+
+
+def _expanded(avro: Any, named: dict[str, Any]) -> Any:
+    if isinstance(avro, str):
+        return named.get(avro, avro)
+    if isinstance(avro, list):
+        return [_expanded(member, named) for member in avro]
+    parts = {part: _expanded(avro[part], named) for part in ("items", "values") if part in avro}
+    if "fields" in avro:
+        parts["fields"] = [{**field, "type": _expanded(field["type"], named)} for field in avro["fields"]]
+        named[avro["name"]] = {**avro, **parts}
+    return {**avro, **parts}
+
+
+def _narrowed(source: Any, target: FieldType) -> _Difference | None:
+    """Say what of a type's values the other one cannot hold, None where it holds them all."""
+    theirs, ours = _members(source), _branches(target)
+    if "null" in theirs and "null" not in _members(target.avro):
+        return _Difference("it may be null there")
+    values = [member for member in theirs if member != "null"]
+    tagged = sum(kind_of(member) == "record" for member in values) > 1, sum(own.is_record for own in ours) > 1
+    for member in values:
+        if kind_of(member) == "record" and any(own.is_record for own in ours) and tagged[0] != tagged[1]:
+            return _Difference("its records are told apart by name on one side, and not on the other")
+        found = [_difference(member, own) for own in ours if not all(tagged) or own.may_be(member)]
+        if not found:
+            return _Difference(f"it may be {member['name']} there")
+        if None not in found:
+            return next((one for one in found if one is not None and one.path), found[0])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """One type that a field of today holds, null apart: its Avro form, and the compiled type with its parts."""
+
+    avro: Any
+    kind: FieldType
+
+    @property
+    def is_record(self) -> bool:
+        return self.kind.record is not None
+
+    def may_be(self, member: Any) -> bool:
+        """Whether a member may be of this branch: of several records, one of its name."""
+        return kind_of(member) != "record" or self.kind.record == member["name"]
+
+
+def _branches(target: FieldType) -> list[_Branch]:
+    held = [member for member in _members(target.avro) if member != "null"]
+    kinds = target.inner if len(held) > 1 else (target,)
+    return [_Branch(avro, kind) for avro, kind in zip(held, kinds, strict=True)]
+
+
+def _members(avro: Any) -> list[Any]:
+    return avro if isinstance(avro, list) else [avro]
+
+
+def _difference(source: Any, own: _Branch) -> _Difference | None:
+    kind = "record" if own.is_record else kind_of(own.avro)
+    if kind_of(source) != kind:
+        return _Difference(f"it is {kind_of(source)} there, and {kind} today")
+    match kind:
+        case "decimal":
+            return _fewer_digits(source, own.avro)
+        case "record":
+            return next(_records_differ(source, own.kind), None)
+        case "array" | "map":
+            part, step = ("items", "[]") if kind == "array" else ("values", "{}")
+            found = _narrowed(source[part], own.kind.inner[0])
+            return None if found is None else found.within(step)
+    return None
+
+
+def _fewer_digits(source: Mapping[str, Any], target: Mapping[str, Any]) -> _Difference | None:
+    wide = (source["precision"] - source["scale"], source["scale"])
+    own = (target["precision"] - target["scale"], target["scale"])
+    if own[0] >= wide[0] and own[1] >= wide[1]:
+        return None
+    return _Difference(
+        f"it has {wide[0]} digits before the point and {wide[1]} after it there, {own[0]} and {own[1]} today"
+    )
+
+
+def _records_differ(source: Mapping[str, Any], target: FieldType) -> Iterator[_Difference]:
+    theirs = {field["name"]: field["type"] for field in source["fields"]}
+    for field in target.fields:
+        if field.name in theirs:
+            found = _narrowed(theirs[field.name], field.type)
+        else:
+            found = _Difference("it has no value there") if field.default is None else None
+        if found is not None:
+            yield found.within(f".{field.name}")

@@ -1,0 +1,262 @@
+"""Personal columns of every version show in a view what plain Python reads with the same keys."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import Aggregate, Personal, event
+from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.erasure import PersonalData
+from eventstore.errors import InvalidEventData, KeysMissing
+from eventstore.event_types import event_type_of
+from eventstore.topics import TopicRecord
+from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
+from projections import Stream, Table, branches, field, on
+from projections.errors import InvalidDefinition
+from projections.reference import fold_table, route
+from projections.spark.disclosing import Disclosure
+from projections.spark.inputs import Reduction
+from projections.spark.routing import Routing
+
+RAW = "topic string, partition int, offset bigint, key string, value binary"
+
+
+class First(Aggregate, category="guest"):
+    @event
+    class Joined:
+        name: Annotated[str, Personal(erased="(gone)")]
+        phone: Annotated[str, Personal(erased="")]
+        spent: Annotated[int | None, Personal()]
+        day: Annotated[dt.date, Personal(erased=dt.date(1970, 1, 1))]
+        card: Annotated[str, Personal(erased="no card")]
+        city: str
+        zip: str
+
+    @event
+    class Left:
+        why: Annotated[str, Personal(erased="")]
+
+
+class Guest(Aggregate):
+    @event(
+        upcasters={
+            1: [Rename("name", to="called"), Cast("phone", int), Cast("spent", Decimal)],
+            2: [Cast("day", dt.datetime), Cast("card", UUID), Cast("zip", int), Default("tier", "new")],
+        }
+    )
+    class Joined:
+        called: Annotated[str, Personal(erased="(erased)")]
+        phone: Annotated[int, Personal(erased=-1)]
+        spent: Annotated[Decimal | None, Personal()]
+        day: Annotated[dt.datetime, Personal(erased=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))]
+        card: Annotated[UUID, Personal(erased=UUID(int=0))]
+        city: Annotated[str, Personal(erased="nowhere")]
+        zip: Annotated[int, Personal(erased=0)]
+        tier: Annotated[str, Personal(erased="none")]
+        mail: Annotated[str, Personal(erased="")] = "unknown"
+
+    @event(upcasters={1: [Retype("guest.left")]})
+    class Gone:
+        why: Annotated[str, Personal(erased="(erased)")]
+
+
+JOINED = on(Guest.Joined)
+TABLE = Table.from_events(
+    Guest,
+    key="guest_id",
+    columns={
+        **{f.name: JOINED.take(f.name) for f in event_type_of(Guest.Joined).fields if f.name != "called"},
+        # Both are personal, and of different versions of different events: the last one decides.
+        "word": [JOINED.take("called"), on(Guest.Gone).take("why")],
+    },
+)
+REGISTRY = {kind.schema_id: kind.registered for owner in (First, Guest) for kind in owner.event_types.values()}
+
+
+def first(name: str) -> First.Joined:
+    card = UUID(int=7)
+    return First.Joined(
+        name=name, phone="+0417", spent=3, day=dt.date(2024, 2, 29), card=str(card).upper(), city="Bern", zip="03000"
+    )
+
+
+TODAY = Guest.Joined(
+    called="Cleo", phone=43, spent=None, day=dt.datetime(2025, 1, 2, 3, tzinfo=dt.UTC), card=UUID(int=9), city="Rome",
+    zip=187, tier="gold", mail="c@x",
+)  # fmt: skip
+STREAMS: list[list[object]] = [
+    [first("Ada")],
+    [first("Bob"), First.Left(why="late")],
+    [TODAY],
+    [first("Dan"), Guest.Gone(why="rain")],
+    [First.Left(why="early"), first("Eve")],
+    [Guest.Gone(why="first"), TODAY],
+]
+
+
+@pytest.fixture
+def keys() -> MemoryKeys:
+    return MemoryKeys()
+
+
+def records_of(streams: list[list[object]], keys: MemoryKeys) -> list[tuple[int, str, bytes]]:
+    happened = [(f"guest-{n}@{v}", str(n), e) for n, stream in enumerate(streams) for v, e in enumerate(stream)]
+    encode: Any = PersonalData(keys).sealer({subject for _, subject, _ in happened})
+    framed = [(key, subject, event_type_of(e), e) for key, subject, e in happened]
+    return [(n, key, encode(kind, e, subject)) for n, (key, subject, kind, e) in enumerate(framed)]
+
+
+def raw_frame(spark, records):
+    rows = [("guest", 0, offset, key, bytearray(value)) for offset, key, value in records]
+    return spark.createDataFrame(rows, RAW).repartition(2)
+
+
+def opened(frame, table, keys, registry=REGISTRY):
+    """The rows of a table as a view's function sees them, opened where the driver does it."""
+    rows = Disclosure(registry, keys).opened(frame.select(*table.sliced).toArrow(), table)
+    found = rows.select(list(table.columns)).to_pylist()
+    return {row[table.key[0]]: {c: row[c] for c in table.payload} for row in found}
+
+
+def as_columns(rows):
+    """What plain Python reads, in the types of columns: a UUID is text."""
+    return {k: {c: str(v) if isinstance(v, UUID) else v for c, v in row.items()} for k, row in rows.items()}
+
+
+def test_every_version_shows_what_plain_python_reads_before_and_after_erasures(spark, keys):
+    records = records_of(STREAMS, keys)
+    frame = Reduction(REGISTRY).reduce(raw_frame(spark, [*records, *records[:3]]), TABLE).persist()
+    before = opened(frame, TABLE, keys)
+    assert before == as_columns(fold_table(TABLE, records, REGISTRY, keys))
+    for subject in ("0", "1", "3", "5"):
+        keys.erase(subject)
+    after = opened(frame, TABLE, keys)
+    frame.unpersist()
+    assert after == as_columns(fold_table(TABLE, records, REGISTRY, keys))
+    assert (before["2"], before["4"]) == (after["2"], after["4"])
+
+
+def test_what_they_are_compared_with_is_what_was_meant(keys):
+    records = records_of(STREAMS, keys)
+    rows = fold_table(TABLE, records, REGISTRY, keys)
+    assert rows["0"] == {
+        "word": "Ada", "phone": 417, "spent": Decimal(3), "day": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
+        "card": UUID(int=7), "city": "Bern", "zip": 3000, "tier": "new", "mail": "unknown",
+    }  # fmt: skip
+    assert [row["word"] for row in rows.values()] == ["Ada", "late", "Cleo", "rain", "Eve", "Cleo"]
+    for subject in rows:
+        keys.erase(subject)
+    erased = fold_table(TABLE, records, REGISTRY, keys)
+    # What was clear when it was written, or not there at all, nobody can forget.
+    assert erased["0"] == {
+        "word": "(erased)", "phone": -1, "spent": None, "day": dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
+        "card": UUID(int=0), "city": "Bern", "zip": 3000, "tier": "new", "mail": "unknown",
+    }  # fmt: skip
+    assert (erased["2"]["city"], erased["2"]["tier"], erased["2"]["mail"]) == ("nowhere", "none", "")
+
+
+def test_the_rows_of_a_stream_show_it_too(spark, keys):
+    left = Stream.from_events(Guest, events=[Guest.Joined, Guest.Gone], key="change", id="guest_id")
+    records = records_of(STREAMS, keys)
+    raw = raw_frame(spark, records).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
+    frame = Reduction(REGISTRY).reduce(raw, left).persist()
+    keys.erase("1")
+    found = opened(frame, left, keys)
+    frame.unpersist()
+    assert {key: row["why"] for key, row in found.items() if row["why"]} == {
+        "1@1": "(erased)", "3@1": "rain", "4@0": "early", "5@0": "first",
+    }  # fmt: skip
+    assert (found["0@0"]["phone"], found["1@0"]["phone"], found["1@0"]["called"]) == (417, -1, "(erased)")
+
+
+def test_executors_open_as_the_driver_does(spark, keys):
+    records = records_of(STREAMS, keys)
+    keys.erase("1")
+    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records), TABLE).select(*TABLE.sliced).persist()
+    here = Disclosure(REGISTRY, keys).opened(frame.toArrow(), TABLE).sort_by("guest_id")
+    there = Disclosure(REGISTRY, _Fixed(keys)).opened(frame, TABLE).toArrow().sort_by("guest_id")
+    frame.unpersist()
+    assert there.to_pylist() == here.to_pylist()
+
+
+class _Fixed:
+    """The same keys in another process: without the lock, which no other process could take."""
+
+    def __init__(self, keys: MemoryKeys) -> None:
+        self._by_id = dict(keys._by_id)
+
+    def keys(self, ids):
+        return {id: self._by_id[id] for id in ids if id in self._by_id}
+
+    def close(self):
+        """Nothing is open."""
+
+
+def test_a_placeholder_is_part_of_what_a_table_means():
+    def declared(erased: str) -> Table:
+        class Guest(Aggregate):
+            @event
+            class Joined:
+                name: Annotated[str, Personal(erased=erased)]
+
+        return Table.from_events(Guest, key="guest_id", columns={"name": on(Guest.Joined).take("name")})
+
+    assert declared("a").signature() == declared("a").signature() != declared("b").signature()
+
+
+def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(spark, keys):
+    nobody = First.Joined(name="", phone="none", spent=None, day=dt.date(1, 1, 1), card="", city="", zip="1")
+    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[nobody]], keys)), TABLE)
+    with pytest.raises(InvalidEventData, match="field phone cannot be cast: this str is no long") as refused:
+        opened(frame, TABLE, keys)
+    assert "none" not in str(refused.value)
+
+
+def test_a_function_that_would_see_a_sealed_value_is_refused(spark, keys):
+    class Later(Aggregate, category="guest"):
+        @event(upcasters={1: [lambda old: {"why": old["why"].strip()}]})
+        class Left:
+            why: Annotated[str, Personal(erased="")]
+
+    table = Table.from_events(Later, key="guest_id", columns={"why": on(Later.Left).take("why")})
+    with pytest.raises(InvalidDefinition, match=r"a function upcasts guest\.left of version 1, and would see it seal"):
+        Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[First.Left(why="x")]], keys)), table)
+
+
+def test_a_field_that_is_personal_no_more_is_refused_while_its_records_are(spark, keys):
+    class Later(Aggregate, category="guest"):
+        @event
+        class Left:
+            why: str
+
+    table = Table.from_events(Later, key="guest_id", columns={"why": on(Later.Left).take("why")})
+    with pytest.raises(InvalidDefinition, match="leave the field personal"):
+        Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[First.Left(why="x")]], keys)), table)
+
+
+def test_without_keys_nothing_is_opened(spark, keys):
+    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of(STREAMS, keys)), TABLE)
+    with pytest.raises(KeysMissing):
+        opened(frame, TABLE, None)
+
+
+def test_a_router_passes_sealed_values_by_whatever_becomes_of_them(spark, keys):
+    class Later(Aggregate, category="guest"):
+        @event(upcasters={1: [Cast("phone", int), Cast("zip", int), Drop("card")]})
+        class Joined:
+            phone: Annotated[int, Personal(erased=-1)]
+            zip: int
+
+    routes = branches(Later, {"near": field("zip") < 4000}, otherwise="far")
+    (_, _, value), *_ = records_of([[first("Ada")]], keys)
+    headed = RAW.replace("key string", "key binary") + ", headers array<struct<key:string,value:binary>>"
+    registry = {k.schema_id: k.registered for k in (event_type_of(First.Joined), event_type_of(Later.Joined))}
+    raw = spark.createDataFrame([("guest", 0, 0, bytearray(b"k@0"), bytearray(value), None)], headed)
+    (routed,) = Routing(routes, registry).routed(raw).collect()
+    ((_, topic, problem),) = route(routes, [TopicRecord("guest", 0, 0, b"k@0", value, (), 0)], registry)
+    assert (routed.topic, topic, problem) == ("guest.near", "guest.near", None)
