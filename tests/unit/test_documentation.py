@@ -1,7 +1,8 @@
 """The Python of README and docs runs.
 
 A page's blocks are one program, run from top to bottom in an empty folder. Blocks that begin with ```python server need
-the local stack: those are compiled, and every name they import must exist. Those of ```python embedded start a Spark of
+the local stack: those are compiled, and every name they import must exist; tests/integration/test_server_pages.py and
+test_schema_registry_refusals.py run some on the session's stack. Those of ```python embedded start a Spark of
 their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session.
 """
 
@@ -44,11 +45,11 @@ def blocks(page):
     assert start is None, f"{page}: the fence at line {start} is never closed"
 
 
-def program(page, kind):
-    """The page's blocks of a kind as one program, every line with the number it has in the page."""
+def program(page, *kinds):
+    """The page's blocks of some kinds as one program, every line with the number it has in the page."""
     lines = [""] * len(page.read_text(encoding="utf-8").splitlines())
     for block in blocks(page):
-        if block.kind == kind:
+        if block.kind in kinds:
             lines[block.start : block.start + len(block.lines)] = block.lines
     return "\n".join(lines).rstrip() + "\n"
 

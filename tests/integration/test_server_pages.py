@@ -1,0 +1,99 @@
+"""Pages whose Python needs servers, run on those of the session, each in an empty database."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import ANY, Relay, Settings, SqlEventStore
+from tests.crates import Crate
+from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, program
+
+_URL = re.compile(r'"postgresql\+psycopg://[^"]*"')
+
+Run = Callable[..., ModuleType]
+
+
+@pytest.fixture
+def url(database: Callable[[], str]) -> str:
+    return database()
+
+
+@pytest.fixture
+def run(url: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that runs a page from top to bottom and returns it as a module."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+
+    def run(page: str) -> ModuleType:
+        text = program(ROOT / "docs" / "how-to" / page, HERE, ON_SERVERS)
+        name = f"page_{re.sub(r'[^a-z]', '_', page)}"
+        file = tmp_path / f"{name}.py"
+        file.write_text(_URL.sub(repr(url), text), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)  # annotations are looked up there
+        spec.loader.exec_module(module)
+        return module
+
+    return run
+
+
+def test_the_page_about_tenants(run: Run, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = run("keep-tenants-apart.md")
+    assert capsys.readouterr().out == "[]\n"
+    for tenant in ("acme", "globex"):
+        dispatcher = page.service_of(tenant, Crate)
+        dispatcher.store.append("crate-1", [Crate.Filled(grams=1)], expected=ANY)
+        assert [one.topic for one in dispatcher.store.categories()] == [f"{tenant}-crate"]
+    assert page.tenants(page.engine) == ["acme", "globex"]
+    with page.engine.connect() as connection:
+        schemas = set(sa.inspect(connection).get_schema_names())
+    assert {"orders", "billing", "tenant_acme", "tenant_globex"} <= schemas
+    for opened in (page.orders, page.billing):
+        opened.close()
+    page.engine.dispose()
+
+
+def test_the_page_about_the_relay(run: Run, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.declare_category("crate", partitions=2, topic=f"crate.{uuid.uuid4().hex[:8]}")
+        store.append("crate-1", [Crate.Filled(grams=grams) for grams in range(5)], expected=ANY)
+    page = run("run-without-connect.md")
+    assert (page.report.events, page.report.transactions) == (5, 1)
+    assert capsys.readouterr().out.splitlines()[-1] == "None"
+
+
+async def test_the_page_about_asyncio(run: Run, url: str, settings: Settings) -> None:
+    page = await asyncio.to_thread(run, "use-asyncio.md")  # it has event loops of its own
+    engine = sa.create_engine(url)
+    page.parcels.metadata.create_all(engine)
+    with SqlEventStore(engine) as store:
+        store.create_tables()
+        store.declare_category("order", partitions=1, topic="order.tea")
+        store.append("order-o9", [page.Order.Placed(sku="tea")], expected=ANY)
+        Relay(store, settings).run(stop=threading.Event(), once=True)
+    async with page.lifespan(None):
+        async with asyncio.timeout(60):
+            while not packed(engine, page.parcels):
+                await asyncio.sleep(0.1)
+    assert packed(engine, page.parcels) == ["tea"]
+    engine.dispose()
+
+
+def packed(engine: sa.Engine, parcels: sa.Table) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.scalars(sa.select(parcels.c.sku)))
