@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _WITH_SERVERS = {
     "conformance", "integration", "test_appends_contended.py", "test_branches_killed.py", "test_broker_killed.py",
     "test_flights.py", "test_open_transactions.py", "test_relay_killed.py", "test_shop.py",
+    "test_topic_cleaned.py",
 }  # fmt: skip
 # Tests among those that need no server, by what their names say they run on.
 _SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")

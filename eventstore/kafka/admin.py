@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -165,20 +166,43 @@ def cleanup_policies(
     return _policies(AdminClient(quiet(settings.kafka)), topics, settings.kafka.bootstrap_servers, deadline)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsCompared:
+    """Topics as they are: those that do not exist, and for each that is otherwise than wanted the refusal."""
+
+    missing: Sequence[str]
+    mismatches: Sequence[TopicMismatch]
+
+
+def compare_topics(
+    settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS
+) -> TopicsCompared:
+    """Say which topics are missing, and which have other partitions or another cleanup policy; changes nothing.
+
+    BrokerUnreachable, BrokerRefused.
+    """
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    wanted = list(specs)
+    with typed_errors(servers):
+        known = admin.list_topics(timeout=deadline).topics
+    present = [spec for spec in wanted if spec.name in known]
+    counts = {spec.name: len(known[spec.name].partitions) for spec in present}
+    mismatches = [*_other_partitions(counts, present), *_other_policies(admin, present, servers, deadline)]
+    return TopicsCompared([spec.name for spec in wanted if spec.name not in known], mismatches)
+
+
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
     """Create the topics that are missing and check the others; return the names created.
 
     TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;
     BrokerRefused.
     """
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     wanted = list(specs)
-    with typed_errors(servers):
-        known = admin.list_topics(timeout=deadline).topics
-    missing = [spec for spec in wanted if spec.name not in known]
-    present = [spec for spec in wanted if spec.name in known]
-    _check_partitions({name: len(topic.partitions) for name, topic in known.items()}, present)
-    _check_policies(admin, present, servers, deadline)
+    compared = compare_topics(settings, wanted, deadline=deadline)
+    for mismatch in compared.mismatches:
+        raise mismatch
+    missing = [spec for spec in wanted if spec.name in compared.missing]
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     return _create(admin, missing, servers, deadline)
 
 
@@ -205,20 +229,24 @@ def _ignore_existing(future: Future[None], deadline: float) -> None:
             raise
 
 
-def _check_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> None:
+def _other_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> Iterator[TopicMismatch]:
     for spec in specs:
         if counts[spec.name] != spec.partitions:
-            raise TopicMismatch(
+            yield TopicMismatch(
                 f"topic {spec.name!r} has {counts[spec.name]} partitions, {spec.partitions} are wanted",
-                remedy="partitions are fixed for life: use the number it has, or a topic of another name",
+                remedy="partitions are fixed for life: use the number it has, or a topic of another name; an event "
+                "topic may be deleted, and published again from its store",
                 place=spec.name,
             )
 
 
-def _check_policies(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float) -> None:
+def _other_policies(
+    admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float
+) -> Iterator[TopicMismatch]:
     checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
     for topic, found in _policies(admin, checked, servers, deadline).items():
-        _check_policy(topic, found, checked[topic])
+        if found != checked[topic]:
+            yield _other_policy(topic, found, checked[topic])
 
 
 def _policies(admin: AdminClient, topics: Iterable[str], servers: str, deadline: float) -> dict[str, str]:
@@ -232,13 +260,12 @@ def _policies(admin: AdminClient, topics: Iterable[str], servers: str, deadline:
     return found
 
 
-def _check_policy(topic: str, found: str, wanted: str) -> None:
-    if found != wanted:
-        raise TopicMismatch(
-            f"topic {topic!r} has cleanup.policy={found}, {wanted} is wanted",
-            remedy=f"set cleanup.policy={wanted} on the topic before it is cleaned, or use another topic",
-            place=topic,
-        )
+def _other_policy(topic: str, found: str, wanted: str) -> TopicMismatch:
+    return TopicMismatch(
+        f"topic {topic!r} has cleanup.policy={found}, {wanted} is wanted",
+        remedy=f"set cleanup.policy={wanted} on the topic before it is cleaned, or use another topic",
+        place=topic,
+    )
 
 
 def quiet(kafka: KafkaSettings) -> dict[str, Any]:

@@ -127,6 +127,16 @@ class ArchiveConformance:
         assert not store.is_archived(stream)
         assert store.append(stream, [_signed()], expected=1).version == 2
 
+    def test_an_append_that_is_repeated_gets_its_results_though_the_stream_is_archived_by_now(
+        self, store: EventStore
+    ) -> None:
+        stream, named = _new(), [NewEvent(_signed(), id=uuid4())]
+        first = store.append(stream, named, expected=NO_STREAM)
+        store.archive_stream(stream, expected=0)
+        assert store.append(stream, named, expected=NO_STREAM) == first
+        with pytest.raises(StreamArchived):
+            store.append(stream, [NewEvent(_signed(), id=uuid4())], expected=0)
+
     def test_a_stream_is_archived_as_its_writer_saw_it(self, store: EventStore) -> None:
         stream = _new()
         with pytest.raises(WrongExpectedVersion) as refused:

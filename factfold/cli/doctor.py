@@ -32,12 +32,20 @@ def doctor(
     schema: Annotated[
         str | None, typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the topics of that store."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check Java, disk, downloads and ports, and an event store; exit code 1 when something must be done."""
+    """Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done."""
     findings = [_checked(name, check) for name, check in _CHECKS.items()]
     if store is not None:
         findings.append(_checked("store", lambda: _store(store, schema)))
+        if kafka is not None and findings[-1].well:
+            findings.append(_checked("topics", lambda: _topics(store, schema, kafka)))
     if as_json:
         import json
 
@@ -125,6 +133,26 @@ def _store(url: str, schema: str | None) -> str:
                 place=place,
             )
     return f"version {version.found} at {place}"
+
+
+def _topics(url: str, schema: str | None, servers: str) -> str:
+    """Compare the store's categories with their topics: a partition count is fixed for life, in both."""
+    from eventstore import Settings, SqlEventStore
+    from eventstore.errors import TopicMismatch
+    from eventstore.kafka.admin import compare_topics
+    from eventstore.topics import event_topic
+
+    settings = Settings()
+    settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
+    with SqlEventStore(url, schema=schema) as store:
+        wanted = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
+    compared = compare_topics(settings, wanted)
+    if compared.mismatches:
+        told = "; ".join(mismatch.message for mismatch in compared.mismatches)
+        remedies = dict.fromkeys(mismatch.remedy for mismatch in compared.mismatches)
+        raise TopicMismatch(told, remedy="; ".join(remedies), place=servers)
+    later = f", {len(compared.missing)} not made yet: {', '.join(compared.missing)}" if compared.missing else ""
+    return f"{len(wanted) - len(compared.missing)} topics as their categories say{later}"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

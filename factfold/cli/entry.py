@@ -7,7 +7,7 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import branches, cdc, doctor, erasure, projections, relay, schema, stack, store, subscriptions
+from factfold.cli import branches, cdc, doctor, erasure, projections, relay, schema, stack, streams, subscriptions
 from factfold.cli.failures import show
 
 
@@ -27,7 +27,7 @@ def application() -> typer.Typer:
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(schema.app, name="schema")
     app.add_typer(relay.app, name="relay")
-    app.add_typer(store.app, name="store")
+    app.add_typer(streams.app, name="store")  # store's own, with the commands for single streams
     app.add_typer(erasure.keys, name="keys")
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

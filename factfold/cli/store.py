@@ -1,4 +1,4 @@
-"""`factfold store`: status, migrate, export, import, renumber, tenants."""
+"""`factfold store`: status, migrate, export, import, renumber, tenants; in `streams`, what is done to one stream."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         for one in categories:
             typer.echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
         if fence is not None:
-            typer.echo(f"fence: {fence.waiting:,} events wait" + (f" for {fence.holder}" if fence.holder else ""))
+            age = "how long this user may not see" if fence.age is None else f"{fence.age:,.1f} s"
+            typer.echo(f"fence: {fence.waiting:,} events wait, {age}" + (f", for {fence.holder}" * bool(fence.holder)))
     if not version.is_current:
         raise typer.Exit(3)
 
@@ -125,7 +126,8 @@ def import_(
         opened.create_tables()
         done = opened.import_file(file, format=form, keys=with_keys, on_progress=tell)
     taken = f", {done.keys:,} keys taken over" if with_keys else ""
-    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}")
+    archived = f", {done.archived:,} streams archived" if done.archived else ""
+    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}{archived}")
 
 
 @app.command()

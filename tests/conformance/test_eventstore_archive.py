@@ -169,6 +169,16 @@ def test_an_append_that_stays_open_is_not_waited_for_for_ever(
     assert not postgres.is_archived("note-1")
 
 
+def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(
+    postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.archive_stream("note-1", expected=0)
+    monkeypatch.setattr(archive, "_PATIENCE_SECONDS", 0.1)
+    with appending(postgres, "note-2"), pytest.raises(StoreUnavailable):
+        postgres.archive_stream("note-1", expected=0)
+    assert postgres.is_archived("note-1")
+
+
 def test_a_deletion_that_comes_between_leaves_no_mark(postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the mark to be committed, and takes it along."""
     looked = Reader.head

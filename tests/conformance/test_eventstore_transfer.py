@@ -16,7 +16,8 @@ import pytest
 from sqlalchemy import select
 
 from eventstore import ANY, Aggregate, Metadata, NewEvent, SqlEventStore, event
-from eventstore.errors import EventIdTaken, FactfoldError, ImportConflict, InvalidExport
+from eventstore.errors import EventIdTaken, FactfoldError, ImportConflict, InvalidExport, StreamArchived
+from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import partition_of
 
 SOURCE = "/shop"
@@ -131,6 +132,73 @@ def test_a_category_that_is_there_keeps_its_partitions(
     assert {(row["topic"], row["partition"] == partition_of(row["stream"], 3)) for row in sales} == {("sale", True)}
 
 
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
+def test_what_is_archived_is_archived_there_too_and_stays_readable(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    for stream, head in (("sale-0", 4), ("visit-1", 0)):
+        source.archive_stream(stream, expected=head)
+    source.delete_stream("visit-1", expected=0)
+    target = opened()
+    assert target.import_file(_exported(source, tmp_path / name)).archived == 1
+    assert list(target.archived_streams()) == ["sale-0"]
+    assert _marks(target) == _marks(source)
+    assert rows(target) == rows_exported(source)
+    with pytest.raises(StreamArchived):
+        target.append("sale-0", [sale("z")], expected=4)
+    assert target.import_file(tmp_path / name).archived == 0
+
+
+def test_a_mark_is_made_where_the_stream_ends_as_it_did_there_and_goes_where_it_went_on(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    target.import_file(_exported(source, tmp_path / "first.jsonl"))
+    source.archive_stream("sale-0", expected=4)
+    source.archive_stream("sale-1", expected=1)
+    target.append("sale-1", [sale("here alone")], expected=1)
+    report = target.import_file(_exported(source, tmp_path / "archived.jsonl"))
+    assert (report.imported, report.archived) == (0, 1)
+    assert list(target.archived_streams()) == ["sale-0"]
+    source.unarchive_stream("sale-0")
+    source.append("sale-0", [sale("after all")], expected=4)
+    assert target.import_file(_exported(source, tmp_path / "on.jsonl")).imported == 1
+    assert list(target.archived_streams()) == []
+    assert target.append("sale-0", [sale("and here")], expected=5).version == 6
+
+
+def test_a_snapshot_goes_where_a_mark_comes(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target = opened()
+    target.import_file(_exported(source, tmp_path / "first.jsonl"))
+    target.keep_snapshot(AggregateSnapshot("visit-0", 0, bytes(8)))
+    source.archive_stream("visit-0", expected=0)
+    target.import_file(_exported(source, tmp_path / "archived.jsonl"))
+    assert target.snapshot("visit-0") is None
+
+
+def test_a_file_of_before_there_were_marks_is_read(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    table = pq.read_table(_exported(source, tmp_path / "new.parquet"))
+    pq.write_table(table.drop_columns(["archived"]), tmp_path / "old.parquet")
+    target = opened()
+    assert target.import_file(tmp_path / "old.parquet").imported == 12
+
+
+def _marks(store: SqlEventStore) -> list[tuple[Any, ...]]:
+    with store.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(select(store.tables.archived_streams))]
+
+
+def rows_exported(store: SqlEventStore) -> list[dict[str, Any]]:
+    """Every event, and of a deleted stream the row that ends it."""
+    found = rows(store)
+    last = {row["stream"]: row["version"] for row in found}
+    return [row for row in found if row["payload"] is not None or row["version"] == last[row["stream"]]]
+
+
 def test_an_empty_store_is_exported_too(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         opened().export_file(tmp_path / name)
@@ -188,6 +256,8 @@ FIRST = 5  # of the events, behind the header, two categories and two schemas
         (_changed(FIRST, id="x"), "no event", 6),
         (_changed(FIRST, id=None), "no event", 6),
         (_changed(FIRST, time="2026-01-01"), "no time with a zone", 6),
+        (_changed(FIRST, archived="2026-01-01"), "no time with a zone", 6),
+        (_changed(FIRST, archived=1), "no event", 6),
         (_changed(FIRST, payload="*"), "no event", 6),
         (_changed(FIRST, payload="AAAA"), "Confluent frame", None),
         (_changed(FIRST, type="sale.other"), "its schema is of sale.made", None),

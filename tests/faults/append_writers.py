@@ -34,12 +34,12 @@ def tell(**fact: object) -> None:
 class Writer:
     """Appends events under the version it has seen (`one` stream), or whatever the version is (its `own`)."""
 
-    def __init__(self, store: SqlEventStore, name: str, streams: str, *, early: bool) -> None:
+    def __init__(self, store: SqlEventStore, name: str, streams: str, planted: str | None) -> None:
         self._store = store
         self._name = name
         self._shared = streams == "one"
         self._stream = "tally-all" if self._shared else f"tally-{name}"
-        self._early = early
+        self._planted = planted
 
     def work(self, appends: int) -> None:
         """So many appends that are acknowledged."""
@@ -50,8 +50,8 @@ class Writer:
     def _append(self, number: int) -> bool:
         head = self._store.head(self._stream) if self._shared else None
         expected = (NO_STREAM if head is None else head) if self._shared else ANY
-        tell(begun=f"{self._name}/{number}")
-        if self._early:  # the planted fault: what is acknowledged is not stored yet
+        tell(begun=f"{self._name}/{number}", writer=self._name, seen=head)
+        if self._planted == "early":  # what is acknowledged is not stored yet
             tell(stored=[self._stream, (head if head is not None else number - 1) + 1, self._name, number])
             time.sleep(0.02)
         try:
@@ -59,18 +59,20 @@ class Writer:
                 self._stream, [Tally.Counted(writer=self._name, number=number)], expected=expected
             )
         except WrongExpectedVersion as error:
-            tell(refused=[head, error.actual], ended=f"{self._name}/{number}")
+            # Planted: the number of events in place of the last one's version.
+            actual = error.actual + 1 if self._planted == "count" else error.actual
+            tell(refused=actual, writer=self._name, ended=f"{self._name}/{number}")
             return False
         tell(stored=[self._stream, result.version, self._name, number], ended=f"{self._name}/{number}")
         return True
 
 
-def main(url: str, name: str, streams: str, appends: int, *, early: bool) -> None:
-    """Write from eight threads."""
+def main(url: str, name: str, streams: str, appends: str, planted: str | None = None) -> None:
+    """Write from eight threads; ``planted`` names a fault: early, count."""
     engine = sa.create_engine(url, pool_size=THREADS)
     with SqlEventStore(engine) as store:
-        writers = [Writer(store, f"{name}.{n}", streams, early=early) for n in range(THREADS)]
-        threads = [threading.Thread(target=writer.work, args=(appends,)) for writer in writers]
+        writers = [Writer(store, f"{name}.{n}", streams, planted) for n in range(THREADS)]
+        threads = [threading.Thread(target=writer.work, args=(int(appends),)) for writer in writers]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -78,4 +80,4 @@ def main(url: str, name: str, streams: str, appends: int, *, early: bool) -> Non
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]), early="--early" in sys.argv)
+    main(*sys.argv[1:])

@@ -2,7 +2,8 @@
 
 Eight processes of eight writers; one of the eight (more than 10 % of the writers) is killed with -9, FACTFOLD_KILLS
 times, and another started. Versions are dense, what was acknowledged is stored, and every refusal told the version that
-the stream really had. The planted fault acknowledges before it appends.
+the stream really had: more than its writer saw before, no more than it saw next. The planted faults: one acknowledges
+before it appends, one tells of a refusal how many events there are, and one loses an event of a stream.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from eventstore import SqlEventStore
+from eventstore import NO_STREAM, SqlEventStore
 from tests.faults.append_writers import Tally
 from tests.waiting import wait_until
 
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PROCESSES = 8
+PATIENCE = max(240, 48 * KILLS)  # seconds, for all that steady writers append
 APPENDS = {"one": 4 * KILLS, "own": 40 * KILLS}  # each writer's
 
 
@@ -64,7 +66,7 @@ class Writers:
         return len([f for f in facts if "begun" in f]) > len([f for f in facts if "ended" in f])
 
     def finish(self):
-        assert self.process.wait(240) == 0
+        assert self.process.wait(PATIENCE) == 0
 
 
 def wrong(store, facts):
@@ -75,12 +77,26 @@ def wrong(store, facts):
         stored.add((recorded.stream, recorded.version, recorded.data["writer"], recorded.data["number"]))
     gaps = [stream for stream, found in versions.items() if found != list(range(len(found)))]
     in_vain = [fact["stored"] for fact in facts if "stored" in fact and tuple(fact["stored"]) not in stored]
-    refused = [fact["refused"] for fact in facts if "refused" in fact]
-    odd = [(seen, actual) for seen, actual in refused if actual <= (-1 if seen is None else seen)]
-    return [*gaps, *in_vain, *odd], len(refused)
+    bounds = list(refusals(facts, head=max((found[-1] for found in versions.values()), default=-1)))
+    odd = [(seen, actual, later) for seen, actual, later in bounds if not seen < actual <= later]
+    return [*gaps, *in_vain, *odd], len(bounds)
 
 
-@pytest.mark.timeout(300)
+def refusals(facts, *, head):
+    """Each refusal's version, between what its writer saw before and what it saw after; at the end, the last head."""
+    seen, open_ends = {}, {}
+    for fact in facts:
+        writer = fact.get("writer")
+        if "begun" in fact:
+            before, seen[writer] = seen.get(writer), -1 if fact["seen"] is None else fact["seen"]
+            if writer in open_ends:
+                yield before, open_ends.pop(writer), seen[writer]
+        elif "refused" in fact:
+            open_ends[writer] = fact["refused"]
+    yield from ((seen[writer], actual, head) for writer, actual in open_ends.items())
+
+
+@pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.parametrize("streams", ["one", "own"])
 def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path, streams):
     moment, options = random.Random(SEED), (streams, str(APPENDS[streams]))
@@ -103,8 +119,29 @@ def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path,
 def test_the_planted_fault_is_seen_what_is_acknowledged_before_it_is_stored(store, tmp_path):
     moment = random.Random(SEED)
     for kill in range(20):
-        victim = Writers(store, tmp_path, f"m{kill}", "own", "100000", "--early")
+        victim = Writers(store, tmp_path, f"m{kill}", "own", "100000", "early")
         victim.kill(moment)
         if wrong(store, victim.told())[0]:
             return
     pytest.fail("20 kills never met the moment between acknowledging and appending")
+
+
+@pytest.mark.timeout(120)
+def test_the_planted_fault_is_seen_a_refusal_with_the_number_of_events_for_a_version(store, tmp_path):
+    writers = Writers(store, tmp_path, "c", "one", "4", "count")
+    writers.finish()
+    found, refused = wrong(store, writers.told())
+    assert 0 < len(found) <= refused
+    assert all(actual > later for _, actual, later in found)
+
+
+def test_the_planted_fault_is_seen_a_gap_in_versions(store):
+    for name in ("whole", "gap", "end"):
+        store.append(f"tally-{name}", [Tally.Counted(writer=name, number=n) for n in range(3)], expected=NO_STREAM)
+    assert wrong(store, []) == ([], 0)
+    events = store.tables.events
+    for stream, version in (("tally-gap", 1), ("tally-end", 2)):
+        with store.engine.begin() as connection:
+            connection.execute(sa.delete(events).where(events.c.stream == stream, events.c.version == version))
+    assert wrong(store, []) == (["tally-gap"], 0)
+    assert wrong(store, [{"stored": ["tally-end", 2, "end", 2]}])[0] == ["tally-gap", ["tally-end", 2, "end", 2]]

@@ -1,7 +1,7 @@
 """T4: the broker is killed with -9 while records are sent; every acknowledged one is readable, in order for each key.
 
-FACTFOLD_KILLS sets how often (1 with 10,000 records in make test, 5 with 100,000 in make faults). The planted fault is
-a producer that does not wait for the broker.
+FACTFOLD_KILLS sets how often (1 with 10,000 records in make test, 5 with 100,000 in make faults, 50 with a million in
+make faults-full). The planted fault is a producer that does not wait for the broker.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def wrong(settings, topic, acknowledged):
     return lost, [key for key, numbers in found.items() if numbers != sorted(set(numbers))]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(max(300, 60 * KILLS))
 def test_every_acknowledged_record_is_readable_and_every_key_in_order(stack, settings, topic):
     producer = RecordProducer(settings, deadline=120)
     sender = Sender(topic, producer.send)
@@ -97,7 +97,7 @@ def test_every_acknowledged_record_is_readable_and_every_key_in_order(stack, set
     assert wrong(settings, topic, sender.acknowledged) == (set(), []), f"FACTFOLD_KILLS={KILLS}"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(max(300, 60 * KILLS))
 def test_the_planted_fault_is_seen_a_producer_that_does_not_wait(stack, settings, topic):
     producer = Producer({**quiet(settings.kafka), "acks": 0, "enable.idempotence": False})
 

@@ -1,8 +1,9 @@
 """T1, short form: the projection process is killed with -9 in the middle of the flights, and the view is still right.
 
-FACTFOLD_KILLS sets how often (1 in make test, 5 in make faults), FACTFOLD_SEED when; both are printed. Each kill falls
-into a batch that has begun. The checker is pandas over the source tables; the planted fault shows that it would see
-progress saved apart from its effects.
+FACTFOLD_KILLS sets how often (1 in make test, 5 in make faults, 50 in make faults-full), FACTFOLD_SEED when, and
+FACTFOLD_FLIGHTS how many flights come between two kills; all are printed. Each kill falls into a batch that has begun.
+The checker is pandas over the source tables; the planted fault shows that it would see progress saved apart from its
+effects.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
-FLIGHTS = 1_000 * (KILLS + 2)
+PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
+FLIGHTS = PART * (KILLS + 2)
 GROUP = "sample_app.flights.view:flight_views"
 SERVING = "factfold_flights_1"  # the first generation, which the first process builds
 
@@ -114,18 +116,19 @@ def batch_at_hand(road: Road) -> str | None:
 
 def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, environment, tmp_path, capsys):
     with capsys.disabled():
-        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
+        chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
+        sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n")
     moment, traffic, in_flight = random.Random(SEED), Traffic(road), 0
     settings = {
         "FACTFOLD_VIEWS_URL": road.views_url,
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": road.settings.kafka.bootstrap_servers,
     }
-    traffic.send(1_000)
+    traffic.send(PART)
     for _ in range(KILLS):
         process = ProjectionProcess(settings, GROUP, tmp_path / "runner.log")
         process.wait_for(1)  # it has built the views if there were none, and follows
         before = batch_at_hand(road)
-        traffic.send(1_000)
+        traffic.send(PART)
         wait_until(lambda seen=before: batch_at_hand(road) not in (None, seen), what="a batch", pause=0.01)
         time.sleep(moment.uniform(0, 0.5))
         process.kill()

@@ -10,7 +10,8 @@ from typer.testing import CliRunner, Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
-from eventstore.errors import UnsupportedBackend
+from eventstore.errors import StreamDeleted, UnsupportedBackend, WrongExpectedVersion
+from eventstore.store import FenceStatus
 from factfold.cli import store as store_command
 from factfold.cli.entry import application
 
@@ -71,6 +72,76 @@ def test_events_go_from_one_store_to_another(url: str, tmp_path: Path, name: str
     assert run("export", file, "--database", url).output == "2 events of 1 categories, 1 schemas\n"
     assert run("import", file, "--database", other).output == "2 events imported, 0 were there\n"
     assert run("import", file, "--database", other).output == "0 events imported, 2 were there\n"
+
+
+def test_marks_of_archived_streams_go_along(noted: str, url: str, tmp_path: Path) -> None:
+    run("archive", "note-1", "--database", url, "--yes")
+    file, other = str(tmp_path / "notes.jsonl"), f"sqlite:///{tmp_path / 'other.db'}"
+    run("export", file, "--database", url)
+    assert run("import", file, "--database", other).output == "2 events imported, 0 were there, 1 streams archived\n"
+
+
+@pytest.fixture
+def noted(url: str) -> str:
+    """A store with one stream of two events."""
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.append("note-1", [Note.Written(text="a"), Note.Written(text="b")], expected=ANY)
+    return url
+
+
+def answered(answer: str, *words: str) -> Result:
+    """What a command does after an answer, which the runner repeats in front of what the command says."""
+    return CliRunner().invoke(application(), ["store", *words], input=answer)
+
+
+def test_a_stream_is_archived_and_taken_out_again(noted: str) -> None:
+    archived = answered("y\n", "archive", "note-1", "--database", noted)
+    assert "Archive 'note-1' at version 1 [y/N]" in archived.stderr
+    assert archived.stdout.splitlines()[1:] == ["note-1: archived at version 1"]
+    again = run("archive", "note-1", "--database", noted, "--yes", "--json")
+    assert json.loads(again.stdout) == {"stream": "note-1", "archived": True, "version": 1}
+    assert answered("n\n", "unarchive", "note-1", "--database", noted).exit_code == 1
+    assert "note-1: takes events again" in answered("y\n", "unarchive", "note-1", "--database", noted).stdout
+    again = run("unarchive", "note-1", "--database", noted, "--json")
+    assert json.loads(again.stdout) == {"stream": "note-1", "archived": False, "changed": False}
+
+
+def test_a_stream_is_deleted_when_somebody_says_yes(noted: str) -> None:
+    kept = answered("n\n", "delete", "note-1", "--database", noted)
+    assert (kept.exit_code, kept.stdout.split()) == (1, ["n"])
+    assert "Delete 'note-1' and its 2 events? Nobody can undo it [y/N]" in kept.stderr
+    assert "note-1: 2 events deleted" in answered("y\n", "delete", "note-1", "--database", noted).stdout
+    assert run("delete", "note-1", "--database", noted).stdout == "note-1: was deleted before\n"
+    assert json.loads(run("delete", "note-1", "--database", noted, "--json").stdout) == {
+        "stream": "note-1",
+        "deleted": 0,
+    }
+    assert isinstance(run("archive", "note-1", "--database", noted, "--yes").exception, StreamDeleted)
+
+
+@pytest.mark.parametrize("command", ["archive", "delete"])
+def test_a_stream_that_is_not_what_was_expected_stays_as_it_is(noted: str, command: str) -> None:
+    refused = run(command, "note-1", "--database", noted, "--expected", "0", "--yes").exception
+    assert isinstance(refused, WrongExpectedVersion)
+    assert refused.actual == 1
+    assert isinstance(run(command, "note-2", "--database", noted).exception, WrongExpectedVersion)
+    assert run(command, "note-1", "--database", noted, "--expected", "1", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fence", "told"),
+    [
+        (FenceStatus(0, 0.0, None), "fence: 0 events wait, 0.0 s\n"),
+        (FenceStatus(1200, 61.25, "nightly"), "fence: 1,200 events wait, 61.2 s, for nightly\n"),
+        (FenceStatus(1, None, "somebody"), "fence: 1 events wait, how long this user may not see, for somebody\n"),
+    ],
+)
+def test_the_status_tells_how_old_the_fence_is(
+    noted: str, monkeypatch: pytest.MonkeyPatch, fence: FenceStatus, told: str
+) -> None:
+    monkeypatch.setattr(SqlEventStore, "fence", lambda self: fence)
+    assert run("status", "--database", noted).stdout.endswith(told)
 
 
 def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(

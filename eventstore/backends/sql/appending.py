@@ -13,7 +13,7 @@ from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.reading import Reader
-from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, WrongExpectedVersion
+from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, StreamArchived, WrongExpectedVersion
 from eventstore.store import AppendResult
 
 _PATIENCE_SECONDS: Final = 30.0
@@ -77,7 +77,7 @@ class Appender:
         """Append; what is refused because it is there already, under its own ids, is no refusal where it may be."""
         try:
             return self._insert(batch).results(batch)
-        except (WrongExpectedVersion, EventIdTaken):
+        except (WrongExpectedVersion, EventIdTaken, StreamArchived):
             earlier = self._reader.earlier(batch) if repeated else None
             if earlier is None:
                 raise

@@ -42,7 +42,9 @@ class Archive:
             self._hold(connection, stream)
             self._check(stream, expected, self._reader.head(stream, connection))
             row = {"stream": stream, "time": self._clock().astimezone(UTC)}
-            marked = connection.execute(upsert(connection, self._archived).values(row).on_conflict_do_nothing())
+            mark = upsert(connection, self._archived).values(row).on_conflict_do_nothing()
+            # Without the option, psycopg's answer is -1 for an INSERT.
+            marked = connection.execute(mark, execution_options={"preserve_rowcount": True})
             connection.execute(delete(self._snapshots).where(self._snapshots.c.stream == stream))
         if isinstance(expected, int):
             self._confirm(stream, expected, own=bool(marked.rowcount))

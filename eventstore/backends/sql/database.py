@@ -71,7 +71,8 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                connection.exec_driver_sql("rollback")
+                if not connection.invalidated:  # as an interrupt leaves it: closed, and so rolled back
+                    connection.exec_driver_sql("rollback")
                 raise
             connection.exec_driver_sql("commit")
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import create_engine, insert, inspect, select
+from sqlalchemy.event import listen, remove
 
 from eventstore import ANY, NO_STREAM, Aggregate, Metadata, SqlEventStore, WrongExpectedVersion, event
 from eventstore.errors import (
@@ -212,6 +213,22 @@ def test_a_writer_that_never_gets_the_lock_is_told_so(store: SqlEventStore, tmp_
     finally:
         holder.close()
         impatient.dispose()
+
+
+def test_an_interrupt_in_the_middle_of_an_append_stays_one_and_nothing_is_stored(store: SqlEventStore) -> None:
+    """What is interrupted loses its connection, and with it the transaction: there is nothing to roll back."""
+    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+
+    def interrupt(connection: Any, cursor: Any, statement: str, *others: Any) -> None:
+        if statement.startswith("INSERT INTO events"):
+            raise KeyboardInterrupt
+
+    listen(store.engine, "after_cursor_execute", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.append("order-1", [Order.Placed(sku="ink")], expected=ANY)
+    remove(store.engine, "after_cursor_execute", interrupt)
+    assert store.head("order-1") == 0
+    assert store.append("order-1", [Order.Placed(sku="ink")], expected=0).version == 1
 
 
 def test_an_engine_of_the_caller_stays_open(url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID
@@ -41,7 +41,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """One event, or without a payload the end of a deleted stream; `number` is its line or row, counted from 1."""
+    """One event, or without a payload the end of a deleted stream; `number` is its line or row, counted from 1.
+
+    ``archived`` is since when its stream is archived, if it is, and this its last event.
+    """
 
     number: int
     id: UUID
@@ -52,6 +55,7 @@ class EventRow:
     time: datetime
     source: str
     metadata: Metadata
+    archived: datetime | None = None
 
 
 class ExportWriter(Protocol):
@@ -86,8 +90,10 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
         version = values["version"]
         if type(version) is not int or not 0 <= version <= _HIGHEST:
             raise ValueError(f"{version!r} is no version")
-        if not isinstance(values["time"], datetime) or values["time"].tzinfo is None:
-            raise ValueError(f"{values['time']!r} is no time with a zone")
+        archived = values.get("archived")
+        for time in (values["time"], *([] if archived is None else [archived])):
+            if not isinstance(time, datetime) or time.tzinfo is None:
+                raise ValueError(f"{time!r} is no time with a zone")
         if (values["payload"] is None) != (values["type"] == DELETED_TYPE) or not isinstance(values["source"], str):
             raise ValueError("its payload or its source is missing")
         why = {name: values.get(name) for name in ("correlation_id", "causation_id", "traceparent")}
@@ -101,6 +107,7 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
             time=values["time"],
             source=values["source"],
             metadata=Metadata(**why),
+            archived=None if archived is None or values["payload"] is None else archived.astimezone(UTC),
         )
     except (KeyError, TypeError, ValueError, AttributeError, FactfoldError) as error:
         raise not_an_event(error, place) from error

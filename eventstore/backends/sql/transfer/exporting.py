@@ -16,6 +16,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import BATCH, ExportWriter, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesWriter
 from eventstore.backends.sql.transfer.keys import KeyTransfer
+from eventstore.backends.sql.transfer.marks import archived_at, as_utc
 from eventstore.identifiers import Position, check_category
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
@@ -35,7 +36,7 @@ class Exporter:
     """Writes what is behind the fence when it begins; the file appears when it is whole."""
 
     def __init__(self, database: Database, catalogue: SqlCatalogue) -> None:
-        self._events = database.tables.events
+        self._events, self._archived = database.tables.events, database.tables.archived_streams
         self._dialect = database.dialect
         self._connect = database.statement
         self._catalogue = catalogue
@@ -95,7 +96,9 @@ class Exporter:
         place = tuple_(columns.order_xid, columns.position)
         names = ("id", "stream", "version", "type", "ce_time", "ce_source", "payload")
         why = ("correlation_id", "causation_id", "traceparent", "order_xid", "position")
-        query = self._of(select(*(columns[name] for name in (*names, *why))), category)
+        archived = archived_at(self._events, self._archived)
+        marked = self._events.outerjoin(self._archived, self._archived.c.stream == columns.stream)
+        query = self._of(select(*(columns[n] for n in (*names, *why)), archived).select_from(marked), category)
         query = query.order_by(columns.order_xid, columns.position).limit(BATCH)
         page: Sequence[Row[Any]] = []
         while last is not None:
@@ -132,6 +135,7 @@ class Exporter:
             "traceparent": row.traceparent,
             "data": data,
             "payload": row.payload,
+            "archived": as_utc(row.archived),
         }
 
 

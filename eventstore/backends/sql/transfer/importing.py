@@ -27,6 +27,7 @@ from eventstore.backends.sql.transfer.contents import (
 )
 from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
 from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey
+from eventstore.backends.sql.transfer.marks import MarkTransfer
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, KeysMissing
 from eventstore.schema_registry import fingerprint
@@ -37,11 +38,12 @@ from eventstore.topics import DELETED_TYPE, message_key, partition_of
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """How many events were stored, how many were there before, and how many keys are new."""
+    """How many events were stored, how many were there before, how many keys are new, and how many archived streams."""
 
     imported: int
     present: int
     keys: int = 0
+    archived: int = 0
 
 
 class Importer:
@@ -67,12 +69,13 @@ class Importer:
         if FileEvents(reader.head, path).are_personal:
             require_keys(_reader(path, form), path, self._known, [key.id for key in coming])
         taken = 0 if keys is None else KeyTransfer(self._database).take(coming, keys)
-        step = _Batches(self, reader, path)
-        imported = present = 0
+        step, marks = _Batches(self, reader, path), MarkTransfer(self._database)
+        imported = present = archived = 0
         for batch in reader.batches(on_progress):
-            stored = step.store(batch)
-            imported, present = imported + stored, present + len(batch) - stored
-        return ImportReport(imported, present, taken)
+            new = step.store(batch)
+            imported, present = imported + len(new), present + len(batch) - len(new)
+            archived += marks.take(batch, new)
+        return ImportReport(imported, present, taken, archived)
 
     def note(self, pairs: set[tuple[str, str]]) -> None:
         """Remember which subjects stand in which streams: an erasure asks for it."""
@@ -168,8 +171,8 @@ class _Batches:
         self._events = FileEvents(reader.head, path)
         self._categories = importer.categories(path, reader)
 
-    def store(self, batch: list[EventRow]) -> int:
-        """Store those events that are not there yet; returns how many."""
+    def store(self, batch: list[EventRow]) -> list[EventRow]:
+        """Store those events that are not there yet, and return them."""
         self._importer.note(self._events.subjects(batch))
         known = self._importer.present(batch)
         for row in batch:
@@ -178,7 +181,7 @@ class _Batches:
         new = [row for row in batch if row.id not in known]
         if new:
             self._importer.insert([self._values(row) for row in new], new)
-        return len(new)
+        return new
 
     def _values(self, row: EventRow) -> dict[str, Any]:
         stream = str(row.stream)

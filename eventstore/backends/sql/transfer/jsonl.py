@@ -47,7 +47,8 @@ class JsonLinesWriter:
         """Add a line an event; metadata that is not there is left out."""
         for row in rows:
             payload = None if row["payload"] is None else b64encode(row["payload"]).decode()
-            told = {**row, "time": rfc3339(row["time"]), "payload": payload}
+            archived = None if row["archived"] is None else rfc3339(row["archived"])
+            told = {**row, "time": rfc3339(row["time"]), "payload": payload, "archived": archived}
             self._line({"kind": "event", **{name: value for name, value in told.items() if value is not None}})
         self._count += len(rows)
 
@@ -138,10 +139,12 @@ class JsonLinesReader:
             if values["kind"] != "event":
                 raise ValueError(f"its kind is {values['kind']!r}")
             payload = b64decode(values["payload"], validate=True) if "payload" in values else None
-            time = datetime.fromisoformat(values["time"])
+            times: dict[str, Any] = {
+                name: datetime.fromisoformat(values[name]) for name in ("time", "archived") if name in values
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise not_an_event(error, place) from error
-        return event_row({**values, "payload": payload, "time": time}, number=number, place=place)
+        return event_row({**values, "payload": payload, **times}, number=number, place=place)
 
     def _check_end(self, values: dict[str, Any], count: int, number: int) -> None:
         if values.get("events") != count:

@@ -35,6 +35,7 @@ def _columns() -> Schema:
             ("time", pa.timestamp("us", tz="UTC")),
             ("payload", pa.binary()),
             *((name, pa.string()) for name in _TEXTS),
+            ("archived", pa.timestamp("us", tz="UTC")),
         ]
     )
 

@@ -1,0 +1,72 @@
+"""Marks of archived streams beside the events of an export: each goes with the last event of its stream.
+
+So a mark says at which version it was made, and is made here only where the stream ends with the same event. Events
+that an import adds to a stream take a mark out that was made before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, exists, select, tuple_
+
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.transfer.contents import EventRow
+from eventstore.backends.sql.upserts import upsert
+
+Marks = dict[tuple[str, int], datetime]
+
+
+def archived_at(events: Table, archived: Table) -> ColumnElement[datetime]:
+    """Since when a stream is archived, in the row of its last event, else null; `archived` is joined by its stream."""
+    is_last = and_(archived.c.time.is_not(None), ~_later(events))
+    return case((is_last, archived.c.time)).label("archived")
+
+
+def as_utc(moment: datetime | None) -> datetime | None:
+    """Return a moment with its zone: SQLite keeps them without one, and ours are in UTC."""
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+class MarkTransfer:
+    """Makes the marks of a file's streams in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._events = database.tables.events
+        self._archived, self._snapshots = database.tables.archived_streams, database.tables.snapshots
+
+    def take(self, batch: Sequence[EventRow], new: Sequence[EventRow]) -> int:
+        """Archive the streams that a batch ends; `new` are its events that were not here. Returns how many are new."""
+        marks = {(str(row.stream), row.version): row.archived for row in batch if row.archived is not None}
+        if not marks and not new:
+            return 0
+        with self._database.writing() as connection:
+            self._take_out(connection, sorted({str(row.stream) for row in new}))
+            return sum(self._make(connection, marks, places) for places in bindable(list(marks)))
+
+    def _take_out(self, connection: Connection, streams: Sequence[str]) -> None:
+        for part in bindable(streams):
+            connection.execute(delete(self._archived).where(self._archived.c.stream.in_(part)))
+
+    def _make(self, connection: Connection, marks: Marks, places: Sequence[tuple[str, int]]) -> int:
+        columns = self._events.c
+        query = select(columns.stream, columns.version).where(
+            tuple_(columns.stream, columns.version).in_(places), ~_later(self._events)
+        )
+        # A deletion waits until the mark is there, and takes it away.
+        ending = connection.execute(query.with_for_update(read=True, key_share=True)).all()
+        if not ending:
+            return 0
+        rows = [{"stream": stream, "time": marks[stream, version]} for stream, version in ending]
+        insert = upsert(connection, self._archived).values(rows).on_conflict_do_nothing()
+        made = connection.execute(insert, execution_options={"preserve_rowcount": True})
+        connection.execute(delete(self._snapshots).where(self._snapshots.c.stream.in_([row["stream"] for row in rows])))
+        return made.rowcount
+
+
+def _later(events: Table) -> ColumnElement[bool]:
+    later = events.alias("next")
+    return exists().where(later.c.stream == events.c.stream, later.c.version == events.c.version + 1)

@@ -1,0 +1,96 @@
+"""`factfold store archive`, `unarchive` and `delete`: the ends of single streams."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from factfold.cli.store import Database, Json, Schema, app
+
+if TYPE_CHECKING:
+    from eventstore import SqlEventStore
+    from eventstore.identifiers import ExpectedVersion
+
+__all__ = ["app"]
+
+Stream = Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")]
+Version = Annotated[
+    int | None,
+    typer.Option("--expected", min=0, help="Its last version as you know it; without, the one it has when you answer."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command()
+def archive(
+    stream: Stream,
+    database: Database,
+    schema: Schema = None,
+    expected: Version = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Close a finished stream: it is read as ever, and takes no events until it is taken out again."""
+    with _open(database, schema) as store:
+        head = store.head(stream)
+        if head is not None:
+            _ask(f"Archive {stream!r} at version {head}", yes=yes)
+        store.archive_stream(stream, expected=_seen(head, expected))
+        version = store.head(stream)
+    told = {"stream": stream, "archived": True, "version": version}
+    typer.echo(json.dumps(told) if as_json else f"{stream}: archived at version {version}")
+
+
+@app.command()
+def unarchive(
+    stream: Stream, database: Database, schema: Schema = None, yes: Yes = False, as_json: Json = False
+) -> None:
+    """Let an archived stream take events again."""
+    with _open(database, schema) as store:
+        was = store.is_archived(stream)
+        if was:
+            _ask(f"Let {stream!r} take events again", yes=yes)
+        store.unarchive_stream(stream)
+    told = {"stream": stream, "archived": False, "changed": was}
+    typer.echo(json.dumps(told) if as_json else f"{stream}: {'takes events again' if was else 'was not archived'}")
+
+
+@app.command()
+def delete(
+    stream: Stream,
+    database: Database,
+    schema: Schema = None,
+    expected: Version = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a stream for good: its events go from store, topic and views, and its name is never used again."""
+    with _open(database, schema) as store:
+        head = store.head(stream)
+        if head is not None:
+            _ask(f"Delete {stream!r} and its {head + 1:,} events? Nobody can undo it", yes=yes)
+        count = store.delete_stream(stream, expected=_seen(head, expected))
+    told = f"{count:,} events deleted" if count else "was deleted before"
+    typer.echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {told}")
+
+
+def _ask(what: str, *, yes: bool) -> None:
+    if not yes:
+        typer.confirm(what, abort=True, err=True)
+
+
+def _seen(head: int | None, expected: int | None) -> ExpectedVersion:
+    """What is expected of the stream: what was said, else what was shown; the store refuses one without events."""
+    from eventstore import STREAM_EXISTS
+
+    if expected is not None:
+        return expected
+    return STREAM_EXISTS if head is None else head
+
+
+def _open(database: str, schema: str | None) -> SqlEventStore:
+    from eventstore import SqlEventStore
+
+    return SqlEventStore(database, schema=schema)

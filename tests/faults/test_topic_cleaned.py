@@ -1,0 +1,226 @@
+"""T9, second half: a relay is killed, streams are deleted, its topic is cleaned by force, views are rebuilt from it.
+
+FACTFOLD_KILLS sets how often the relay is killed (5 in make faults; never in make test, where test_relay_killed.py does
+that), each time in an open transaction; while it is dead, streams are deleted of which the topic holds a part. The
+checker is plain Python over the store. The planted faults: a relay that does not publish deletions, and a topic keyed
+by entity, of which compaction left the last event of each stream: read as it is, with its keys mended, and behind a
+beginning that is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import Relay
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.kafka.publisher import Publisher
+from eventstore.topics import TopicSpec, event_topic, message_key
+from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
+from projections.errors import UndecodableRecord
+from tests.crates import Crate, faults, fill
+from tests.faults.relayed_topic import PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, waiting
+from tests.waiting import wait_until
+
+GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = 0 if GIVEN == 1 else GIVEN
+SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
+# Deleted in each round; with 200 events each they are most of a full page of the relay.
+DOOMED = 20
+
+
+def crate_group(topic):
+    """A view of each fold over a topic of crates: by evolve in Python, and by declared columns in the JVM."""
+    folded = Table.from_events(Crate, key="crate", topic=topic)
+    declared = Table.from_events(Crate, key="crate", columns={"last": on(Crate.Filled).take("grams")}, topic=topic)
+
+    @view(key="crate", tables={"folded": folded})
+    def crate_sums(folded):
+        return folded
+
+    @view(key="crate", tables={"declared": declared})
+    def crate_lasts(declared):
+        return declared
+
+    return ProjectionGroup(f"crates_{topic.rpartition('.')[2]}", [crate_sums, crate_lasts])
+
+
+def shown(env):
+    """What the views show: by crate, how often it was filled, with how much, and with how much last."""
+    with env.store.transaction() as connection:
+        sums = connection.execute(sa.text("SELECT crate, fillings, grams FROM crate_sums")).all()
+        lasts = connection.execute(sa.text("SELECT crate, last FROM crate_lasts")).all()
+    last = {row.crate: row.last for row in lasts}
+    assert last.keys() == {row.crate for row in sums}
+    return {row.crate: (row.fillings, row.grams, last[row.crate]) for row in sums}
+
+
+def expected(store):
+    """The same by plain Python over the store."""
+    rows = {}
+    for recorded in store.read_all(category="crate"):
+        fillings, grams, _ = rows.get(recorded.stream, (0, 0, 0))
+        rows[recorded.stream] = (fillings + 1, grams + recorded.data["grams"], recorded.data["grams"])
+    return {stream.removeprefix("crate-"): row for stream, row in rows.items()}
+
+
+def doomed(number):
+    first = 2 * STREAMS + number * DOOMED
+    return range(first, first + DOOMED)
+
+
+def held_of(crates, topic):
+    """How many events of these crates the topic holds."""
+    keys = {message_key(f"crate-{crate}", version).encode() for crate in crates for version in range(3)}
+    return sum(record.key in keys for record in topic.records())
+
+
+def delete(store, crates):
+    for crate in crates:
+        store.delete_stream(f"crate-{crate}", expected=store.head(f"crate-{crate}"))
+
+
+def relay_once(store, settings):
+    return Relay(store, settings).run(stop=threading.Event(), once=True).events
+
+
+def killed_again_and_again(crates, settings, topic, start_relay):
+    """Relay a load; return how many events the topic held that were deleted."""
+    relay, moment, held = start_relay(), random.Random(SEED), 0
+    with Load(crates, seed=SEED):
+        for number in range(KILLS):
+            fill(crates, *doomed(number), times=3)
+            led = number + 1
+            wait_until(lambda led=led: relay.said.count('"leading"') == led, alive=relay.require_alive, what="a leader")
+            held += wait_until(lambda n=number: held_of(doomed(n), topic), alive=relay.require_alive, pause=0.1)
+            fill(crates, *doomed(number), times=200)
+            wait_until(topic.in_transaction, alive=relay.require_alive, what="a transaction", pause=0)
+            time.sleep(max(0.0, moment.uniform(-0.2, 0.2)))  # the moment of the kill, and no wait for anything
+            relay.kill()
+            delete(crates, doomed(number))
+            relay.restart()
+    wait_until(lambda: waiting(crates, settings) == 0, alive=relay.require_alive, what="the last event", pause=0.2)
+    assert relay.stop() == 0
+    return held
+
+
+def in_peace(crates, settings, topic, start_relay):
+    """The same load without a kill: test_relay_killed.py has one in make test."""
+    fill(crates, *range(STREAMS), *doomed(0), times=3)
+    relay_once(crates, settings)
+    held = held_of(doomed(0), topic)
+    fill(crates, *doomed(1), times=3)
+    for number in range(2):
+        delete(crates, doomed(number))
+    relay_once(crates, settings)
+    return held
+
+
+@pytest.mark.timeout(200 + 40 * KILLS)
+def test_views_rebuilt_from_a_cleaned_topic_are_what_the_store_says_and_deleted_streams_stay_deleted(
+    crates, settings, start_relay, topic, eager_cleaner, environment, capsys
+):
+    load = killed_again_and_again if KILLS else in_peace
+    held = load(crates, settings, topic, start_relay)
+    topic.clean()
+    records = topic.records()
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nreplay: FACTFOLD_KILLS={GIVEN} FACTFOLD_SEED={SEED} pytest tests/faults/test_topic_cleaned.py; "
+            f"{len(records):,} records, and none of {held:,} that were there and deleted\n"
+        )
+    assert faults(crates, records) == {}
+    env, group = environment(), crate_group(topic.name)
+    rebuild(env, group)
+    assert shown(env) == expected(crates)
+    fill(crates, *range(STREAMS))
+    delete(crates, range(3))
+    relay_once(crates, settings)
+    with open_runner(env, group) as runner:
+        runner.catch_up()
+    rows = shown(env)
+    assert rows == expected(crates)
+    assert rows.keys() <= {str(crate) for crate in range(3, STREAMS)}
+
+
+def test_the_planted_fault_is_seen_deletions_that_are_not_published(
+    crates, settings, topic, eager_cleaner, environment, monkeypatch
+):
+    send = Publisher.send
+    fill(crates, *range(4), times=3)
+    relay_once(crates, settings)
+    delete(crates, [0, 1])
+    with monkeypatch.context() as patched:
+        patched.setattr(Publisher, "send", lambda self, records: send(self, [r for r in records if r.value]))
+        relay_once(crates, settings)
+    topic.clean()
+    env = environment()
+    rebuild(env, crate_group(topic.name))
+    assert shown(env).keys() - expected(crates).keys() == {"0", "1"}
+
+
+class CopiedTopic(Topic):
+    """A topic of tiny segments that is given records of another one, under keys of its own."""
+
+    def __init__(self, settings):
+        super().__init__(settings, f"crate.{uuid.uuid4().hex[:10]}")
+        spec = event_topic(self.name, partitions=PARTITIONS)
+        ensure_topics(settings, [TopicSpec(self.name, PARTITIONS, {**spec.config, **TINY_SEGMENTS})])
+
+    def take(self, records, *, key):
+        RecordProducer(self.settings).send([
+            OutgoingRecord(
+                topic=self.name, key=key(r).encode(), value=r.value, partition=r.partition, headers=tuple(r.headers)
+            )
+            for r in records
+        ])  # fmt: skip
+
+
+def subject(record):
+    return dict(record.headers)["ce_subject"].decode()
+
+
+def version(record):
+    return int(dict(record.headers)["ce_streamversion"])
+
+
+def by_version(record):
+    return message_key(subject(record), version(record))
+
+
+def test_a_topic_keyed_by_entity_is_refused_and_so_is_what_compaction_left_of_it(
+    crates, settings, topic, eager_cleaner, environment
+):
+    fill(crates, *range(4), times=10)
+    relay_once(crates, settings)
+    env, whole = environment(), topic.records()
+    by_entity, mended, continued = (CopiedTopic(settings) for _ in range(3))
+
+    by_entity.take(whole, key=subject)
+    by_entity.clean()
+    left = [record for record in by_entity.records() if record.value is not None]
+    assert sorted((subject(record), version(record)) for record in left) == [(f"crate-{n}", 9) for n in range(4)]
+    with pytest.raises(UndecodableRecord, match=r"the record's key 'crate-\d' is not stream@version"):
+        rebuild(env, crate_group(by_entity.name))
+
+    mended.take(left, key=by_version)
+    with pytest.raises(UndecodableRecord, match=rf"events of {mended.name}-\d are missing from the topic"):
+        rebuild(env, crate_group(mended.name))
+
+    group = crate_group(continued.name)
+    continued.take([record for record in whole if version(record) < 5], key=by_version)
+    rebuild(env, group)
+    before = shown(env)
+    continued.take(left, key=by_version)
+    with open_runner(env, group) as runner:
+        with pytest.raises(UndecodableRecord, match=rf"events are missing before version 9 of {continued.name}-\d"):
+            runner.run_once()
+    assert shown(env) == before == {str(n): (5, 10, 4) for n in range(4)}

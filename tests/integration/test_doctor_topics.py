@@ -1,0 +1,70 @@
+"""What doctor says of a store's topics, given the brokers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from typer.testing import CliRunner
+
+from eventstore import Relay, Settings, SqlEventStore
+from eventstore.kafka.admin import ensure_topics
+from eventstore.topics import branch_topic
+from factfold.cli.entry import application
+from tests.crates import crate_store, fill, topic_of
+
+
+@pytest.fixture
+def store(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    store = crate_store(database())
+    yield store
+    store.close()
+
+
+def found_by_doctor(store: SqlEventStore, servers: str | None) -> dict[str, Any]:
+    variables = {"FACTFOLD_STORE_URL": store.engine.url.render_as_string(hide_password=False)}
+    if servers is not None:
+        variables["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] = servers
+    ran = CliRunner().invoke(application(), ["doctor", "--json"], env=variables)
+    return {one["check"]: one for one in json.loads(ran.stdout)}
+
+
+def test_topics_that_are_as_their_categories_say_are_well_and_so_are_those_not_made_yet(
+    store: SqlEventStore, settings: Settings
+) -> None:
+    servers, topic = settings.kafka.bootstrap_servers, topic_of(store)
+    found = found_by_doctor(store, servers)["topics"]
+    assert (found["well"], found["found"]) == (True, f"0 topics as their categories say, 1 not made yet: {topic}")
+    fill(store, 1)
+    Relay(store, settings).run(stop=threading.Event(), once=True)
+    assert found_by_doctor(store, servers)["topics"]["found"] == "1 topics as their categories say"
+    assert "topics" not in found_by_doctor(store, None)
+
+
+def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_what_to_do(
+    store: SqlEventStore, settings: Settings
+) -> None:
+    topic = topic_of(store)
+    fill(store, 1)
+    Relay(store, settings).run(stop=threading.Event(), once=True)
+    store.declare_category("box", partitions=2, topic=f"{topic}.box")
+    ensure_topics(settings, [branch_topic(f"{topic}.box", partitions=2)])
+    admin = AdminClient(settings.kafka.librdkafka())
+    for answer in admin.create_partitions([NewPartitions(topic, 5)]).values():
+        answer.result(10)
+    found = found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]
+    assert not found["well"]
+    assert f"topic '{topic}' has 5 partitions, 3 are wanted" in found["found"]
+    assert f"topic '{topic}.box' has cleanup.policy=delete, compact is wanted" in found["found"]
+    assert "published again from its store" in found["remedy"]
+    assert "set cleanup.policy=compact" in found["remedy"]
+
+
+def test_brokers_that_do_not_answer_are_told(store: SqlEventStore) -> None:
+    found = found_by_doctor(store, "127.0.0.1:1")["topics"]
+    assert not found["well"]
+    assert "no Kafka broker answers at 127.0.0.1:1" in found["found"]
