@@ -21,6 +21,7 @@ from eventstore.topics import DELETED_TYPE
 # "fact" as a number: two processes that create the tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
 _ERASURE_LOCK: Final = _CREATION_LOCK + 1
+_BATCH_LOCKS: Final = _CREATION_LOCK + 2
 _NO_RIGHT: Final = "42501"
 
 _COLUMNS: Final = (
@@ -76,13 +77,20 @@ with s as materialized (
 select array[s.head], array[s.order_xid], array(select position from i order by position) from s
 """
 
+# Batches that meet in two streams in different order would deadlock, and PostgreSQL looks for that once a second: they
+# wait for each other before the first row instead. The locks are few, since a batch may be of thousands of streams.
 _APPEND_MANY: Final = """
-with s as materialized (
+with l as materialized (
+    select pg_advisory_xact_lock({batches}, bucket) from (
+        select distinct mod(hashtext(stream), 256) as bucket from unnest(%(streams)b::text[]) stream order by bucket
+    ) ordered
+), s as materialized (
     select s.*, {head}
     from unnest(
         %(streams)b::text[], %(lows)b::int[], %(highs)b::int[], %(categories)b::text[], %(topics)b::text[],
         %(partitions)b::int[]
     ) with ordinality s(stream, low, high, category, topic, partition, ordinal) {last}
+    where (select count(*) from l) > 0
 ), i as (
     insert into {events} ({columns})
     select e.id, s.stream, s.head + e.number, s.category, e.type, e.schema_id, e.payload,
@@ -161,7 +169,7 @@ class PostgresDialect:
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
-        self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"))
+        self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"), batches=_BATCH_LOCKS)
 
     def before_tables(self, connection: Connection) -> None:
         """Nothing."""
