@@ -12,6 +12,8 @@ from eventstore.errors import FactfoldError
 
 # PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
 _DISK_GB = 5
+# Someone is waiting at a terminal.
+_BROKER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _topics(url: str, schema: str | None, servers: str) -> str:
     settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
     with SqlEventStore(url, schema=schema) as store:
         wanted = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
-    compared = compare_topics(settings, wanted)
+    compared = compare_topics(settings, wanted, deadline=_BROKER_SECONDS)
     if compared.mismatches:
         told = "; ".join(mismatch.message for mismatch in compared.mismatches)
         remedies = dict.fromkeys(mismatch.remedy for mismatch in compared.mismatches)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from eventstore import Relay, Settings, SqlEventStore
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import branch_topic
+from factfold.cli import doctor
 from factfold.cli.entry import application
 from tests.crates import crate_store, fill, topic_of
 
@@ -64,7 +65,8 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
     assert "set cleanup.policy=compact" in found["remedy"]
 
 
-def test_brokers_that_do_not_answer_are_told(store: SqlEventStore) -> None:
+def test_brokers_that_do_not_answer_are_told(store: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_BROKER_SECONDS", 1.0)
     found = found_by_doctor(store, "127.0.0.1:1")["topics"]
     assert not found["well"]
     assert "no Kafka broker answers at 127.0.0.1:1" in found["found"]
