@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-_WITH_SERVERS = {
-    "conformance", "integration", "test_appends_contended.py", "test_branches_killed.py", "test_broker_killed.py",
-    "test_flights.py", "test_open_transactions.py", "test_relay_killed.py", "test_shop.py",
-    "test_topic_cleaned.py",
+# What one process of `make test` runs; the other one runs the rest, and takes as long.
+_FIRST_HALF = {
+    "conformance", "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
+    "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
 }  # fmt: skip
-# Tests among those that need no server, by what their names say they run on.
+_OTHER_HALF = {"test_branches.py", "test_stack.py"}
+# Tests that need no server, by what their names say they run on.
 _SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
@@ -41,15 +42,20 @@ def pytest_configure() -> None:
 
 
 class Halves(LoadScopeScheduling):
-    """The tests of some folders and files go to the process that has the stack, all others to the other one."""
+    """Each process has its own half of the tests, so that it starts its servers and its Spark once.
+
+    Servers are not shared: tests stop brokers, delete all connectors, and hold transactions open that every reader of
+    a cluster waits for.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        apart = _WITH_SERVERS.isdisjoint(nodeid.partition("::")[0].split("/"))
-        return "alone" if apart or _SERVERLESS.search(nodeid) else "servers"
+        place = set(nodeid.partition("::")[0].split("/"))
+        is_first = place & _FIRST_HALF and not place & _OTHER_HALF and not _SERVERLESS.search(nodeid)
+        return "first" if is_first else "other"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:
-    """Two processes of `make test` share the work, and one stack."""
+    """Two processes of `make test` share the work."""
     return Halves(config, log)
 
 
@@ -77,7 +83,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[LocalStack]:
-    """PostgreSQL, Kafka and Kafka Connect, started once and removed with their data at the end."""
+    """PostgreSQL, Kafka and Kafka Connect, started once a process and removed with their data at the end."""
 
     from factfold.stack import LocalStack
 
@@ -122,7 +128,7 @@ def database(stack: LocalStack) -> Callable[[], str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of the test session."""
+    """The one Spark session of the process."""
     from factfold.stack import spark_jars
     from projections.spark.session import open_session
 
