@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, Literal
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import requests
 import stamina
+from pydantic import SecretStr
 
+from cdc.connectors.base import setting
 from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
 from cdc.status import (
+    ConfigKey,
     ConfigProblem,
+    ConnectorInfo,
     ConnectorStatus,
+    LoggerLevel,
     PluginInfo,
     SourceOffset,
+    TaskInfo,
+    TaskStatus,
     WorkerHealth,
     WorkerInfo,
 )
@@ -27,6 +35,8 @@ REQUEST_TIMEOUT: Final = 30.0
 PATIENCE: Final = 30.0
 _MAX_ATTEMPTS: Final = 60
 _CONNECTION_TIMEOUT: Final = 3.05
+InitialState = Literal["RUNNING", "PAUSED", "STOPPED"]
+Params = Mapping[str, str | Sequence[str]]
 _TRANSIENT_STATUS: Final = frozenset({409, 502, 503, 504})
 
 
@@ -44,15 +54,35 @@ class ConnectClient:
     `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections,
     rebalances (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises
     ConnectUnavailable when nobody answers, ConnectRejected (UnknownConnector) when a worker says no.
+
+    `auth` is a user and a password for basic authentication; one in the URL is taken out of it. `verify` is a file of
+    certificate authorities, or False for none; `certificate` the client's own, as a file or a pair of files. `headers`
+    go with every request, and may be secret: neither is ever shown.
     """
 
-    def __init__(self, url: str, *, timeout: float = REQUEST_TIMEOUT, patience: float = PATIENCE) -> None:
-        self.url = url.rstrip("/")
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        patience: float = PATIENCE,
+        auth: tuple[str, str | SecretStr] | None = None,
+        verify: bool | str = True,
+        certificate: str | tuple[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url, found = _without_password(url)
         self._timeout = timeout
         self.patience = patience
         self._session = requests.Session()
         # A proxy of the environment has no business between us and a worker on this machine or network.
         self._session.trust_env = False
+        self._session.auth = found if auth is None else (auth[0], _revealed(auth[1]))
+        self._session.verify, self._session.cert = verify, certificate
+        self._session.headers.update(headers or {})
+
+    def __repr__(self) -> str:
+        return f"ConnectClient({self.url!r})"
 
     def __enter__(self) -> ConnectClient:
         return self
@@ -77,17 +107,19 @@ class ConnectClient:
             return WorkerHealth(healthy=False, message=again.error.message)
         return WorkerHealth(healthy=response.ok, message=_message(response))
 
-    def plugins(self) -> tuple[PluginInfo, ...]:
-        """Return the connector classes the worker can load."""
-        return tuple(
-            PluginInfo(body["class"], body["type"], body.get("version", ""))
-            for body in self._json("GET", "/connector-plugins")
-        )
+    def plugins(self, *, connectors_only: bool = True) -> tuple[PluginInfo, ...]:
+        """Return the classes the worker can load: connectors, or converters, transforms and predicates too."""
+        found = self._json("GET", "/connector-plugins", params={"connectorsOnly": setting(connectors_only)})
+        return tuple(PluginInfo(body["class"], body["type"], body.get("version") or "") for body in found)
+
+    def plugin_keys(self, plugin: str) -> tuple[ConfigKey, ...]:
+        """Return the settings that a plug-in reads, by its class or its short name; ConnectRejected for none."""
+        return tuple(ConfigKey.of(body) for body in self._json("GET", _plugin_path(plugin, "config")))
 
     def validate(self, config: Mapping[str, str]) -> tuple[ConfigProblem, ...]:
         """Return what the worker finds wrong with a configuration (name included), which it does not keep."""
-        plugin = quote(config["connector.class"].rpartition(".")[2], safe="")
-        body = self._json("PUT", f"/connector-plugins/{plugin}/config/validate", body=dict(config))
+        path = _plugin_path(config["connector.class"].rpartition(".")[2], "config", "validate")
+        body = self._json("PUT", path, body=dict(config))
         values = (entry["value"] for entry in body["configs"])
         return tuple(ConfigProblem(value["name"], error) for value in values for error in value.get("errors", ()))
 
@@ -95,23 +127,67 @@ class ConnectClient:
         """Return the names of all connectors, sorted."""
         return tuple(sorted(self._json("GET", "/connectors")))
 
+    def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
+        """Return every connector with its status, by name, in one request."""
+        found = self._json("GET", "/connectors", params={"expand": ["info", "status"]})
+        return {
+            name: (ConnectorInfo.of(found[name]["info"]), ConnectorStatus.of(found[name]["status"]))
+            for name in sorted(found)
+        }
+
+    def info(self, name: str) -> ConnectorInfo:
+        """Return a connector as the cluster keeps it; UnknownConnector."""
+        return ConnectorInfo.of(self._json("GET", _path(name)))
+
     def config(self, name: str) -> dict[str, str]:
         """Return a connector's configuration as the worker keeps it; UnknownConnector."""
         return dict(self._json("GET", _path(name, "config")))
 
-    def create(self, name: str, config: Mapping[str, str], *, stopped: bool = False) -> None:
-        """Create a connector, running or STOPPED; ConnectRejected where the configuration is wrong."""
-        state = "STOPPED" if stopped else "RUNNING"
-        body = {"name": name, "config": {"name": name, **config}, "initial_state": state}
-        self._call("POST", "/connectors", body=body)
+    def create(self, name: str, config: Mapping[str, str], *, state: InitialState = "RUNNING") -> None:
+        """Create a connector; ConnectRejected where the configuration is wrong, or another connector has the name.
+
+        One of that very configuration may be there: an answer was lost, and the request was not.
+        """
+        whole = {"name": name, **config}
+        body = {"name": name, "config": whole, "initial_state": state}
+        try:
+            self._call("POST", "/connectors", body=body)
+        except ConnectRejected as error:
+            if error.status != HTTPStatus.CONFLICT or self.config(name) != whole:
+                raise
 
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """Create a connector or replace its configuration; returns it as the worker keeps it."""
         return dict(self._json("PUT", _path(name, "config"), body=dict(config))["config"])
 
+    def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Change some settings of a connector, None takes one away; returns the whole as the worker keeps it."""
+        return dict(self._json("PATCH", _path(name, "config"), body=dict(changes))["config"])
+
     def status(self, name: str) -> ConnectorStatus:
         """Return the state of a connector and its tasks; UnknownConnector."""
         return ConnectorStatus.of(self._json("GET", _path(name, "status")))
+
+    def tasks(self, name: str) -> tuple[TaskInfo, ...]:
+        """Return a connector's tasks with their configurations; UnknownConnector."""
+        found = self._json("GET", _path(name, "tasks"))
+        return tuple(TaskInfo(body["id"]["task"], dict(body["config"])) for body in found)
+
+    def task_status(self, name: str, task: int) -> TaskStatus:
+        """Return the state of one task; UnknownConnector, also where the connector has no such task."""
+        return TaskStatus.of(self._json("GET", _path(name, "tasks", str(task), "status")))
+
+    def restart_task(self, name: str, task: int) -> None:
+        """Ask for a restart of one task; UnknownConnector, also where the connector has no such task."""
+        self._call("POST", _path(name, "tasks", str(task), "restart"))
+
+    def topics(self, name: str) -> tuple[str, ...]:
+        """Return the topics a connector has written to or read since it was made, or since `reset_topics`."""
+        return tuple(sorted(self._json("GET", _path(name, "topics"))[name]["topics"]))
+
+    def reset_topics(self, name: str) -> None:
+        """Forget which topics a connector has used; the topics stay."""
+        self._call("PUT", _path(name, "topics", "reset"))
 
     def offsets(self, name: str) -> tuple[SourceOffset, ...]:
         """Say how far a connector has come; UnknownConnector."""
@@ -143,8 +219,34 @@ class ConnectClient:
         """Forget how far a STOPPED connector has come: its next start takes an initial snapshot."""
         self._call("DELETE", _path(name, "offsets"))
 
-    def _json(self, method: str, path: str, *, body: object = None) -> Any:
-        response = self._call(method, path, body=body)
+    def alter_offsets(self, name: str, offsets: Sequence[SourceOffset]) -> str:
+        """Set how far a STOPPED source connector has come, and return the worker's words on it.
+
+        A partition may be left out, and stays; ConnectRejected for one that the connector does not know.
+        """
+        body = {"offsets": [{"partition": dict(o.partition), "offset": dict(o.offset)} for o in offsets]}
+        return str(self._json("PATCH", _path(name, "offsets"), body=body)["message"])
+
+    def loggers(self) -> tuple[LoggerLevel, ...]:
+        """Return the loggers of this worker whose level is set, by name."""
+        found = self._json("GET", "/admin/loggers")
+        return tuple(LoggerLevel.of(name, found[name]) for name in sorted(found))
+
+    def logger(self, name: str) -> LoggerLevel:
+        """Return the level of one logger of this worker; ConnectRejected for one that is not there."""
+        return LoggerLevel.of(name, self._json("GET", _logger_path(name)))
+
+    def set_logger(self, name: str, level: str, *, everywhere: bool = False) -> tuple[str, ...]:
+        """Set the level of a logger and those below it, until the worker ends; returns which were changed.
+
+        `everywhere` reaches every worker of the cluster, and says nothing of what it changed there.
+        """
+        scope = {"scope": "cluster" if everywhere else "worker"}
+        response = self._call("PUT", _logger_path(name), params=scope, body={"level": level})
+        return () if everywhere else tuple(response.json())
+
+    def _json(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> Any:
+        response = self._call(method, path, params=params, body=body)
         try:
             return response.json()
         except requests.JSONDecodeError as error:
@@ -155,9 +257,7 @@ class ConnectClient:
                 status=response.status_code,
             ) from error
 
-    def _call(
-        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: object = None
-    ) -> requests.Response:
+    def _call(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> requests.Response:
         deadline = time.monotonic() + self.patience
         try:
             for attempt in stamina.retry_context(
@@ -174,7 +274,7 @@ class ConnectClient:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str],
+        params: Params,
         body: object,
         by: float | None = None,
     ) -> requests.Response:
@@ -206,6 +306,26 @@ def _path(name: str, *parts: str) -> str:
     return "/".join(("/connectors", quote(name, safe=""), *parts))
 
 
+def _plugin_path(plugin: str, *parts: str) -> str:
+    return "/".join(("/connector-plugins", quote(plugin, safe=""), *parts))
+
+
+def _logger_path(name: str) -> str:
+    return f"/admin/loggers/{quote(name, safe='')}"
+
+
+def _without_password(url: str) -> tuple[str, tuple[str, str] | None]:
+    parts = urlsplit(url.rstrip("/"))
+    if parts.username is None:
+        return url.rstrip("/"), None
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host)), (unquote(parts.username), unquote(parts.password or ""))
+
+
+def _revealed(password: str | SecretStr) -> str:
+    return password.get_secret_value() if isinstance(password, SecretStr) else password
+
+
 def _message(response: requests.Response) -> str:
     try:
         body = response.json()
@@ -221,6 +341,8 @@ def _is_transient(response: requests.Response) -> bool:
         return message in ("HTTP 404 Not Found", "Not Found")
     if response.status_code == 500:
         return "timed out" in message
+    if response.status_code == HTTPStatus.CONFLICT and "already exists" in message:
+        return False
     return response.status_code in _TRANSIENT_STATUS
 
 

@@ -131,7 +131,7 @@ def _watch(client: ConnectClient, name: str, *, until: Until, source: Engine | N
 def _create(client: ConnectClient, connector: Connector, watch: Watch) -> Applied:
     """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
     name = connector.name
-    client.create(name, connector.config(), stopped=True)
+    client.create(name, connector.config(), state="STOPPED")
     watch.deadline.wait(lambda: _is_stopped(client, name), goal="made")
     before = client.offsets(name)
     client.resume(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 RUNNING: Final = "RUNNING"
@@ -39,6 +40,69 @@ class PluginInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A setting that a plug-in reads; ``default`` is None where it has none."""
+
+    name: str
+    type: str
+    importance: str
+    required: bool
+    default: str | None
+    documentation: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> ConfigKey:
+        """From Connect's answer."""
+        return cls(
+            body["name"],
+            body["type"],
+            body["importance"],
+            bool(body["required"]),
+            body.get("default_value"),
+            body.get("documentation") or "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerLevel:
+    """How much one of a worker's loggers says; ``modified`` is None where nobody has changed it since the start."""
+
+    name: str
+    level: str
+    modified: datetime | None = None
+
+    @classmethod
+    def of(cls, name: str, body: Mapping[str, Any]) -> LoggerLevel:
+        """From Connect's answer."""
+        millis = body.get("last_modified")
+        return cls(name, body["level"], None if millis is None else datetime.fromtimestamp(millis / 1000, UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of a connector, and the configuration that the connector gave it."""
+
+    id: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    """A connector as the cluster keeps it: its kind (source, sink), its configuration, the ids of its tasks."""
+
+    name: str
+    kind: str
+    config: Mapping[str, str]
+    tasks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> ConnectorInfo:
+        """From Connect's answer."""
+        tasks = tuple(sorted(task["task"] for task in body["tasks"]))
+        return cls(body["name"], body.get("type") or "", dict(body["config"]), tasks)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus:
     """The state of one task; `trace` is a Java stack trace when it FAILED."""
 
@@ -46,6 +110,11 @@ class TaskStatus:
     state: str
     worker_id: str
     trace: str = ""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> TaskStatus:
+        """From Connect's answer."""
+        return cls(body["id"], body["state"], body.get("worker_id", ""), body.get("trace", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +131,7 @@ class ConnectorStatus:
     def of(cls, body: Mapping[str, Any]) -> ConnectorStatus:
         """From Connect's answer."""
         connector = body["connector"]
-        tasks = tuple(
-            TaskStatus(task["id"], task["state"], task.get("worker_id", ""), task.get("trace", ""))
-            for task in body["tasks"]
-        )
+        tasks = tuple(map(TaskStatus.of, body["tasks"]))
         return cls(
             body["name"],
             connector["state"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
 import requests
 import responses
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from cdc.connect import ConnectClient
@@ -148,7 +150,7 @@ def test_a_restart_says_what_it_includes(answers: responses.RequestsMock, client
 def test_a_connector_can_be_made_stopped(answers: responses.RequestsMock, client: ConnectClient) -> None:
     answers.post(f"{URL}/connectors", status=201, json={})
 
-    client.create("shop", {"connector.class": "X"}, stopped=True)
+    client.create("shop", {"connector.class": "X"}, state="STOPPED")
 
     sent = answers.calls[0].request.body
     assert json.loads(sent or b"") == {
@@ -188,3 +190,67 @@ def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(
     answers.get(f"{URL}/connectors/shop/offsets", json={"offsets": offsets})
 
     assert [offset.streamed for offset in client.offsets("shop")] == [False, True]
+
+
+def test_a_connector_that_was_made_by_a_request_whose_answer_was_lost_is_made(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    answers.post(f"{URL}/connectors", body=requests.ConnectionError("reset"))
+    answers.post(f"{URL}/connectors", json=refusal("Connector shop already exists", 409), status=409)
+    answers.get(f"{URL}/connectors/shop/config", json={"name": "shop", "connector.class": "X"})
+
+    client.create("shop", {"connector.class": "X"})
+
+
+def test_another_connector_of_the_name_is_refused_at_once(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    answers.post(f"{URL}/connectors", json=refusal("Connector shop already exists", 409), status=409)
+    answers.get(f"{URL}/connectors/shop/config", json={"name": "shop", "connector.class": "Y"})
+
+    with pytest.raises(ConnectRejected, match="already exists"):
+        client.create("shop", {"connector.class": "X"})
+
+
+@pytest.mark.parametrize(
+    ("url", "auth"),
+    [
+        ("http://ann:pass%2Fword@connect:8083/", None),
+        (URL, ("ann", "pass/word")),
+        (URL, ("ann", SecretStr("pass/word"))),
+    ],
+)
+def test_who_asks_is_told_to_the_worker_and_to_nobody_else(
+    answers: responses.RequestsMock, url: str, auth: tuple[str, str | SecretStr] | None
+) -> None:
+    answers.get(f"{URL}/connectors", body=requests.ConnectionError("refused"))
+    answers.get(f"{URL}/connectors", json=refusal("no", 403), status=403)
+
+    with (
+        ConnectClient(url, auth=auth, headers={"X-Token": "pass/word"}) as client,
+        pytest.raises(ConnectRejected) as no,
+    ):
+        client.connectors()
+
+    sent = answers.calls[-1].request.headers
+    assert sent["Authorization"] == f"Basic {b64encode(b'ann:pass/word').decode()}"
+    assert sent["X-Token"] == "pass/word"
+    shown = f"{client!r} {client.url} {no.value} {no.value.remedy} {no.value.place}"
+    assert "pass/word" not in shown
+    assert "pass%2Fword" not in shown
+
+
+def test_certificates_are_asked_for_and_shown_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+
+    def request(session: requests.Session, method: str, url: str, **options: object) -> requests.Response:
+        seen.update(verify=session.verify, cert=session.cert)
+        raise requests.exceptions.SSLError("certificate verify failed")
+
+    monkeypatch.setattr(requests.Session, "request", request)
+    with (
+        ConnectClient("https://connect", verify="ca.pem", certificate=("me.pem", "me.key"), patience=0.3) as client,
+        pytest.raises(ConnectUnavailable),
+    ):
+        client.connectors()
+    assert seen == {"verify": "ca.pem", "cert": ("me.pem", "me.key")}
