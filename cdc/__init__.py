@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from cdc.connectors.base import Connector
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
-    from cdc.control import Applied, apply, delete, restart, statuses
+    from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
+    from cdc.planning import Plan, SettingChange, plan
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
     from cdc.topics import prepare_topics
@@ -31,7 +32,9 @@ __all__ = [
     "ConnectorStatus",
     "Op",
     "OutboxSource",
+    "Plan",
     "PostgresSource",
+    "SettingChange",
     "SourcePosition",
     "Until",
     "apply",
@@ -42,8 +45,11 @@ __all__ = [
     "drop_slot",
     "grant_statements",
     "mark_source",
+    "move",
+    "plan",
     "prepare_source",
     "prepare_topics",
+    "reset_offsets",
     "restart",
     "statuses",
     "write_secrets",
@@ -56,8 +62,9 @@ _HOMES = {
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
-    "cdc.control": ("Applied", "apply", "delete", "restart", "statuses"),
+    "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
+    "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.topics": ("prepare_topics",),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectorFailed, ConnectUnavailable, UnknownConnector
-from cdc.status import FAILED, PAUSED, STOPPED, ConnectorStatus
-from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
+from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, check, status_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -85,6 +85,34 @@ def restart(
     before = client.offsets(name)
     _resume(client, name)
     return watch.until_there(before, content_after=CONTENT_SECONDS)
+
+
+def move(client: ConnectClient, name: str, state: str, *, timeout: float = TIMEOUT) -> ConnectorStatus:
+    """Bring a connector to RUNNING, PAUSED or STOPPED and wait until it and all its tasks are there.
+
+    UnknownConnector, ConnectorTimeout; ConnectorFailed where it was to run.
+    """
+    {RUNNING: client.resume, PAUSED: client.pause, STOPPED: client.stop}[state](name)
+    deadline = Deadline(name, timeout)
+
+    def there() -> ConnectorStatus | None:
+        status = client.status(name)
+        deadline.seen = status.summary()
+        if state == RUNNING:
+            return status if check(status).running else None
+        tasks = {task.state for task in status.tasks}
+        return status if status.state == state and tasks <= {state} else None
+
+    return deadline.wait(there, goal=state.lower())
+
+
+def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
+    """Stop a connector and forget how far it has come; UnknownConnector, ConnectorTimeout.
+
+    Started again, a source takes a new initial snapshot: rows that were deleted meanwhile stay in its topics.
+    """
+    client.status(name)
+    _forget(client, name, Deadline(name, timeout))
 
 
 def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:

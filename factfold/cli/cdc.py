@@ -1,21 +1,25 @@
-"""`factfold cdc`: apply, status, restart, delete."""
+"""`factfold cdc`: plan, apply, status, restart, pause, resume, stop, offsets, delete."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdc.status import PAUSED, RUNNING, STOPPED
 from factfold.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc import Connector, ConnectorStatus
+    from cdc import Connector, ConnectorStatus, Plan
     from cdc.connect import ConnectClient
 
+offsets = typer.Typer(help="How far a connector has come.", no_args_is_help=True)
 app = typer.Typer(help="Connectors that capture row changes and publish events.", no_args_is_help=True)
 
 ConnectUrl = Annotated[
@@ -29,6 +33,13 @@ SourceUrl = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
+Name = Annotated[str, typer.Argument(help="The connector.")]
+Reference = Annotated[
+    str, typer.Argument(help="module:attribute, a connector, several, or a function that gives them.")
+]
+
+
+app.add_typer(offsets, name="offsets")
 
 
 @app.callback()
@@ -39,9 +50,7 @@ def cdc() -> None:
 
 @app.command()
 def apply(
-    reference: Annotated[
-        str, typer.Argument(help="module:attribute, a connector, several, or a function that gives them.")
-    ],
+    reference: Reference,
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
     timeout: Timeout = 90.0,
@@ -56,6 +65,29 @@ def apply(
             applied = cdc.apply(client, connector, source=source, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
             _show(applied.status, as_json=as_json, did=done or ["unchanged"])
+
+
+@app.command()
+def plan(reference: Reference, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+    """Show what apply would do, secrets masked; exit code 2 where that is anything."""
+    import cdc
+
+    with _client(connect_url) as client:
+        plans = cdc.plan(client, _connectors(reference))
+    for one in plans:
+        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
+    if any(one.action in ("create", "change") for one in plans):
+        raise typer.Exit(2)
+
+
+def _told(plan: Plan) -> str:
+    state = f"  {plan.state}" if plan.state else ""
+    lines = [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
+    return "\n".join([f"{plan.name}  {plan.action}{state}", *lines])
+
+
+def _value(value: str | None) -> str:
+    return "(none)" if value is None else value or "(empty)"
 
 
 @app.command()
@@ -81,6 +113,7 @@ def restart(
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
     timeout: Timeout = 90.0,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those with a part that FAILED.")] = False,
     as_json: Json = False,
 ) -> None:
     """Start connectors and their tasks again and wait until they stream."""
@@ -88,7 +121,61 @@ def restart(
 
     with _client(connect_url) as client, _engine(source_url) as source:
         for name in names:
-            _show(cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"])
+            if failed and client.status(name).failure is None:
+                _show(client.status(name), as_json=as_json, did=["left alone"])
+            else:
+                _show(cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"])
+
+
+@app.command()
+def pause(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+    """Let connectors rest: their tasks stay and do nothing."""
+    _move(names, connect_url, PAUSED, as_json=as_json)
+
+
+@app.command()
+def stop(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+    """Stop connectors: their tasks go, their configuration and offsets stay. A slot goes on holding its log."""
+    _move(names, connect_url, STOPPED, as_json=as_json)
+
+
+@app.command()
+def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+    """Let paused or stopped connectors run."""
+    _move(names, connect_url, RUNNING, as_json=as_json)
+
+
+def _move(names: list[str], connect_url: str | None, state: str, *, as_json: bool) -> None:
+    import cdc
+
+    with _client(connect_url) as client:
+        for name in names:
+            _show(cdc.move(client, name, state), as_json=as_json)
+
+
+@offsets.command()
+def show(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+    """Show how far a connector has come, in its own terms."""
+    with _client(connect_url) as client:
+        found = [dataclasses.asdict(offset) for offset in client.offsets(name)]
+    for one in [found] if as_json else found:
+        typer.echo(json.dumps(one, default=dict))
+
+
+@offsets.command()
+def reset(
+    name: Name,
+    connect_url: ConnectUrl = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Forget how far a connector has come, and leave it stopped: it takes a new initial snapshot when it is resumed."""
+    import cdc
+
+    if not yes:
+        typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
+    with _client(connect_url) as client:
+        cdc.reset_offsets(client, name)
+    typer.echo(f"{name}  stopped, without offsets; factfold cdc resume {name}")
 
 
 @app.command()
@@ -159,8 +246,6 @@ def _loaded(reference: str) -> Any:
 
 
 def _show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
-    import json
-
     causes = _causes(found)
     if as_json:
         tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]

@@ -11,23 +11,17 @@ import pytest
 
 from cdc import ConnectClient
 from cdc.errors import ConnectRejected, UnknownConnector
+from cdc.watch import status_of
+from tests.connectors import HEARTBEATS, heartbeats
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
 
-HEARTBEATS = "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector"
-
 
 @pytest.fixture
 def config(stack: LocalStack) -> dict[str, str]:
-    return {
-        "connector.class": HEARTBEATS, "tasks.max": "1",
-        "source.cluster.alias": "here", "target.cluster.alias": "there",
-        "source.cluster.bootstrap.servers": stack.info.bootstrap_servers,
-        "target.cluster.bootstrap.servers": stack.info.bootstrap_servers,
-        "emit.heartbeats.interval.seconds": "1", "replication.factor": "1",
-    }  # fmt: skip
+    return heartbeats(stack.info.bootstrap_servers)
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def name(connect: ConnectClient, config: dict[str, str]) -> Iterator[str]:
     """A connector that was made PAUSED and runs."""
     name = f"hearts-{uuid.uuid4().hex[:8]}"
     connect.create(name, config, state="PAUSED")
-    wait_until(lambda: connect.status(name).state == "PAUSED", what="the pause")
+    wait_until(lambda: (status := status_of(connect, name)) and status.state == "PAUSED", what="the pause")
     connect.resume(name)
     wait_until(lambda: connect.status(name).running, what="its task")
     yield name
@@ -76,9 +70,11 @@ def test_a_connector_is_seen_whole_and_with_its_tasks(
 
 
 def test_some_settings_are_changed_and_others_taken_away(connect: ConnectClient, name: str) -> None:
-    patched = connect.patch_config(name, {"emit.heartbeats.interval.seconds": "2", "replication.factor": None})
+    patched = connect.patch_config(
+        name, {"emit.heartbeats.interval.seconds": "2", "heartbeats.topic.replication.factor": None}
+    )
     assert patched["emit.heartbeats.interval.seconds"] == "2"
-    assert "replication.factor" not in patched
+    assert "heartbeats.topic.replication.factor" not in patched
     assert connect.config(name) == patched
 
 

@@ -1,0 +1,102 @@
+"""`factfold cdc` on a live worker: what would be done, rest and stop and go on, how far a connector has come."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+import cdc
+from cdc import ConnectClient
+from cdc.errors import UnknownConnector
+from cdc.planning import MASK
+from factfold.cli import cdc as command_line
+from tests.connectors import heartbeats
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from factfold.stack import LocalStack
+
+
+@dataclass
+class Hearts:
+    """A connector by its configuration."""
+
+    name: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def config(self) -> dict[str, str]:
+        return self.settings
+
+    def check_source(self, engine: Any) -> None:
+        """There is none."""
+
+
+@pytest.fixture
+def hearts(connect: ConnectClient, stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hearts]:
+    declared = Hearts(f"hearts-{uuid.uuid4().hex[:8]}", heartbeats(stack.info.bootstrap_servers))
+    declarations = type(sys)("hearts_here")
+    declarations.hearts = declared  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hearts_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    yield declared
+    cdc.delete(connect, declared.name, forget=True)
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    return lambda *words: CliRunner().invoke(command_line.app, words, catch_exceptions=False)
+
+
+def test_a_plan_tells_what_apply_would_do_and_no_secret(
+    connect: ConnectClient, hearts: Hearts, run: Callable[..., Any]
+) -> None:
+    made = run("plan", "hearts_here:hearts")
+    assert (made.exit_code, made.stdout.splitlines()[0]) == (2, f"{hearts.name}  create")
+    connect.create(hearts.name, {**hearts.config(), "header.password": "sentinel-old"})
+    wait_until(lambda: any(one.name == hearts.name for one in cdc.statuses(connect)), what="its status")
+    hearts.settings = {**hearts.settings, "header.password": "sentinel-new", "emit.heartbeats.interval.seconds": "9"}
+    (changed,) = [one for one in cdc.plan(connect, [hearts]) if one.name == hearts.name]
+    assert (changed.action, [(c.key, c.running, c.declared) for c in changed.changes]) == (
+        "change",
+        [("emit.heartbeats.interval.seconds", "1", "9"), ("header.password", MASK, MASK)],
+    )
+    told = run("plan", "hearts_here:hearts", "--json")
+    assert told.exit_code == 2
+    assert "sentinel" not in told.stdout
+    connect.put_config(hearts.name, {"name": hearts.name, **hearts.config()})
+    (kept,) = [one for one in cdc.plan(connect, [hearts]) if one.name == hearts.name]
+    assert (kept.action, kept.changes) == ("keep", ())
+    assert hearts.name in {one.name for one in cdc.plan(connect, []) if one.action == "undeclared"}
+
+
+def test_a_connector_rests_stops_goes_on_and_begins_anew(
+    connect: ConnectClient, hearts: Hearts, run: Callable[..., Any]
+) -> None:
+    connect.create(hearts.name, hearts.config())
+    wait_until(lambda: any(one.name == hearts.name and one.running for one in cdc.statuses(connect)), what="its task")
+    assert run("pause", hearts.name).stdout == f"{hearts.name}  PAUSED, task 0 PAUSED\n"
+    assert run("resume", hearts.name).stdout == f"{hearts.name}  RUNNING, task 0 RUNNING\n"
+    wait_until(lambda: json.loads(run("offsets", "show", hearts.name, "--json").stdout), what="an offset")
+    assert "left alone" in run("restart", hearts.name, "--failed").stdout
+    assert run("stop", hearts.name).stdout == f"{hearts.name}  STOPPED, no task\n"
+    assert run("offsets", "reset", hearts.name, "--yes").exit_code == 0
+    assert json.loads(run("offsets", "show", hearts.name, "--json").stdout) == []
+    assert json.loads(run("resume", hearts.name, "--json").stdout)["state"] == "RUNNING"
+
+
+def test_nobody_is_moved_who_is_not_there(connect: ConnectClient, run: Callable[..., Any]) -> None:
+    for words in (
+        ("pause", "nobody"),
+        ("resume", "nobody"),
+        ("stop", "nobody"),
+        ("offsets", "reset", "nobody", "--yes"),
+    ):
+        with pytest.raises(UnknownConnector):
+            CliRunner().invoke(command_line.app, [*words, "--connect-url", connect.url], catch_exceptions=False)
