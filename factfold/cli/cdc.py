@@ -1,4 +1,4 @@
-"""`factfold cdc`: plan, apply, status, restart, pause, resume, stop, offsets, delete."""
+"""`factfold cdc`: plan, grants, apply, status, restart, pause, resume, stop, offsets, delete."""
 
 from __future__ import annotations
 
@@ -78,6 +78,22 @@ def plan(reference: Reference, connect_url: ConnectUrl = None, as_json: Json = F
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
     if any(one.action in ("create", "change") for one in plans):
         raise typer.Exit(2)
+
+
+@app.command()
+def grants(reference: Reference, as_json: Json = False) -> None:
+    """Print the SQL of role, rights and publication that each source needs, and no more; asks nobody."""
+    import cdc
+    from cdc.connectors.postgres import PostgresConnector
+
+    found = {
+        one.name: cdc.grant_statements(one) for one in _connectors(reference) if isinstance(one, PostgresConnector)
+    }
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, statements in found.items():
+        typer.echo("\n".join([f"-- {name}", *(f"{statement};" for statement in statements)]))
 
 
 def _told(plan: Plan) -> str:
