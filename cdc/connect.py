@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from cdc.connectors.base import setting
 from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
+from cdc.secrets import revealed
 from cdc.status import (
     ConfigKey,
     ConfigProblem,
@@ -77,7 +78,7 @@ class ConnectClient:
         self._session = requests.Session()
         # A proxy of the environment has no business between us and a worker on this machine or network.
         self._session.trust_env = False
-        self._session.auth = found if auth is None else (auth[0], _revealed(auth[1]))
+        self._session.auth = found if auth is None else (auth[0], revealed(auth[1]))
         self._session.verify, self._session.cert = verify, certificate
         self._session.headers.update(headers or {})
 
@@ -320,10 +321,6 @@ def _without_password(url: str) -> tuple[str, tuple[str, str] | None]:
         return url.rstrip("/"), None
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=host)), (unquote(parts.username), unquote(parts.password or ""))
-
-
-def _revealed(password: str | SecretStr) -> str:
-    return password.get_secret_value() if isinstance(password, SecretStr) else password
 
 
 def _message(response: requests.Response) -> str:

@@ -18,6 +18,7 @@ from cdc.errors import SourceNotReady
 from cdc.failures import remedy_for, short_message
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
+from cdc.secrets import revealed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -137,7 +138,7 @@ def _ensure_role(connection: Connection, user: str, password: str | SecretStr) -
 
 def _scram_verifier(connection: Connection, user: str, password: str | SecretStr) -> str:
     """Make what the server stores in place of the password; libpq does it here."""
-    clear = password.get_secret_value() if isinstance(password, SecretStr) else password
+    clear = revealed(password)
     driver: Any = connection.connection.driver_connection
     made = driver.pgconn.encrypt_password(clear.encode(), user.encode(), b"scram-sha-256")
     verifier: str = made.decode("ascii")

@@ -40,11 +40,12 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
     for part in (name, *values):
         _check_name(part)
     path = _checked_path(directory.resolve() / f"{name}.properties")
-    _replace(path, "".join(f"{key}={_escape(_clear(value))}\n" for key, value in values.items()))
+    _replace(path, "".join(f"{key}={_escape(revealed(value))}\n" for key, value in values.items()))
     return {key: f"${{file:{path}:{key}}}" for key in values}
 
 
-def _clear(value: str | SecretStr) -> str:
+def revealed(value: str | SecretStr) -> str:
+    """Return a password as those need it who send it on."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 

@@ -183,8 +183,11 @@ class PersonalData:
         """
         if not sealed:
             return []
-        keys = self._held().keys({_key_id(value, name) for _, name, value in sealed})
-        return [_clear(schema, name, value, keys) for schema, name, value in sealed]
+        ids = [_key_id(value, name) for _, name, value in sealed]
+        keys = self._held().keys(set(ids))
+        return [
+            _clear(schema, name, value, key_id, keys) for (schema, name, value), key_id in zip(sealed, ids, strict=True)
+        ]
 
     def _held(self) -> KeyStore:
         if self._keys is not None:
@@ -232,10 +235,12 @@ def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any]) -> Disclosed
     return Disclosed({**values, **clear, **erased}, erased)
 
 
-def _clear(schema: RegisteredSchema, name: str, sealed: bytes, keys: Mapping[UUID, DataKey | None]) -> Any:
+def _clear(
+    schema: RegisteredSchema, name: str, sealed: bytes, key_id: UUID, keys: Mapping[UUID, DataKey | None]
+) -> Any:
     from eventstore.serialization import decode_value, placeholder
 
-    key_id, place, declared = _key_id(sealed, name), f"{schema.name}.{name}", schema.personal[name]
+    place, declared = f"{schema.name}.{name}", schema.personal[name]
     if key_id not in keys:
         raise InvalidSeal(
             f"the key {key_id} of {place} was never in this key store",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
@@ -39,7 +40,7 @@ class EventStream(Table):
         """The event time once more, in microseconds since 1970: every database compares whole numbers alike."""
         return {EVENT_TIME: ColumnType("long"), **self.sealed}
 
-    @property
+    @cached_property
     def personal(self) -> tuple[str, ...]:
         """The columns that a personal field gives."""
         return taken_from_personal(self.fields)

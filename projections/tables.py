@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from eventstore.aggregate import Aggregate
@@ -99,12 +100,12 @@ class Table:
         """Whether a row stays for ever what it was when it came."""
         return False
 
-    @property
+    @cached_property
     def personal(self) -> tuple[str, ...]:
         """Columns whose values are about a person, and sealed under that person's key wherever they are stored."""
         return ()
 
-    @property
+    @cached_property
     def sealed(self) -> Mapping[str, ColumnType]:
         """What the state holds of personal columns: the sealed value, its key's id, the schema it was written by."""
         return {hidden: kind for column in self.personal for hidden, kind in sealed_parts(column).items()}
@@ -186,7 +187,7 @@ class EventTable(Table):
         """Every declared column: an event sets some of them."""
         return tuple(self.setters or ())
 
-    @property
+    @cached_property
     def personal(self) -> tuple[str, ...]:
         """The columns that a personal field sets."""
         return taken_from_personal(self.setters or {})

@@ -64,10 +64,9 @@ def _require_none_waiting(
     environment: Environment, group: ProjectionGroup, progress: Progress, verdicts: Mapping[str, ViewVerdict]
 ) -> None:
     """A recomputation shows each erasure at once, a live view when its runner has come to it."""
-    applied = progress.get(ERASURES, {}).get(0, 0)
-    if environment.keys is None or all(verdict.equal for verdict in verdicts.values()):
+    if environment.keys is None or not group.personal or all(verdict.equal for verdict in verdicts.values()):
         return
-    if group.personal and environment.keys.erasures() > applied:
+    if environment.keys.erasures() > progress.get(ERASURES, {}).get(0, 0):
         raise ErasureWaiting(
             "a person was erased, and the views do not show it yet",
             remedy="let the runner catch up, then verify again",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector, LiteralSecret
-from cdc.secrets import is_reference
+from cdc.secrets import is_reference, revealed
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -43,7 +43,7 @@ def revealed_password(
     password: str | SecretStr, *, allow_literal: bool, connector: str, key: str = "database.password"
 ) -> str:
     """Return the configuration's text for a password: a reference, or a literal where it was asked for."""
-    text = password.get_secret_value() if isinstance(password, SecretStr) else password
+    text = revealed(password)
     if is_reference(text) or allow_literal:
         return text
     raise LiteralSecret(

@@ -32,6 +32,7 @@ class Disclosure:
     def __init__(self, registry: Mapping[int, RegisteredSchema], keys: FollowedKeys | None) -> None:
         self._registry = registry
         self._keys = keys
+        self._openers: dict[int, _Opener] = {}
 
     def opened(self, rows: Rows, table: Table) -> Rows:
         """Rows of ``table.sliced`` as rows of ``table.opened``; InvalidSeal, KeysMissing."""
@@ -39,7 +40,9 @@ class Disclosure:
             return rows
         if self._keys is None:
             raise keys_missing(place=f"topic {table.topic}")
-        opener = _Opener.of(table, self._registry)
+        if id(table) not in self._openers:
+            self._openers[id(table)] = _Opener.of(table, self._registry)
+        opener = self._openers[id(table)]
         if isinstance(rows, pa.Table):
             return opener.open(rows, self._keys)
         return _by_executors(rows, opener, self._keys)
