@@ -34,15 +34,33 @@ def kafka_jars() -> list[Path]:
 
 
 def connect_plugins() -> list[Path]:
-    """Return one folder of connectors for each plugin archive, fetching and unpacking missing ones."""
-    archives = fetch(versions().plugins)
-    return [_unpacked(archive) for archive in archives]
+    """Return one folder for each plugin of Kafka Connect, connectors and converter, fetching missing files."""
+    wanted = versions()
+    archives = fetch(wanted.plugins)
+    return [*(_unpacked(archive) for archive in archives), _converter(wanted.registry)]
 
 
 def registry_folder() -> Path:
     """Return the unpacked schema registry, fetching it the first time."""
     (archive,) = fetch([versions().registry_archive])
     return _unpacked(archive)
+
+
+def _converter(version: str) -> Path:
+    """Return a folder whose only subfolder is the Avro converter's class path: a worker loads each subfolder apart."""
+    folder = cache_folder() / "plugins" / f"apicurio-converter-{version}"
+    jars = fetch(versions().converter_jars)
+    if folder.exists():
+        return folder
+    with exclusive(cache_folder() / "fetch.lock"), _workshop() as workshop:
+        if not folder.exists():
+            classes = workshop / "plugin" / "avro-converter"
+            classes.mkdir(parents=True)
+            for jar in jars:
+                os.link(jar, classes / jar.name)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(workshop / "plugin", folder)
+    return folder
 
 
 def fetch(coordinates: Sequence[Coordinate]) -> list[Path]:

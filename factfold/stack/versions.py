@@ -52,13 +52,14 @@ class Versions:
     kafka_jars: tuple[Coordinate, ...]
     plugins: tuple[Coordinate, ...]
     registry_archive: Coordinate
+    converter_jars: tuple[Coordinate, ...]
     spark_jars: tuple[Coordinate, ...]
     sha256: dict[str, str]
 
     @property
     def artifacts(self) -> tuple[Coordinate, ...]:
         """Every file that every stack fetches, servers first."""
-        return self.kafka_jars + self.plugins + self.spark_jars
+        return self.kafka_jars + self.plugins + self.converter_jars + self.spark_jars
 
     @property
     def optional_artifacts(self) -> tuple[Coordinate, ...]:
@@ -86,6 +87,7 @@ def versions() -> Versions:
         kafka_jars=_coordinates(kafka["jars"]),
         plugins=_coordinates(debezium["plugins"]),
         registry_archive=Coordinate.parse(registry["archive"]),
+        converter_jars=_coordinates(registry["converter"]),
         spark_jars=_coordinates(spark["jars"]),
         sha256=_checksums((folder / "jars.sha256").read_text("utf-8")),
     )
