@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cdc.change_event import ChangeDecoder, ChangeEvent, Op, SourcePosition
+    from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
     from cdc.connect import ConnectClient
     from cdc.connectors.base import Connector
     from cdc.connectors.outbox import OutboxSource
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
     from cdc.planning import Plan, SettingChange, plan
+    from cdc.positions import SourcePosition
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
     from cdc.topics import prepare_topics
@@ -30,6 +31,7 @@ __all__ = [
     "ConnectClient",
     "Connector",
     "ConnectorStatus",
+    "LogMessage",
     "Op",
     "OutboxSource",
     "Plan",
@@ -41,6 +43,7 @@ __all__ = [
     "capture",
     "check",
     "check_source",
+    "decode_message",
     "delete",
     "drop_slot",
     "grant_statements",
@@ -57,7 +60,7 @@ __all__ = [
 
 # Importing `cdc` loads no client library: each name is fetched from its module when first asked for.
 _HOMES = {
-    "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "Op", "SourcePosition"),
+    "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "LogMessage", "Op", "decode_message"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.outbox": ("OutboxSource",),
@@ -65,6 +68,7 @@ _HOMES = {
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
+    "cdc.positions": ("SourcePosition",),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.topics": ("prepare_topics",),

@@ -1,8 +1,8 @@
-"""Debezium's JSON records decoded to typed changes of one table."""
+"""Debezium's records decoded to typed changes of one table."""
 
 from __future__ import annotations
 
-import json
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,40 +10,34 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cdc import rules
-from cdc.column_types import Reader, reader_for
-from cdc.errors import UndecodableChange
+from cdc.change_records import Lookup, RecordReader, fields_of
+from cdc.column_types import Reader, leaves_nulls, reader_for
+from cdc.errors import UndecodableChange, UnsupportedEncoding
+from cdc.positions import SourcePosition, position_of
+from cdc.semantic_types import Form
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
 Row = Mapping[str, Any]
+Readers = Mapping[str, Reader]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Op(StrEnum):
-    """What happened to the row; TOMBSTONE is the null record that follows a DELETE."""
+    """What happened: to a row, to the whole table (TRUNCATE), or nothing but a word in the log (MESSAGE).
+
+    TOMBSTONE is the null record that follows a DELETE.
+    """
 
     INSERT = rules.OP_INSERT
     UPDATE = rules.OP_UPDATE
     DELETE = rules.OP_DELETE
     SNAPSHOT = rules.OP_SNAPSHOT
+    TRUNCATE = rules.OP_TRUNCATE
+    MESSAGE = rules.OP_MESSAGE
     TOMBSTONE = "tombstone"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SourcePosition:
-    """The place of a change among the changes of its key: the greater one is newer.
-
-    `epoch` counts the source's lives (another system identifier or timeline, or a new snapshot that has to
-    win) and comes from the reader. Snapshot rows (`streamed` False) lose to every streamed change of their
-    epoch.
-    """
-
-    epoch: int
-    streamed: bool
-    lsn: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +46,8 @@ class ChangeEvent:
 
     `after` lacks the columns named in `unavailable`: the update left them alone and the log does not repeat
     them. `before` holds the key columns only, unless the table has REPLICA IDENTITY FULL and the decoder was
-    told so. A tombstone has a key and no position: it takes that of its key's previous record.
+    told so. A tombstone has a key and no position: it takes that of its key's previous record. A truncation has neither
+    key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
     """
 
     op: Op
@@ -65,7 +60,7 @@ class ChangeEvent:
 
     @property
     def removes(self) -> bool:
-        """Whether the row is gone after this change."""
+        """Whether the row is gone after this change, or all rows are."""
         return self.after is None
 
     def completed(self, stored: Row | None) -> dict[str, Any]:
@@ -84,18 +79,33 @@ class ChangeEvent:
 class ChangeDecoder:
     """Decodes the records of one table's changelog topic; columns and key come from the SQLAlchemy table.
 
-    Columns that the table does not declare are left out. `full_identity` says that the table has REPLICA
-    IDENTITY FULL: without it the log has no old values but the key's, and Debezium fills columns that may not
-    be null with defaults that look like values. Raises UndecodableChange with the record's place,
-    UnsupportedEncoding for a column type that has no self-describing form.
+    Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
+    the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
+    the log has no old values but the key's, and Debezium fills columns that may not be null with defaults that look
+    like values. PostgreSQL's infinite dates and times are Python's first and last ones. Raises UndecodableChange with the record's
+    place, UnsupportedEncoding for a column whose values leave two readings.
     """
 
-    def __init__(self, table: Table, *, full_identity: bool = False) -> None:
+    def __init__(self, table: Table, *, full_identity: bool = False, schemas: Lookup | None = None) -> None:
         self._name = str(table)
-        self._readers: dict[str, Reader] = {column.name: reader_for(column) for column in table.columns}
+        self._columns = {column.name: column for column in table.columns}
+        self._readers: dict[str, Reader] = {name: reader_for(column) for name, column in self._columns.items()}
         self._required = {column.name for column in table.columns if not column.nullable}
         self._key = tuple(column.name for column in table.primary_key)
         self._certain_before = tuple(self._readers) if full_identity else self._key
+        self._keys, self._values = RecordReader("key", schemas), RecordReader("value", schemas)
+        self._described: dict[int, tuple[Form, Readers]] = {}
+        if not full_identity:
+            self._require_marks()
+
+    def _require_marks(self) -> None:
+        for column in self._columns.values():
+            if leaves_nulls(column):
+                raise UnsupportedEncoding(
+                    f"column {column}: an update that leaves a long array of its type alone comes as null",
+                    remedy="give the table REPLICA IDENTITY FULL and say full_identity=True, or leave the column out",
+                    place=str(column),
+                )
 
     def decode(
         self,
@@ -106,40 +116,58 @@ class ChangeDecoder:
         epoch: int = 0,
         place: str | None = None,
     ) -> ChangeEvent:
-        """Decode one record; `place` is its address for messages, such as `topic[partition]@offset`."""
+        """Decode one record; `place` is its address for messages, such as `topic[partition]@offset`.
+
+        `epoch` is that of records that name none.
+        """
         at = place or f"offset {offset}"
-        key_row = self._key_row(key, at)
         if value is None:
-            return ChangeEvent(op=Op.TOMBSTONE, key=key_row)
-        body = _object(value, "value", at)
-        source = _source(body, at)
-        after, unavailable = self._after(body.get(rules.FIELD_AFTER), at)
+            return ChangeEvent(op=Op.TOMBSTONE, key=self._key_row(key, at))
+        body, form = self._values.read(value, at)
+        position = _position(body, epoch=epoch, offset=offset, place=at)
+        if body.get(rules.FIELD_OP) == Op.TRUNCATE:
+            return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body))
+        key_row = self._key_row(key, at)
+        readers = self._readers_of(form)
+        after, unavailable = self._after(body.get(rules.FIELD_AFTER), readers, at)
         return ChangeEvent(
             op=_op(body, after is not None, at),
             key=key_row,
-            before=self._before(body.get(rules.FIELD_BEFORE), at),
+            before=self._before(body.get(rules.FIELD_BEFORE), readers, at),
             after=after,
             unavailable=unavailable,
-            position=_position(source, epoch=epoch, offset=offset, place=at),
-            time=_EPOCH + timedelta(milliseconds=source["ts_ms"]) if source.get("ts_ms") else None,
+            position=position,
+            time=_time(body),
         )
+
+    def _readers_of(self, form: Form | None) -> Readers:
+        """The readers of rows; made once for each form that the topic's records have had."""
+        if form is None:
+            return self._readers
+        if id(form) not in self._described:
+            self._described[id(form)] = form, self._made_for(fields_of(form, rules.FIELD_AFTER))
+        return self._described[id(form)][1]
+
+    def _made_for(self, fields: Mapping[str, Form]) -> Readers:
+        return {name: reader_for(column, fields.get(name)) for name, column in self._columns.items()}
 
     def _key_row(self, key: bytes | None, place: str) -> dict[str, Any]:
         if key is None:
             raise _undecodable("the record has no key", "give the table a primary key", place)
-        body = _object(key, "key", place)
+        body, form = self._keys.read(key, place)
         missing = [name for name in self._key if name not in body]
         if missing:
             raise _undecodable(
                 f"the key lacks {missing} of table {self._name}", "read this topic with its own table", place
             )
-        return {name: self._value(name, body[name], place) for name in self._key}
+        readers = self._readers if form is None else self._made_for(fields_of(form))
+        return {name: self._value(name, body[name], readers, place) for name in self._key}
 
-    def _after(self, row: Any, place: str) -> tuple[dict[str, Any] | None, frozenset[str]]:
+    def _after(self, row: Any, readers: Readers, place: str) -> tuple[dict[str, Any] | None, frozenset[str]]:
         if row is None:
             return None, frozenset()
-        away = frozenset(name for name in self._readers if _is_unavailable(row.get(name)))
-        present = [name for name in self._readers if name not in away]
+        away = frozenset(name for name in readers if _is_unavailable(row.get(name)))
+        present = [name for name in readers if name not in away]
         for name in present:
             if row.get(name) is None and name in self._required:
                 raise _undecodable(
@@ -147,59 +175,69 @@ class ChangeDecoder:
                     "compare the declared table with the database's",
                     place,
                 )
-        return {name: self._value(name, row.get(name), place) for name in present}, away
+        return {name: self._value(name, row.get(name), readers, place) for name in present}, away
 
-    def _before(self, row: Any, place: str) -> dict[str, Any] | None:
+    def _before(self, row: Any, readers: Readers, place: str) -> dict[str, Any] | None:
         if row is None:
             return None
         known = (name for name in self._certain_before if name in row and not _is_unavailable(row[name]))
-        return {name: self._value(name, row[name], place) for name in known}
+        return {name: self._value(name, row[name], readers, place) for name in known}
 
-    def _value(self, name: str, value: Any, place: str) -> Any:
+    def _value(self, name: str, value: Any, readers: Readers, place: str) -> Any:
         if value is None:
             return None
         try:
-            return self._readers[name](value)
+            return readers[name](value)
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             raise _undecodable(
                 f"column {name!r} of table {self._name} cannot hold {str(value)[:60]!r}",
-                "compare the declared type with the database's; dates, times and decimals must arrive as "
-                "text (time.precision.mode=isostring, decimal.handling.mode=string)",
+                "compare the declared type with the database's; in JSON without schemas dates, times and decimals must "
+                "arrive as text (time.precision.mode=isostring, decimal.handling.mode=string)",
                 place,
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """What a service wrote into its database's log and into no table (`pg_logical_emit_message`)."""
+
+    prefix: str
+    content: bytes
+    position: SourcePosition
+    time: datetime | None
+
+
+def decode_message(
+    value: bytes, *, offset: int, schemas: Lookup | None = None, epoch: int = 0, place: str | None = None
+) -> LogMessage:
+    """Decode one record of a connector's topic `{topic_prefix}.message`; UndecodableChange."""
+    at = place or f"offset {offset}"
+    body, form = RecordReader("value", schemas).read(value, at)
+    message = body.get("message")
+    if body.get(rules.FIELD_OP) != Op.MESSAGE or not isinstance(message, dict):
+        raise _undecodable("the record is no message of a log", "read the topic with the table it is of", at)
+    content_form = fields_of(form, "message").get("content")
+    if content_form is not None and content_form.type == "string":
+        raise _undecodable("a message comes as text in an unknown form", "set binary.handling.mode=bytes", at)
+    content = message.get("content") or b""
+    return LogMessage(
+        prefix=str(message.get("prefix") or ""),
+        content=content if isinstance(content, bytes) else base64.b64decode(content),
+        position=_position(body, epoch=epoch, offset=offset, place=at),
+        time=_time(body),
+    )
+
+
+_MARKS = (rules.UNAVAILABLE, rules.UNAVAILABLE_BASE64, rules.UNAVAILABLE.encode())
+_MARKED_LISTS = ([rules.UNAVAILABLE], [rules.UNAVAILABLE_UUID], list(rules.UNAVAILABLE_CODES))
+
+
 def _is_unavailable(value: Any) -> bool:
     if isinstance(value, list):
-        return value == [rules.UNAVAILABLE] or tuple(value) == rules.UNAVAILABLE_CODES
-    return value in (rules.UNAVAILABLE, rules.UNAVAILABLE_BASE64)
-
-
-def _object(data: bytes, part: str, place: str) -> dict[str, Any]:
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _undecodable(f"the record's {part} is not JSON", "check which writer fills this topic", place) from error
-    if not isinstance(body, dict):
-        raise _undecodable(f"the record's {part} is no JSON object", "check which writer fills this topic", place)
-    if body.keys() == {"schema", "payload"}:
-        raise _undecodable(
-            f"the record's {part} carries a schema, its values are in another encoding",
-            "set key.converter.schemas.enable and value.converter.schemas.enable to false",
-            place,
-        )
-    return body
-
-
-def _source(body: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    source = body.get("source")
-    if isinstance(source, dict) and isinstance(source.get("lsn"), int):
-        return source
-    raise _undecodable(
-        "the record is no change event of a PostgreSQL source: it has no source.lsn",
-        "check which writer fills this topic",
-        place,
-    )
+        return value in _MARKED_LISTS
+    if isinstance(value, dict):
+        return value == {rules.UNAVAILABLE: rules.UNAVAILABLE}
+    return value in _MARKS
 
 
 def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
@@ -214,9 +252,20 @@ def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
     return op
 
 
-def _position(source: Mapping[str, Any], *, epoch: int, offset: int, place: str) -> SourcePosition:
-    streamed = source.get("snapshot", rules.STREAMED) in (rules.STREAMED, None, False)
-    return SourcePosition(epoch, streamed, source["lsn"], offset)
+def _position(body: Mapping[str, Any], *, epoch: int, offset: int, place: str) -> SourcePosition:
+    position = position_of(body, epoch=epoch, offset=offset)
+    if position is None:
+        raise _undecodable(
+            "the record is no change event of PostgreSQL or MySQL: it has no source.lsn, and no source.file and pos",
+            "check which writer fills this topic",
+            place,
+        )
+    return position
+
+
+def _time(body: Mapping[str, Any]) -> datetime | None:
+    millis = body["source"].get("ts_ms")
+    return _EPOCH + timedelta(milliseconds=millis) if millis else None
 
 
 def _undecodable(message: str, remedy: str, place: str | None) -> UndecodableChange:

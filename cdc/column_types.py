@@ -1,26 +1,38 @@
-"""Self-describing JSON values → Python values, by the type of a SQLAlchemy column."""
+"""Values of change events → Python values, by the type of a SQLAlchemy column and by what the record's schema says."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from cdc.errors import UnsupportedEncoding
+from cdc.semantic_types import BEGINLESS_TEXTS, DOUBLES, ENDLESS_TEXTS, Form, opener
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
 
 Reader = Callable[[Any], Any]
 
+# What Debezium writes of an interval with interval.handling.mode=string: P0Y0M1DT2H3M4.5S, each part with its own sign.
+_INTERVAL = re.compile(
+    r"P(?P<years>-?\d+)Y(?P<months>-?\d+)M(?P<days>-?\d+)DT(?P<hours>-?\d+)H(?P<minutes>-?\d+)M(?P<seconds>-?\d+(?:\.\d+)?)S"
+)
+# Items of arrays for which Debezium has something to send where an update left the array alone.
+_MARKED_ITEMS = (str, int, UUID)
 
-def reader_for(column: Column[Any]) -> Reader:
-    """Return the function that reads a column's JSON value; UnsupportedEncoding for a type without a form."""
+
+def reader_for(column: Column[Any], form: Form | None = None) -> Reader:
+    """Return the function that reads a column's value, which a schema describes or which says itself what it is.
+
+    UnsupportedEncoding for a type without a form here, and for a form that leaves two readings.
+    """
     reader = _reader(column.type)
     if reader is None:
         raise UnsupportedEncoding(
@@ -28,22 +40,68 @@ def reader_for(column: Column[Any]) -> Reader:
             remedy="leave the column out of the declared table, or declare it as text",
             place=str(column),
         )
-    return reader
+    return reader if form is None else _described(column, reader, form)
+
+
+def _described(column: Column[Any], reader: Reader, form: Form) -> Reader:
+    python_type = python_type_of(column.type)
+    if python_type is bytes and form.type == "string":
+        raise UnsupportedEncoding(
+            f"column {column} comes as text that could be base64 or hexadecimal",
+            remedy="set binary.handling.mode=bytes",
+            place=str(column),
+        )
+    open_value = _decimals_of_doubles if _holds_doubles(column.type, form) else opener(form)
+    return reader if open_value is None else lambda value: reader(open_value(value))
+
+
+def _holds_doubles(kind: Any, form: Form) -> bool:
+    """Whether decimals come as doubles: with the digits that a double has, and not as text."""
+    if form.items is not None:
+        return _holds_doubles(getattr(kind, "item_type", kind), form.items)
+    return python_type_of(kind) is Decimal and form.type in DOUBLES
+
+
+def _decimals_of_doubles(value: Any) -> Any:
+    if isinstance(value, list):
+        return [None if item is None else _decimals_of_doubles(item) for item in value]
+    return Decimal(str(value))
+
+
+def leaves_nulls(column: Column[Any]) -> bool:
+    """Whether an update that left the column alone may come as null: Debezium has no mark for arrays of such items."""
+    kind: Any = column.type
+    if python_type_of(kind) is not list or kind.__visit_name__ in ("JSON", "JSONB"):
+        return False
+    item = python_type_of(kind.item_type)
+    return not (item in _MARKED_ITEMS or _is_enum(item) or kind.item_type.__visit_name__ in ("JSON", "JSONB"))
 
 
 def _reader(kind: Any) -> Reader | None:
+    name = kind.__visit_name__
     # A JSON column has no Python type of its own: dict to SQLAlchemy 2.0, object to 2.1.
-    if kind.__visit_name__ in ("JSON", "JSONB"):
+    if name in ("JSON", "JSONB"):
         return _json
-    python_type = python_type_of(kind)
+    if name == "BIT":
+        return _bits(kind)
+    return _BY_NAME.get(name) or _reader_of(kind, python_type_of(kind))
+
+
+def _reader_of(kind: Any, python_type: type | None) -> Reader | None:
     if python_type is list:
         item = _reader(kind.item_type)
         return None if item is None else lambda value: [None if v is None else item(v) for v in _listed(value)]
     if python_type is datetime:
         return _aware if kind.timezone else _naive
-    if isinstance(python_type, type) and issubclass(python_type, Enum):
-        return lambda value: python_type[value]
+    if python_type is time:
+        return _zoned_time if kind.timezone else _time
+    if _is_enum(python_type):
+        return lambda value: python_type[value]  # type: ignore[index]
     return _READERS.get(python_type) if python_type is not None else None
+
+
+def _is_enum(python_type: type | None) -> bool:
+    return isinstance(python_type, type) and issubclass(python_type, Enum)
 
 
 def python_type_of(kind: Any) -> type | None:
@@ -73,7 +131,7 @@ def _number(value: Any) -> float:
 
 
 def _decimal(value: Any) -> Decimal:
-    return Decimal(_text(value))
+    return value if isinstance(value, Decimal) else Decimal(_text(value))
 
 
 def _text(value: Any) -> str:
@@ -83,23 +141,81 @@ def _text(value: Any) -> str:
 
 
 def _aware(value: Any) -> datetime:
-    moment = datetime.fromisoformat(_text(value))
+    text = _text(value)
+    limit: datetime | None = _limit(text, datetime)
+    if limit is not None:
+        return limit.replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time with time zone arrived without one")
     return moment.astimezone(UTC)
 
 
 def _naive(value: Any) -> datetime:
+    if type(value) is datetime:
+        return value
     # Debezium writes a Z behind times without time zone as well; it means nothing there.
-    return datetime.fromisoformat(_text(value).removesuffix("Z"))
+    text = _text(value)
+    return _limit(text, datetime) or datetime.fromisoformat(text.removesuffix("Z"))
 
 
 def _date(value: Any) -> date:
-    return date.fromisoformat(_text(value).removesuffix("Z"))
+    if type(value) is date:
+        return value
+    text = _text(value)
+    return _limit(text, date) or date.fromisoformat(text.removesuffix("Z"))
+
+
+def _limit(text: str, kind: Any) -> Any:
+    """Python's last or first date or time for PostgreSQL's infinite ones, as asyncpg has it; None for all others."""
+    if text in ENDLESS_TEXTS:
+        return kind.max
+    return kind.min if text in BEGINLESS_TEXTS else None
 
 
 def _time(value: Any) -> time:
-    return time.fromisoformat(_text(value).removesuffix("Z"))
+    return value if type(value) is time else time.fromisoformat(_text(value).removesuffix("Z"))
+
+
+def _zoned_time(value: Any) -> time:
+    found = time.fromisoformat(_text(value))
+    if found.tzinfo is None:
+        raise ValueError("a time with time zone arrived without one")
+    return found
+
+
+def _interval(value: Any) -> timedelta:
+    if type(value) is timedelta:
+        return value
+    found = _INTERVAL.fullmatch(_text(value))
+    if found is None:
+        raise ValueError("an interval is not written as P0Y0M0DT0H0M0S")
+    if int(found["years"]) or int(found["months"]):
+        raise ValueError("an interval of months has no length of its own; declare the column as text")
+    micros = int(Decimal(found["seconds"]).scaleb(6))
+    return timedelta(int(found["days"]), 0, micros, 0, int(found["minutes"]), int(found["hours"]))
+
+
+def _bits(kind: Any) -> Reader | None:
+    """Bits as text, the first one first; how many a varying column has is not in the record."""
+    if kind.varying:
+        return None
+
+    def read(value: Any) -> str:
+        if type(value) is bool:
+            return str(int(value))
+        # The lowest byte comes first, and zero bytes at the end do not come.
+        number = int.from_bytes(_bytes(value), "little")
+        return format(number, f"0{kind.length or 1}b")
+
+    return read
+
+
+def _map(value: Any) -> dict[str, str | None]:
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, dict):
+        raise TypeError(f"{value!r} is no map")
+    return found
 
 
 def _json(value: Any) -> Any:
@@ -107,7 +223,7 @@ def _json(value: Any) -> Any:
 
 
 def _bytes(value: Any) -> bytes:
-    return base64.b64decode(_text(value), validate=True)
+    return value if isinstance(value, bytes) else base64.b64decode(_text(value), validate=True)
 
 
 def _uuid(value: Any) -> UUID:
@@ -120,6 +236,10 @@ def _listed(value: Any) -> list[Any]:
     return value
 
 
+_TEXTS = ("INET", "CIDR", "MACADDR", "MACADDR8", "TSVECTOR", "TSQUERY", "CITEXT", "INT4RANGE", "INT8RANGE", "NUMRANGE",
+          "DATERANGE", "TSRANGE", "TSTZRANGE")  # fmt: skip
+# Types of a database whose values have no Python type that SQLAlchemy knows.
+_BY_NAME: dict[str, Reader] = {"HSTORE": _map, "OID": _exactly(int), **dict.fromkeys(_TEXTS, _exactly(str))}
 _READERS: dict[type, Reader] = {
     str: _exactly(str),
     int: _exactly(int),
@@ -128,6 +248,7 @@ _READERS: dict[type, Reader] = {
     Decimal: _decimal,
     date: _date,
     time: _time,
+    timedelta: _interval,
     bytes: _bytes,
     UUID: _uuid,
 }

@@ -1,7 +1,7 @@
 """What a reader of changelog topics must know, in one place for Python and for Spark.
 
-A record's value is Debezium's change event as JSON without a schema:
-`{"before": row, "after": row, "source": {...}, "op": "c", ...}`; null is a tombstone.
+A record's value is Debezium's change event, `{"before": row, "after": row, "source": {...}, "op": "c", ...}`; null is a
+tombstone. It comes as JSON alone, as JSON with its schema (`{"schema": {...}, "payload": {...}}`) or as Avro.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 # A column that an UPDATE left alone and that is stored out of line (TOAST) is not in the write-ahead log.
-# Debezium sends this text in its place; base64 of it for bytea; for arrays a list of it, or of the codes of
-# its characters where the items are numbers.
+# Debezium sends this text in its place; base64 of it for bytea; for arrays a list of it, of the codes of its characters
+# where the items are whole numbers, of the UUID made of it where they are UUIDs; for maps, a map of it to itself.
+# An array of any other type comes as null, which cannot be told from a null (recorded: tests/recordings).
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 UNAVAILABLE_CODES: Final = tuple(UNAVAILABLE.encode())
+UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 
 # The prefix of the messages we write into a source's log to see them come out again; no topic gets them.
 MARK_PREFIX: Final = "factfold.heartbeat"
@@ -22,15 +24,25 @@ OP_INSERT: Final = "c"
 OP_UPDATE: Final = "u"
 OP_DELETE: Final = "d"
 OP_SNAPSHOT: Final = "r"
+# Neither is a change of one row: the key of a TRUNCATE is null, that of a message the message's prefix.
+OP_TRUNCATE: Final = "t"
+OP_MESSAGE: Final = "m"
 
 FIELD_BEFORE: Final = "before"
 FIELD_AFTER: Final = "after"
 FIELD_OP: Final = "op"
+# Which life of its source a change comes from; our connectors add it where it is not the first.
+FIELD_EPOCH: Final = "factfold_epoch"
 
-# `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last…
+# `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last, and those
+# of a snapshot taken beside the stream, incremental.
 STREAMED: Final = "false"
 
-# Order of the changes of one key: (epoch, streamed, lsn, offset). `streamed` stands before the LSN because
+# Order of the changes of one key: (epoch, streamed, position, offset). `streamed` stands before the position because
 # the LSN of a row change is where the change was written, not where its transaction committed: a transaction
 # open while the slot was made can be streamed with an LSN below the snapshot's, and yet is newer than it.
-POSITION_FIELDS: Final = ("epoch", "streamed", "lsn", "offset")
+POSITION_FIELDS: Final = ("epoch", "streamed", "position", "offset")
+
+# A place in MySQL's binary log as one number: the file's, and the byte in it. A file is cut at 1 GiB and outgrows that
+# by its last transaction only; the number of a row inside its event decides nothing, the records' offsets do.
+BINLOG_BYTES: Final = 38  # bits

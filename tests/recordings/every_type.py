@@ -92,7 +92,7 @@ CASES = (
     _case("digits", "numeric(30,10)", Numeric(30, 10), usual=("12345678901234567890.0123456789",
           Decimal("12345678901234567890.0123456789")), low=("-1", Decimal(-1))),
     _case("free", "numeric", Numeric(38, 14), usual=("3.14159265358979", Decimal("3.14159265358979")),
-          low=("-100", Decimal(-100)), high=("123456789012", Decimal(123456789012))),
+          low=("-100", Decimal(-100)), high=("123456789012", Decimal(123456789012)), odd=("'NaN'", Decimal("NaN"))),
     _case("price", "money", Numeric(19, 2), usual=("12.50", Decimal("12.50")), low=("-0.01", Decimal("-0.01"))),
     _case("name", "text", Text, usual=("'Ann'", "Ann"), low=("''", ""), high=("'{\"ü\": \"\\\"😀'", '{"ü": "\\"😀')),
     _case("code", "char(5)", String(5), usual=("'ab'", "ab   ")),
@@ -182,4 +182,6 @@ def insert_statements(first_id: int) -> list[str]:
 def _insert(number: int, row: str) -> str:
     written = {case.name: case.values[row].sql for case in CASES if row in case.values}
     columns = ", ".join(["id", '"row"', *written])
-    return f"INSERT INTO public.every_type ({columns}) VALUES ({', '.join([str(number), repr(row), *written.values()])})"
+    return (
+        f"INSERT INTO public.every_type ({columns}) VALUES ({', '.join([str(number), repr(row), *written.values()])})"
+    )

@@ -1,7 +1,7 @@
 """Records what the real connector sends: `python -m tests.recordings.record` writes `postgres.json.gz` anew.
 
-On a stack of its own: one database, and one connector for each encoding, which all stream the same changes. The file has,
-for each encoding, the records of each topic in their order, and the Avro schemas by their ids.
+On a stack of its own: one database, and one connector for each encoding, which all stream the same changes. The file
+has, for each encoding, the records of each topic in their order, and the Avro schemas by their ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 OUTPUT: Final = Path(__file__).with_name("postgres.json.gz")
 TABLES: Final = (f"public.{every_type.TABLE.name}", *traps.TABLES)
 _AVRO: Final = "io.apicurio.registry.utils.converter.AvroConverter"
-_PASSWORD: Final = "recorded"  # noqa: S105
+_PASSWORD: Final = "recorded"
 
 
 def record() -> None:
@@ -141,7 +141,10 @@ def _ended(info: StackInfo, source: PostgresSource) -> bool:
 
 
 def _recorded(info: StackInfo, source: PostgresSource) -> dict[str, Any]:
-    topics = {t.removeprefix(f"{source.topic_prefix}."): _records(info, t) for t in (*source.topics, f"{source.topic_prefix}.message")}
+    topics = {
+        t.removeprefix(f"{source.topic_prefix}."): _records(info, t)
+        for t in (*source.topics, f"{source.topic_prefix}.message")
+    }
     del topics[traps.SIGNALS]
     records = [r for found in topics.values() for r in found]
     ids = {int.from_bytes(data[1:5], "big") for r in records for data in (r.key, r.value) if data and data[0] == 0}

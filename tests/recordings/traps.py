@@ -6,8 +6,9 @@ from typing import Final
 
 APART: Final = "public.stored_apart"
 WHOLE: Final = "public.whole_before"
+APART_WHOLE: Final = "public.apart_whole"
 SIGNALS: Final = "public.factfold_signal"
-TABLES: Final = (APART, WHOLE, SIGNALS)
+TABLES: Final = (APART, WHOLE, APART_WHOLE, SIGNALS)
 MESSAGES: Final = 2
 ROWS_TAKEN_AGAIN: Final = 1
 
@@ -22,6 +23,9 @@ CREATE: Final = (
         for column in ("notes", "raw", "doc", "words", "numbers", "bigs", "ratios", "flags", "uids", "days",
                        "moments", "amounts")
     ),
+    "CREATE TABLE public.apart_whole (id integer PRIMARY KEY, label text NOT NULL, ratios double precision[])",
+    "ALTER TABLE public.apart_whole ALTER ratios SET STORAGE EXTERNAL",
+    "ALTER TABLE public.apart_whole REPLICA IDENTITY FULL",
     "CREATE TABLE public.whole_before (id integer PRIMARY KEY, name text NOT NULL, amount numeric(12,2), notes text)",
     "ALTER TABLE public.whole_before REPLICA IDENTITY FULL",
     "CREATE TABLE public.factfold_signal (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048))",
@@ -33,13 +37,16 @@ PREPARE: Final = (
 )
 _APART: Final = (
     f"INSERT INTO public.stored_apart SELECT 1, 'first', '{_LONG}', '{_LONG}'::bytea, "
-    f"jsonb_build_object('long', '{_LONG}'), ARRAY['{_LONG}'], array_agg(n), array_agg(n::bigint), array_agg(n::float8), "
+    f"jsonb_build_object('long', '{_LONG}'), ARRAY['{_LONG}'], array_agg(n), array_agg(n::bigint), "
+    "array_agg(n::float8), 
     "array_agg(mod(n, 2) = 0), array_agg('a1b2c3d4-0000-4000-8000-000000000001'::uuid), array_agg('2024-01-02'::date), "
     "array_agg('2024-01-02 03:04:05'::timestamp), array_agg(n::numeric(12,2)) FROM generate_series(1, 2500) n"
 )
 # One transaction each.
 CHANGES: Final = (
     (_APART,),
+    ("INSERT INTO public.apart_whole SELECT 1, 'first', array_agg(n::float8) FROM generate_series(1, 300) n",),
+    ("UPDATE public.apart_whole SET label = 'second' WHERE id = 1",),
     ("UPDATE public.stored_apart SET label = 'second' WHERE id = 1",),
     ("UPDATE public.stored_apart SET id = 2 WHERE id = 1",),
     ("DELETE FROM public.stored_apart WHERE id = 2",),

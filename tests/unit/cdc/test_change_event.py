@@ -21,7 +21,6 @@ from sqlalchemy import (
     Double,
     Enum,
     Integer,
-    Interval,
     LargeBinary,
     MetaData,
     Numeric,
@@ -31,10 +30,12 @@ from sqlalchemy import (
     Time,
     Uuid,
 )
+from sqlalchemy.dialects.postgresql import BIT
 
 from cdc import rules
-from cdc.change_event import ChangeDecoder, Op, SourcePosition
+from cdc.change_event import ChangeDecoder, Op
 from cdc.errors import UndecodableChange, UnsupportedEncoding
+from cdc.positions import SourcePosition
 
 CUSTOMERS = Table(
     "customers",
@@ -118,7 +119,7 @@ def test_an_update_tells_its_position_and_no_old_row() -> None:
 
     assert change.op is Op.UPDATE
     assert change.before is None
-    assert change.position == SourcePosition(epoch=0, streamed=True, lsn=28323520, offset=9)
+    assert change.position == SourcePosition(epoch=0, streamed=True, position=28323520, offset=9)
 
 
 def test_a_delete_leaves_no_row_and_of_the_old_one_only_its_key() -> None:
@@ -154,11 +155,11 @@ def test_a_snapshot_row_loses_to_a_streamed_one_even_of_a_lower_lsn(mark: str) -
 
 def test_positions_order_by_epoch_then_lsn_then_offset() -> None:
     ordered = [
-        SourcePosition(0, streamed=False, lsn=900, offset=0),
-        SourcePosition(0, streamed=True, lsn=5, offset=9),
-        SourcePosition(0, streamed=True, lsn=6, offset=1),
-        SourcePosition(0, streamed=True, lsn=6, offset=2),
-        SourcePosition(1, streamed=False, lsn=1, offset=3),
+        SourcePosition(0, streamed=False, position=900, offset=0),
+        SourcePosition(0, streamed=True, position=5, offset=9),
+        SourcePosition(0, streamed=True, position=6, offset=1),
+        SourcePosition(0, streamed=True, position=6, offset=2),
+        SourcePosition(1, streamed=False, position=1, offset=3),
     ]
     shuffled = random.Random(7).sample(ordered, len(ordered))
 
@@ -209,8 +210,8 @@ def test_columns_newer_than_the_record_are_null() -> None:
         ("credit", "AfQ="),
         ("credit", 12.5),
         ("born", 3712),
-        ("born", "+5877611-06-21Z"),
-        ("seen", "infinity"),
+        ("born", "+5877610-06-21Z"),
+        ("seen", "endless"),
         ("seen", "2024-01-02T03:04:05"),
         ("local", 1704164645600),
         ("active", 1),
@@ -244,11 +245,12 @@ def test_a_null_in_a_column_that_must_have_a_value_is_refused() -> None:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (b"\x00\x00\x00", "is not JSON"),
+        (b"\x01\x00\x00", "is not JSON"),
+        (b"\x00\x00\x00\x00\x07\x02", "nobody said where its schemas are"),
         (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"[1]", "no JSON object"),
-        (b'{"schema": {}, "payload": {}}', "carries a schema"),
+        (b'{"schema": {}, "payload": {}}', "none of Connect's"),
         (b'{"after": {}, "op": "c"}', "no source.lsn"),
         (value("x", after=ROW), "operation 'x'"),
         (value("c"), "must not stand with such an `after`"),
@@ -269,7 +271,7 @@ def test_a_key_of_another_table_is_refused(key: bytes | None) -> None:
 
 
 def test_a_table_with_a_type_that_has_no_self_describing_form_is_refused_when_declared() -> None:
-    table = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("span", Interval))
+    table = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("span", BIT(8, varying=True)))
 
     with pytest.raises(UnsupportedEncoding, match=r"t\.span"):
         ChangeDecoder(table)

@@ -1,0 +1,62 @@
+"""Where a change stands in its source, as numbers that order the changes of one key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc import rules
+
+_BINLOG_FILE: Final = re.compile(r".*\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourcePosition:
+    """The place of a change among the changes of its key: the greater one is newer.
+
+    `epoch` counts the source's lives: it rises with another system identifier or timeline, or other GTIDs, and a new
+    initial snapshot comes with it. Rows of snapshots, also of incremental ones, lose (`streamed` False) to every
+    streamed change of their epoch. `position` is PostgreSQL's LSN, or the place in MySQL's binary log.
+    """
+
+    epoch: int
+    streamed: bool
+    position: int
+    offset: int
+
+
+def position_of(body: Mapping[str, Any], *, epoch: int, offset: int) -> SourcePosition | None:
+    """Return the position that a change event has in itself, None where its source is of no known kind.
+
+    ``epoch`` is that of events that name none.
+    """
+    source = body.get("source")
+    if not isinstance(source, Mapping):
+        return None
+    streamed = source.get("snapshot", rules.STREAMED) in (rules.STREAMED, None, False)
+    place = _place(source)
+    if place is None and not streamed:
+        place = _seen_by_snapshot(source)
+    return None if place is None else SourcePosition(int(body.get(rules.FIELD_EPOCH) or epoch), streamed, place, offset)
+
+
+def _seen_by_snapshot(source: Mapping[str, Any]) -> int | None:
+    """How far the stream had come when an incremental snapshot read a row of PostgreSQL: the row has no LSN itself."""
+    try:
+        _, seen = json.loads(source["sequence"])
+    except (LookupError, TypeError, ValueError):
+        return None
+    return int(seen or 0)
+
+
+def _place(source: Mapping[str, Any]) -> int | None:
+    lsn = source.get("lsn")
+    if isinstance(lsn, int):
+        return lsn
+    file, byte = source.get("file"), source.get("pos")
+    if isinstance(file, str) and isinstance(byte, int) and (found := _BINLOG_FILE.fullmatch(file)):
+        return (int(found[1]) << rules.BINLOG_BYTES) + byte
+    return None
