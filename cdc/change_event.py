@@ -82,8 +82,8 @@ class ChangeDecoder:
     Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
     the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
     the log has no old values but the key's, and Debezium fills columns that may not be null with defaults that look
-    like values. PostgreSQL's infinite dates and times are Python's first and last ones. Raises UndecodableChange with the record's
-    place, UnsupportedEncoding for a column whose values leave two readings.
+    like values. PostgreSQL's infinite dates and times are Python's first and last ones. Raises UndecodableChange with
+    the record's place, UnsupportedEncoding for a column whose values leave two readings.
     """
 
     def __init__(self, table: Table, *, full_identity: bool = False, schemas: Lookup | None = None) -> None:

@@ -38,7 +38,7 @@ PREPARE: Final = (
 _APART: Final = (
     f"INSERT INTO public.stored_apart SELECT 1, 'first', '{_LONG}', '{_LONG}'::bytea, "
     f"jsonb_build_object('long', '{_LONG}'), ARRAY['{_LONG}'], array_agg(n), array_agg(n::bigint), "
-    "array_agg(n::float8), 
+    "array_agg(n::float8), "
     "array_agg(mod(n, 2) = 0), array_agg('a1b2c3d4-0000-4000-8000-000000000001'::uuid), array_agg('2024-01-02'::date), "
     "array_agg('2024-01-02 03:04:05'::timestamp), array_agg(n::numeric(12,2)) FROM generate_series(1, 2500) n"
 )
