@@ -34,11 +34,17 @@ DEFAULT_PRECISION, DEFAULT_SCALE = 18, 4
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of one column; precision and scale are decimal digits and count for decimals only."""
+    """The type of one column; precision and scale are decimal digits and count for decimals only.
+
+    Text may stand for something that no store of ours has: ``items`` is the type of a JSON array's items, ``bits`` the
+    number of a bit string's digits.
+    """
 
     kind: Kind
     precision: int = 0
     scale: int = 0
+    items: ColumnType | None = None
+    bits: int | None = None
 
     @property
     def ddl(self) -> str:

@@ -9,17 +9,18 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
-from projections.columns import ColumnType, decimal_type, from_python
+from projections.captured import key_and_columns
+from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.setters import Setter, agreed_type
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
 EVENT_TIME = "_time"  # of a stream's row, likewise
 
@@ -159,20 +160,39 @@ class Table:
         return _declared_table(aggregate, columns, name=name, topic=topic, key=key)
 
     @staticmethod
-    def from_changelog(model: Any, *, topic: str, name: str | None = None) -> ChangelogTable:
+    def from_changelog(
+        model: Any,
+        *,
+        topic: str,
+        name: str | None = None,
+        encoding: ChangeEncoding = "json",
+        full_identity: bool = False,
+    ) -> ChangelogTable:
         """The current rows of an ordinary table that Debezium captures.
 
-        ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key.
+        ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Types that
+        no store here has become text: arrays and JSON as JSON, times of day and intervals as ISO 8601, bits as digits.
+        ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
+        IDENTITY FULL; InvalidDefinition for a column that needs it.
         """
-        return ChangelogTable(topic, *_key_and_columns(model), name=name)
+        key, columns = key_and_columns(model, full_identity=full_identity)
+        return ChangelogTable(topic, key, columns, name=name, encoding=encoding)
 
     @staticmethod
-    def versions_of(model: Any, *, topic: str, name: str | None = None) -> VersionTable:
+    def versions_of(
+        model: Any,
+        *,
+        topic: str,
+        name: str | None = None,
+        encoding: ChangeEncoding = "json",
+        full_identity: bool = False,
+    ) -> VersionTable:
         """Every version that the rows of a captured table ever had, each with the time it is valid from.
 
         For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
         """
-        return VersionTable(topic, *_key_and_columns(model), name=name)
+        key, columns = key_and_columns(model, full_identity=full_identity)
+        return VersionTable(topic, key, columns, name=name, encoding=encoding)
 
 
 @dataclass(frozen=True)
@@ -209,6 +229,8 @@ class EventTable(Table):
 class ChangelogTable(Table):
     """A table captured by Debezium: last row per key by source position."""
 
+    encoding: ChangeEncoding = field(default="json", kw_only=True)
+
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Columns of variable length: PostgreSQL sends no TOAST value that an update did not touch."""
@@ -222,6 +244,8 @@ class VersionTable(Table):
     A version is valid from its transaction's commit, in microseconds since 1970 (``_valid_from``), until one at a later
     source position is. A snapshot's has a position below 0. ``_unset`` names the columns that its record did not carry.
     """
+
+    encoding: ChangeEncoding = field(default="json", kw_only=True)
 
     @property
     def row_key(self) -> tuple[str, ...]:
@@ -306,29 +330,5 @@ def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, 
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=None)
 
 
-def _key_and_columns(model: Any) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
-    table = getattr(model, "__table__", model)
-    columns = {c.name: _sql_column_type(c, place=f"{table.name}.{c.name}") for c in table.columns}
-    key = tuple(c.name for c in table.primary_key.columns)
-    if not key:
-        raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
-    return key, columns
-
-
 def _of_variable_length(table: Table) -> tuple[str, ...]:
     return tuple(c for c in table.payload if table.columns[c].kind in {"string", "binary", "decimal"})
-
-
-def _sql_column_type(column: Any, *, place: str) -> ColumnType:
-    kind = column.type.python_type
-    if kind in (dict, list):
-        return ColumnType("string")  # JSON travels as its text
-    if kind is not Decimal:
-        return from_python(kind, place=place)
-    if column.type.precision is None:
-        raise InvalidDefinition(
-            "a numeric column without precision holds more digits than any column here",
-            remedy="declare its digits, for example Numeric(18, 4): values would be rounded silently",
-            place=place,
-        )
-    return decimal_type(column.type.precision, column.type.scale)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.spark.change_events import encoding_of
 from projections.spark.changelog import prepare_newest_per_key
 from projections.spark.decode import Decoder
 from projections.spark.evolve import prepare_evolved_fold
@@ -50,9 +51,9 @@ class Reduction:
 
     def _prepare_rows(self, table: Table) -> Callable[[DataFrame], DataFrame]:
         if isinstance(table, ChangelogTable):
-            return prepare_newest_per_key(table)
+            return prepare_newest_per_key(table, encoding_of(table, self._registry))
         if isinstance(table, VersionTable):
-            return prepare_versions(table)
+            return prepare_versions(table, encoding_of(table, self._registry))
         if isinstance(table, EventStream):
             return prepare_facts(table, self._decoder(table))
         if isinstance(table, EventTable):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from projections.spark.changelog import missing, parsed_columns, typed_columns
+from projections.spark.change_events import Encoding, missing, parsed_columns, typed_columns
 from projections.spark.failures import refuse
 from projections.tables import VALID_FROM, VersionTable
 
@@ -21,7 +21,7 @@ BEGINNING, END = -(1 << 62), 1 << 62
 _TIMES = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
 
 
-def prepare_versions(table: VersionTable) -> Callable[[DataFrame], DataFrame]:
+def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a change, with the staging columns of ``layout``.
 
     A record that comes twice gives one row. A tombstone gives none: the deletion before it is the version.
@@ -29,8 +29,8 @@ def prepare_versions(table: VersionTable) -> Callable[[DataFrame], DataFrame]:
     from pyspark.sql import functions as F
 
     varying = table.sometimes_unavailable
-    parsed = parsed_columns(table, times=_TIMES)
-    typed = [*typed_columns(table, varying), _committed().alias(VALID_FROM)]
+    parsed = parsed_columns(table, encoding, times=_TIMES)
+    typed = [*typed_columns(table, encoding, varying), _committed().alias(VALID_FROM)]
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in varying))
     row = F.struct(*table.payload, VALID_FROM, F.nullif(unset, F.lit("")).alias("_unset"), "_op", "_offset")
     first = F.min_by(row, F.col("_offset")).alias("row")
@@ -38,7 +38,7 @@ def prepare_versions(table: VersionTable) -> Callable[[DataFrame], DataFrame]:
 
     def versions(raw: DataFrame) -> DataFrame:
         changes = raw.where("value IS NOT NULL").select(*parsed).select(*typed)
-        return changes.groupBy(*table.key, "_pos").agg(first).select(*result)
+        return changes.groupBy(*table.key, "_epoch", "_pos").agg(first).select(*result)
 
     return versions
 
@@ -61,7 +61,7 @@ def _result(table: VersionTable) -> list[Column]:
         *(varying.get(c, row[c]).alias(c) for c in table.payload),
         row[VALID_FROM].alias(VALID_FROM),
         row["_unset"].alias("_unset"),
-        F.lit(0).cast("bigint").alias("_epoch"),
+        F.col("_epoch"),
         F.col("_pos"),
         row["_offset"].alias("_offset"),
         (row["_op"] == "d").alias("_deleted"),

@@ -123,8 +123,9 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
     """Take from the stored row what the batch did not set after it: declared columns, unavailable (TOAST) values."""
     staged, state = layout.staged, layout.state
+    same_life = staged.c._epoch == state.c._epoch  # positions of two lives of a source say nothing of each other
     set_at_or_before = {
-        c: sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos)
+        c: sa.or_(staged.c[set_at(c)].is_(None), sa.and_(same_life, staged.c[set_at(c)] <= state.c._pos))
         for c in layout.table.sometimes_unset
     }
     kept = {

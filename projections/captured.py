@@ -1,0 +1,64 @@
+"""The columns of a captured table, from its SQLAlchemy model."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+from cdc.column_types import leaves_nulls, python_type_of, reader_for
+from cdc.errors import UnsupportedEncoding
+from projections.columns import ColumnType, decimal_type, from_python
+from projections.errors import InvalidDefinition
+
+_AS_TEXT = (dt.time, dt.timedelta, object)
+
+
+def key_and_columns(model: Any, *, full_identity: bool = False) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
+    """The primary key and the type of every column of a SQLAlchemy table or mapped class; InvalidDefinition."""
+    table = getattr(model, "__table__", model)
+    columns = {c.name: _column_type(c, full_identity=full_identity) for c in table.columns}
+    key = tuple(c.name for c in table.primary_key.columns)
+    if not key:
+        raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
+    return key, columns
+
+
+def _column_type(column: Any, *, full_identity: bool) -> ColumnType:
+    place = f"{column.table.name}.{column.name}"
+    if leaves_nulls(column) and not full_identity:
+        raise InvalidDefinition(
+            "an update that leaves a long array of this type alone comes as null",
+            remedy="give the captured table REPLICA IDENTITY FULL and say full_identity=True, or leave the column out",
+            place=place,
+        )
+    try:
+        reader_for(column)
+    except UnsupportedEncoding as error:
+        raise InvalidDefinition(error.message, remedy=error.remedy, place=place) from error
+    return _type_of(column.type, place)
+
+
+def _type_of(kind: Any, place: str) -> ColumnType:
+    name, python_type = kind.__visit_name__, python_type_of(kind)
+    if name == "BIT":
+        return ColumnType("string", bits=kind.length or 1)
+    if name == "OID":
+        return ColumnType("long")
+    if name in ("JSON", "JSONB", "HSTORE"):
+        return ColumnType("string")  # JSON travels as its text
+    if python_type is list:
+        return ColumnType("string", items=_type_of(kind.item_type, place))
+    if python_type is Decimal:
+        return _decimal(kind, place)
+    return ColumnType("string") if python_type in _AS_TEXT else from_python(python_type, place=place)
+
+
+def _decimal(kind: Any, place: str) -> ColumnType:
+    if kind.precision is None:
+        raise InvalidDefinition(
+            "a numeric column without precision holds more digits than any column here",
+            remedy="declare its digits, for example Numeric(18, 4): values would be rounded silently",
+            place=place,
+        )
+    return decimal_type(kind.precision, kind.scale)

@@ -1,0 +1,227 @@
+"""What the real connector sent, decoded inside the JVM as `cdc.ChangeDecoder` decodes it. See tests/recordings."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from typing import Any
+
+import pytest
+from sqlalchemy import ARRAY, JSON, Column, Integer, LargeBinary, MetaData, Numeric, Text, Uuid
+from sqlalchemy import Table as SqlTable
+from sqlalchemy.dialects.postgresql import JSONB
+
+from cdc import ChangeDecoder, Op
+from cdc.column_types import reader_for
+from projections import Table
+from projections.errors import UndecodableRecord
+from projections.log import arrow_record_schema
+from projections.spark.change_events import encoding_of, parsed_columns, typed_columns
+from projections.spark.changelog import prepare_newest_per_key
+from projections.spark.failures import told_plainly
+from projections.spark.session import small_batch_session
+from tests.recordings import traps
+from tests.recordings.every_type import CASES, ROWS, TypeCase
+from tests.recordings.reading import Recording, recordings
+
+ENCODINGS = tuple(recordings())
+BYTES_AS_TEXT = ("schemas-adaptive-micros", "schemas-microseconds", "schemas-nanoseconds")
+# The row `odd` has values of these that no Python or no Spark type holds.
+ODD = ("alarm", "span", "free")
+
+
+def captured(recording: Recording, model: SqlTable, **options: Any) -> Any:
+    written = "avro" if recording.is_avro else "json" if recording.encoding == "plain" else "json-with-schemas"
+    return Table.from_changelog(model, topic="recorded", encoding=written, **options)
+
+
+def model_of(cases: list[TypeCase]) -> SqlTable:
+    columns = (Column(case.name, case.type) for case in cases)
+    return SqlTable("every_type", MetaData(), Column("id", Integer, primary_key=True), Column("row", Text), *columns)
+
+
+def raw(spark: Any, recording: Recording, topic: str, *, leaving_out: tuple[str, ...] = ()) -> Any:
+    import pyarrow as pa
+
+    records = [
+        {"topic": topic, "partition": 0, "offset": offset, "key": key, "value": value}
+        for offset, (key, value) in enumerate(recording.topics[topic])
+        if topic != "public.every_type" or ROWS[offset % len(ROWS)] not in leaving_out
+    ]
+    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(timed=False)))
+
+
+def rows_in_spark(frame: Any, recording: Recording, table: Any) -> list[dict[str, Any]]:
+    encoding = encoding_of(table, {i: recording.schema(i) for i in recording.schemas})
+    typed = frame.select(*parsed_columns(table, encoding)).select(
+        *typed_columns(table, encoding, list(table.sometimes_unset))
+    )
+    with told_plainly("recorded"):
+        return typed.toArrow().to_pylist()
+
+
+def same(column: Any, here: Any, there: Any) -> bool:
+    """Whether a value of Spark's is one of Python's: text that stands for another type is read first."""
+    if isinstance(there, str) and (isinstance(column.type, JSON) or not isinstance(here, str)):
+        there = reader_for(column)(json.loads(there) if isinstance(column.type, ARRAY) else there)
+    if here is None or there is None:
+        return here is there
+    if isinstance(here, dt.datetime):
+        return bool(here.replace(tzinfo=None) == there.replace(tzinfo=None))
+    if isinstance(here, float) and math.isnan(here):
+        return math.isnan(there)
+    return bool(here == there)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_value_is_in_spark_what_it_is_in_python(spark: Any, encoding: str) -> None:
+    recording = recordings()[encoding]
+    unreadable = {"vbits", *(("raw",) if encoding in BYTES_AS_TEXT else ())}
+    every = model_of([case for case in CASES if case.name not in unreadable | set(ODD)])
+    odd = model_of([case for case in CASES if case.name in ODD])
+    for model, leaving_out in ((every, ()), (odd, ("odd",))):
+        found = rows_in_spark(
+            raw(spark, recording, "public.every_type", leaving_out=leaving_out),
+            recording,
+            captured(recording, model, full_identity=True),
+        )
+        assert len(found) == 2 * (len(ROWS) - len(leaving_out))
+        expected = expected_rows(recording, model, leaving_out)
+        for row in found:
+            change = expected[row["_offset"]]
+            differing = {
+                c: (change[c], row[c]) for c in model.columns.keys() if not same(model.c[c], change[c], row[c])
+            }
+            assert differing == {}, change["row"]
+
+
+def expected_rows(recording: Recording, model: SqlTable, leaving_out: tuple[str, ...]) -> dict[int, Any]:
+    decoder = ChangeDecoder(model, full_identity=True, schemas=recording.schema if recording.is_avro else None)
+    return {
+        offset: decoder.decode(key, value, offset=offset).after
+        for offset, (key, value) in enumerate(recording.topics["public.every_type"])
+        if ROWS[offset % len(ROWS)] not in leaving_out
+    }
+
+
+@pytest.mark.parametrize(
+    ("encoding", "column"),
+    [
+        ("plain", "span"),
+        ("plain", "free"),
+        ("schemas-adaptive", "alarm"),
+        ("avro-connect", "alarm"),
+        ("avro-connect", "free"),
+    ],
+)
+def test_a_value_that_no_type_holds_is_refused_with_its_place(spark: Any, encoding: str, column: str) -> None:
+    recording = recordings()[encoding]
+    table = captured(recording, model_of([case for case in CASES if case.name == column]))
+
+    if column == "span":  # months are text here, and Python's reader is the one to refuse them
+        assert [row[column] for row in rows_in_spark(raw(spark, recording, "public.every_type"), recording, table)]
+        return
+    with pytest.raises(UndecodableRecord, match=f"column {column} has a value that does not fit"):
+        rows_in_spark(raw(spark, recording, "public.every_type"), recording, table)
+
+
+LONG = {
+    "notes": Text(), "raw": LargeBinary(), "doc": JSONB(), "words": ARRAY(Text), "numbers": ARRAY(Integer),
+    "bigs": ARRAY(Integer), "uids": ARRAY(Uuid),
+}  # fmt: skip
+APART = SqlTable(
+    "stored_apart",
+    MetaData(),
+    Column("id", Integer, primary_key=True),
+    Column("label", Text),
+    *(Column(name, kind) for name, kind in LONG.items()),
+)
+
+
+@pytest.mark.parametrize("encoding", ["plain", "schemas-adaptive", "avro-isostring"])
+def test_values_that_an_update_left_alone_are_those_before(spark: Any, encoding: str) -> None:
+    recording = recordings()[encoding]
+    table = captured(recording, APART)
+    frame = raw(spark, recording, traps.APART)
+    reduce = prepare_newest_per_key(table, encoding_of(table, {i: recording.schema(i) for i in recording.schemas}))
+
+    first, both = (reduce(frame.where(f"offset < {end}")).collect()[0].asDict() for end in (1, 2))
+
+    assert {row["_offset"] for row in rows_in_spark(frame, recording, table) if row["_missing_notes"]} == {1, 4}
+    assert (first["label"], both["label"]) == ("first", "second")
+    for column in LONG:
+        assert both[column] == first[column] is not None
+        assert both[f"_at_{column}"] == first["_pos"] < both["_pos"]
+
+
+WHOLE = SqlTable(
+    "whole_before",
+    MetaData(),
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("amount", Numeric(12, 2)),
+    Column("notes", Text),
+)
+TRUNCATED = 9  # the offset of the record that says so
+
+
+@pytest.mark.parametrize("encoding", ["plain", "schemas-microseconds", "avro-connect"])
+def test_changes_are_ordered_as_python_orders_them(spark: Any, encoding: str) -> None:
+    recording = recordings()[encoding]
+    decoder = ChangeDecoder(WHOLE, schemas=recording.schema if recording.is_avro else None)
+    changes = [
+        decoder.decode(key, value, offset=offset) for offset, (key, value) in enumerate(recording.topics[traps.WHOLE])
+    ]
+    here = [change for change in changes if change.op not in (Op.TOMBSTONE, Op.TRUNCATE)]
+    frame = raw(spark, recording, traps.WHOLE).where(f"offset <> {TRUNCATED} AND value IS NOT NULL")
+    there = rows_in_spark(frame, recording, captured(recording, WHOLE))
+
+    in_spark = sorted(there, key=lambda row: (row["_epoch"], row["_pos"], row["_offset"]))
+    assert [row["_offset"] for row in in_spark] == [
+        change.position.offset for change in sorted(here, key=lambda change: change.position)
+    ]
+    assert [row["_op"] for row in sorted(there, key=lambda row: row["_offset"])] == [change.op.value for change in here]
+
+
+@pytest.mark.parametrize("encoding", ["plain", "schemas-adaptive", "avro-adaptive"])
+def test_a_truncation_stops_what_cannot_follow_it(spark: Any, encoding: str) -> None:
+    recording = recordings()[encoding]
+
+    with pytest.raises(UndecodableRecord, match="TRUNCATE"):
+        rows_in_spark(raw(spark, recording, traps.WHOLE), recording, captured(recording, WHOLE))
+
+
+def test_another_encoding_than_the_declared_one_is_refused(spark: Any) -> None:
+    recording = recordings()["schemas-adaptive"]
+    table = Table.from_changelog(WHOLE, topic="recorded")
+
+    with pytest.raises(UndecodableRecord):
+        rows_in_spark(raw(spark, recording, traps.WHOLE), recording, table)
+
+
+def test_a_later_life_of_the_source_wins_over_greater_positions(spark: Any) -> None:
+    def change(epoch: int | None, lsn: int, name: str, snapshot: str) -> bytes:
+        life = {} if epoch is None else {"factfold_epoch": str(epoch)}
+        row = {"id": 1, "name": name, "amount": None, "notes": None}
+        return json.dumps({"op": "r", "after": row, "source": {"lsn": lsn, "snapshot": snapshot}, **life}).encode()
+
+    records = [(b'{"id": 1}', change(None, 900, "old", "false")), (b'{"id": 1}', change(1, 5, "new", "last"))]
+    recording = Recording("plain", {"lives": records}, {})
+    table = captured(recording, WHOLE)
+    (row,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, recording, "lives")).collect()
+
+    assert (row.name, row["_epoch"]) == ("new", 1)
+
+
+@pytest.mark.parametrize(("file", "position"), [("mysql-bin.000003", 154), ("mysql-bin.000010", 4)])
+def test_a_place_in_mysql_s_binary_log_is_the_number_that_python_makes_of_it(
+    spark: Any, file: str, position: int
+) -> None:
+    row = {"id": 1, "name": "a", "amount": None, "notes": None}
+    source = {"connector": "mysql", "file": file, "pos": position, "row": 0, "snapshot": "false"}
+    record = (b'{"id": 1}', json.dumps({"op": "c", "after": row, "source": source}).encode())
+    recording = Recording("plain", {"binlog": [record]}, {})
+    (there,) = rows_in_spark(raw(spark, recording, "binlog"), recording, captured(recording, WHOLE))
+
+    assert there["_pos"] == ChangeDecoder(WHOLE).decode(*record, offset=0).position.position
