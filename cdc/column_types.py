@@ -198,7 +198,7 @@ def _interval(value: Any) -> timedelta:
 
 def _bits(kind: Any) -> Reader | None:
     """Bits as text, the first one first; how many a varying column has is not in the record."""
-    if kind.varying:
+    if getattr(kind, "varying", False):
         return None
 
     def read(value: Any) -> str:

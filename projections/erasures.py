@@ -37,9 +37,9 @@ class LogWithErasures:
         with self.log.open() as opened:
             yield OpenLogWithErasures(opened, self.keys)
 
-    def schemas(self) -> Mapping[int, RegisteredSchema]:
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
         """The log's."""
-        return self.log.schemas()
+        return self.log.schemas(avro_changelogs)
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The log's; TopicMissing."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_identifier
+from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
 from projections.views import View
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
@@ -59,6 +59,12 @@ class ProjectionGroup:
     def inputs(self) -> tuple[str, ...]:
         """What the group follows: its topics, and with personal columns the erasures too."""
         return (*self.topics, ERASURES) if self.personal else self.topics
+
+    @property
+    def avro_changelogs(self) -> tuple[str, ...]:
+        """The topics of captured tables whose records are Avro."""
+        captured = (t for t in self.tables.values() if isinstance(t, ChangelogTable | VersionTable))
+        return tuple(dict.fromkeys(t.topic for t in captured if t.encoding == "avro"))
 
     @property
     def history_topics(self) -> tuple[str, ...]:

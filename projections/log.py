@@ -84,8 +84,8 @@ class RecordLog(Protocol):
     def open(self) -> AbstractContextManager[OpenLog]:
         """Connect, to ask again and again."""
 
-    def schemas(self) -> Mapping[int, RegisteredSchema]:
-        """Every registered schema of events, by its id."""
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """Every registered schema of events, by its id; with those of changelogs whose records are Avro."""
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""

@@ -83,7 +83,7 @@ class _Rebuild:
         return self._report
 
     def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
-        registry = self._environment.log.schemas()
+        registry = self._environment.log.schemas(self._group.avro_changelogs)
         reduced = whole_tables(self._environment, self._group, offsets, registry)
         with told_plainly(f"projection group {self._group.name}"), reduced as tables:
             with self._step("tables"):

@@ -60,7 +60,8 @@ class Runner:
         try:
             return self._batches.apply(offsets)
         except UnknownSchemaId:
-            self._batches = self._batches.with_schemas(self._environment.log.schemas())
+            changelogs = self._batches.group.avro_changelogs
+            self._batches = self._batches.with_schemas(self._environment.log.schemas(changelogs))
             return self._batches.apply(offsets)
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:

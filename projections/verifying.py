@@ -51,7 +51,8 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     progress = take_snapshot(store, layout, run)
     try:
         offsets = _log_up_to(environment, group, progress)
-        reduced = whole_tables(environment, group, offsets, environment.log.schemas())
+        schemas = environment.log.schemas(group.avro_changelogs)
+        reduced = whole_tables(environment, group, offsets, schemas)
         with told_plainly(f"projection group {group.name}"), reduced as tables:
             verdicts = {view.name: _compare(environment, layout, view, tables) for view in group.views}
     finally:

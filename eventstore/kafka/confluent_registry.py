@@ -8,7 +8,7 @@ hold `order.shipped` against `order.placed`, and one schema would be registered 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -64,6 +64,13 @@ class ConfluentRegistry(Closing):
             subjects = [s for s in self._client.get_subjects() if s.rpartition(".")[0] in wanted]
         found = [self._version(s, number) for s in subjects for number in self._numbers(s)]
         return sorted(found, key=lambda schema: schema.id)
+
+    def schemas_of_topics(self, topics: Iterable[str]) -> list[RegisteredSchema]:
+        """Return every version of the schemas of some topics' keys and values, by TopicNameStrategy."""
+        wanted = {f"{topic}-{side}" for topic in topics for side in ("key", "value")}
+        with self._asked("its subjects"):
+            subjects = sorted(wanted & set(self._client.get_subjects()))
+        return [self._version(s, number) for s in subjects for number in self._numbers(s)]
 
     def close(self) -> None:
         """Let the connections go."""
@@ -169,6 +176,19 @@ def _client(settings: RegistrySettings) -> SchemaRegistryClient:
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:
     """Return the registry that the settings name; None where ids are fingerprints."""
     return None if settings.registry is None else ConfluentRegistry(settings.registry)
+
+
+def registered_for(settings: Settings, topics: Collection[str]) -> list[RegisteredSchema]:
+    """Return the schemas of topics whose records are Avro; RegistryUnreachable, also where the settings name none."""
+    registry = configured_registry(settings)
+    if registry is None:
+        raise RegistryUnreachable(
+            "records are Avro, and the settings name no schema registry",
+            remedy="set FACTFOLD_REGISTRY__URL to the registry that the connector's converter uses",
+            place=", ".join(topics),
+        )
+    with registry:
+        return registry.schemas_of_topics(topics)
 
 
 def _spelled(schema: RegisteredSchema) -> Schema:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.consumer import read_range
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
@@ -66,6 +68,16 @@ class TopicSchemas:
     def close(self) -> None:
         """Let the connection go."""
         self._offsets.close()
+
+
+def add_schemas(
+    found: Mapping[int, RegisteredSchema], others: Iterable[RegisteredSchema]
+) -> dict[int, RegisteredSchema]:
+    """Return the schemas of two sources by their ids; SchemaConflict where both gave one id."""
+    together = dict(found)
+    for schema in others:
+        _add(together, schema)
+    return together
 
 
 def _add(found: dict[int, RegisteredSchema], schema: RegisteredSchema) -> None:

@@ -79,7 +79,7 @@ class LiveBatches:
         queries: PreparedQueries,
     ) -> LiveBatches:
         """The batches by the schemas that are registered now."""
-        registry = environment.log.schemas()
+        registry = environment.log.schemas(group.avro_changelogs)
         disclosure = Disclosure(registry, environment.keys)
         return LiveBatches(environment, log, group, run, layout, queries, Reduction(registry), disclosure)
 

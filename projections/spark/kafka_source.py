@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from eventstore.errors import OffsetsGone
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
+from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader
-from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.schemas import add_schemas, read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -45,9 +46,14 @@ class KafkaLog:
         """Connect; the first question reaches the brokers."""
         return OpenKafkaLog(self.settings)
 
-    def schemas(self) -> Mapping[int, RegisteredSchema]:
-        """Every committed schema by its id; TopicMissing before the first ``apply``, BrokerUnreachable."""
-        return read_schemas(self.settings)
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """Every committed schema by its id; TopicMissing before the first ``apply``, BrokerUnreachable.
+
+        Of ``avro_changelogs``, whose schemas no topic has, those in the registry of the settings too: RegistryMissing,
+        RegistryUnreachable, SchemaConflict.
+        """
+        found = read_schemas(self.settings)
+        return add_schemas(found, registered_for(self.settings, avro_changelogs)) if avro_changelogs else found
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""

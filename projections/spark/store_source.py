@@ -38,8 +38,8 @@ class StoreLog:
         """The file opened; a look at the ends is one query."""
         return OpenStoreLog(self.path)
 
-    def schemas(self) -> Mapping[int, RegisteredSchema]:
-        """The schemas of the store."""
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """The schemas of the store; triggers write no Avro."""
         with SqliteLog(self.path) as log:
             return log.schemas()
 

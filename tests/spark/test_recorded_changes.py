@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import ARRAY, JSON, Column, Integer, LargeBinary, MetaData, Numeric, Text, Uuid
 from sqlalchemy import Table as SqlTable
@@ -25,15 +28,18 @@ from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
 from tests.recordings.reading import Recording, recordings
 
-ENCODINGS = tuple(recordings())
+EVERY = "public.every_type"
 BYTES_AS_TEXT = ("schemas-adaptive-micros", "schemas-microseconds", "schemas-nanoseconds")
 # The row `odd` has values of these that no Python or no Spark type holds.
 ODD = ("alarm", "span", "free")
 
 
+def written_as(recording: Recording) -> str:
+    return "avro" if recording.is_avro else "json" if recording.encoding == "plain" else "json-with-schemas"
+
+
 def captured(recording: Recording, model: SqlTable, **options: Any) -> Any:
-    written = "avro" if recording.is_avro else "json" if recording.encoding == "plain" else "json-with-schemas"
-    return Table.from_changelog(model, topic="recorded", encoding=written, **options)
+    return Table.from_changelog(model, topic="recorded", encoding=written_as(recording), **options)
 
 
 def model_of(cases: list[TypeCase]) -> SqlTable:
@@ -41,21 +47,21 @@ def model_of(cases: list[TypeCase]) -> SqlTable:
     return SqlTable("every_type", MetaData(), Column("id", Integer, primary_key=True), Column("row", Text), *columns)
 
 
-def raw(spark: Any, recording: Recording, topic: str, *, leaving_out: tuple[str, ...] = ()) -> Any:
-    import pyarrow as pa
-
+def raw(
+    spark: Any, recording: Recording, topic: str, *, leaving_out: tuple[str, ...] = (), named: str | None = None
+) -> Any:
     records = [
-        {"topic": topic, "partition": 0, "offset": offset, "key": key, "value": value}
+        {"topic": named or topic, "partition": 0, "offset": offset, "key": key, "value": value}
         for offset, (key, value) in enumerate(recording.topics[topic])
-        if topic != "public.every_type" or ROWS[offset % len(ROWS)] not in leaving_out
+        if topic != EVERY or ROWS[offset % len(ROWS)] not in leaving_out
     ]
     return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(timed=False)))
 
 
-def rows_in_spark(frame: Any, recording: Recording, table: Any) -> list[dict[str, Any]]:
+def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> list[dict[str, Any]]:
     encoding = encoding_of(table, {i: recording.schema(i) for i in recording.schemas})
     typed = frame.select(*parsed_columns(table, encoding)).select(
-        *typed_columns(table, encoding, list(table.sometimes_unset))
+        *keep, *typed_columns(table, encoding, list(table.sometimes_unset))
     )
     with told_plainly("recorded"):
         return typed.toArrow().to_pylist()
@@ -74,35 +80,46 @@ def same(column: Any, here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_value_is_in_spark_what_it_is_in_python(spark: Any, encoding: str) -> None:
-    recording = recordings()[encoding]
-    unreadable = {"vbits", *(("raw",) if encoding in BYTES_AS_TEXT else ())}
-    every = model_of([case for case in CASES if case.name not in unreadable | set(ODD)])
+@pytest.mark.parametrize("written", ["json", "json-with-schemas", "avro"])
+def test_every_value_is_in_spark_what_it_is_in_python(spark: Any, written: str) -> None:
+    together = [recording for recording in recordings().values() if written_as(recording) == written]
+    every = model_of([case for case in CASES if case.name not in ("vbits", *ODD)])
     odd = model_of([case for case in CASES if case.name in ODD])
     for model, leaving_out in ((every, ()), (odd, ("odd",))):
-        found = rows_in_spark(
-            raw(spark, recording, "public.every_type", leaving_out=leaving_out),
-            recording,
-            captured(recording, model, full_identity=True),
-        )
-        assert len(found) == 2 * (len(ROWS) - len(leaving_out))
-        expected = expected_rows(recording, model, leaving_out)
-        for row in found:
-            change = expected[row["_offset"]]
-            differing = {
-                c: (change[c], row[c]) for c in model.columns.keys() if not same(model.c[c], change[c], row[c])
-            }
-            assert differing == {}, change["row"]
+        found = values_in_spark(spark, together, model, leaving_out)
+        for recording in together:
+            compared = 0
+            for offset, expected in values_in_python(recording, model, leaving_out):
+                row = found[recording.encoding, offset]
+                differing = {c: (v, row[c]) for c, v in expected.items() if not same(model.c[c], v, row[c])}
+                assert differing == {}, (recording.encoding, expected["row"])
+                compared += 1
+            assert compared == 2 * (len(ROWS) - len(leaving_out))
 
 
-def expected_rows(recording: Recording, model: SqlTable, leaving_out: tuple[str, ...]) -> dict[int, Any]:
+def values_in_spark(spark: Any, together: list[Recording], model: SqlTable, leaving_out: tuple[str, ...]) -> Any:
+    """The rows by encoding and offset: one plan for all recordings of a kind, whose topics are their names."""
+    one = together[0]
+    everything = replace(one, schemas={i: s for r in together for i, s in r.schemas.items()})
+    frame = raw(spark, one, EVERY, leaving_out=leaving_out, named=one.encoding)
+    for recording in together[1:]:
+        frame = frame.union(raw(spark, recording, EVERY, leaving_out=leaving_out, named=recording.encoding))
+    rows = rows_in_spark(frame, everything, captured(one, model, full_identity=True), "topic")
+    return {(row["topic"], row["_offset"]): row for row in rows}
+
+
+def values_in_python(recording: Recording, model: SqlTable, leaving_out: tuple[str, ...]) -> Iterator[Any]:
+    if recording.encoding in BYTES_AS_TEXT:  # of which Python's reader says that it cannot be known
+        model = without(model, "raw")
     decoder = ChangeDecoder(model, full_identity=True, schemas=recording.schema if recording.is_avro else None)
-    return {
-        offset: decoder.decode(key, value, offset=offset).after
-        for offset, (key, value) in enumerate(recording.topics["public.every_type"])
-        if ROWS[offset % len(ROWS)] not in leaving_out
-    }
+    for offset, (key, value) in enumerate(recording.topics[EVERY]):
+        if ROWS[offset % len(ROWS)] not in leaving_out:
+            yield offset, decoder.decode(key, value, offset=offset).after
+
+
+def without(model: SqlTable, name: str) -> SqlTable:
+    kept = (Column(c.name, c.type, primary_key=c.primary_key) for c in model.columns if c.name != name)
+    return SqlTable(model.name, MetaData(), *kept)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +137,10 @@ def test_a_value_that_no_type_holds_is_refused_with_its_place(spark: Any, encodi
     table = captured(recording, model_of([case for case in CASES if case.name == column]))
 
     if column == "span":  # months are text here, and Python's reader is the one to refuse them
-        assert [row[column] for row in rows_in_spark(raw(spark, recording, "public.every_type"), recording, table)]
+        assert [row[column] for row in rows_in_spark(raw(spark, recording, EVERY), recording, table)]
         return
     with pytest.raises(UndecodableRecord, match=f"column {column} has a value that does not fit"):
-        rows_in_spark(raw(spark, recording, "public.every_type"), recording, table)
+        rows_in_spark(raw(spark, recording, EVERY), recording, table)
 
 
 LONG = {
