@@ -47,6 +47,11 @@ _OWNED: Final = frozenset(
         "slot.name",
         "heartbeat.interval.ms",
         "heartbeat.action.query",
+        "provide.transaction.metadata",
+        "signal.data.collection",
+        "signal.enabled.channels",
+        "notification.enabled.channels",
+        "notification.sink.topic.name",
     }
 )
 
@@ -193,12 +198,21 @@ class PostgresSource(PostgresConnector):
 
     `history` names captured tables whose topics are not compacted and keep every change, for readers that ask
     what a row was at some time.
+
+    `transactions` publishes where each transaction of the source begins and ends, as `{topic_prefix}.transaction`.
+    `signal_table` (`schema.table`, see cdc.signals) is where the source is told to take snapshots while it
+    streams; `notifications_topic` is where it tells how far they are.
     """
 
     history: tuple[str, ...] = ()
+    transactions: bool = False
+    signal_table: str | None = None
+    notifications_topic: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.notifications_topic is not None:
+            check_topic_prefix(self.notifications_topic)
         for table in self.history:
             self.topic(table)
         config = self.config()
@@ -206,9 +220,20 @@ class PostgresSource(PostgresConnector):
             for key, wanted in SELF_DESCRIBING.items():
                 _check_encoding(key, config[key], wanted=wanted, connector=self.name)
 
+    @property
+    def table_names(self) -> tuple[TableName, ...]:
+        """The captured tables, parsed; the signal table is one: signals are read as changes."""
+        signals = [self.signal_table] if self.signal_table else []
+        return tuple(TableName.parse(table) for table in dict.fromkeys([*self.tables, *signals]))
+
+    @property
+    def transaction_topic(self) -> str:
+        """The topic that says where transactions begin and end, if `transactions` are published."""
+        return f"{self.topic_prefix}.transaction"
+
     def topic(self, table: str) -> str:
         """Return the changelog topic of one captured table."""
-        if TableName.parse(table) not in self.table_names:
+        if TableName.parse(table) not in map(TableName.parse, self.tables):
             raise InvalidConnector(
                 f"connector {self.name!r} does not capture table {table!r}",
                 remedy=f"name one of {', '.join(self.tables)}",
@@ -231,6 +256,8 @@ class PostgresSource(PostgresConnector):
     def _output(self) -> dict[str, str]:
         return {
             **SELF_DESCRIBING,
+            **self._transactions(),
+            **self._signals(),
             "tombstones.on.delete": "true",
             "key.converter": JSON_CONVERTER,
             "key.converter.schemas.enable": "false",
@@ -239,8 +266,31 @@ class PostgresSource(PostgresConnector):
             **dict(topic_creation(self._changelog(), self._topic_groups())),
         }
 
+    def _transactions(self) -> dict[str, str]:
+        return {"provide.transaction.metadata": "true"} if self.transactions else {}
+
+    def _signals(self) -> dict[str, str]:
+        settings = {}
+        if self.signal_table:
+            settings |= {"signal.data.collection": self.signal_table, "signal.enabled.channels": "source"}
+        if self.notifications_topic:
+            settings |= {
+                "notification.enabled.channels": "sink",
+                "notification.sink.topic.name": self.notifications_topic,
+            }
+        return settings
+
+    def _control_topics(self) -> list[str]:
+        """Name the topics beside the changelogs: one partition, so that their order is the source's."""
+        signals = f"{self.topic_prefix}.{self.signal_table}" if self.signal_table else None
+        transactions = self.transaction_topic if self.transactions else None
+        return [topic for topic in (transactions, signals, self.notifications_topic) if topic]
+
     def _topic_groups(self) -> dict[str, tuple[str, dict[str, str]]]:
         groups = {"heartbeat": self._heartbeat_group()}
+        if control := self._control_topics():
+            shape = {"partitions": "1", "replication.factor": "-1", "cleanup.policy": "delete"}
+            groups["control"] = ("|".join(map(re.escape, control)), shape)
         if self.history:
             kept = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
             shape = {"partitions": str(self.partitions), "replication.factor": "-1", **kept[0].config}

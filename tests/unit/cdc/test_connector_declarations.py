@@ -54,11 +54,11 @@ def test_a_source_says_everything_debezium_would_otherwise_guess() -> None:
 
 
 def test_every_value_of_a_configuration_is_text_as_connect_gives_it_back() -> None:
-    config = source(extra={"max.batch.size": 100, "provide.transaction.metadata": True}).config()
+    config = source(extra={"max.batch.size": 100, "skip.messages.without.change": True}).config()
 
     assert all(isinstance(value, str) for value in config.values())
     assert config["max.batch.size"] == "100"
-    assert config["provide.transaction.metadata"] == "true"
+    assert config["skip.messages.without.change"] == "true"
 
 
 def test_table_names_are_patterns_that_match_nothing_else() -> None:
@@ -95,6 +95,41 @@ def test_without_history_no_topic_is_kept_whole() -> None:
 def test_the_history_of_a_table_that_is_not_captured_is_refused() -> None:
     with pytest.raises(InvalidConnector, match=r"does not capture table 'public\.orders'"):
         source(history=("public.orders",))
+
+
+def test_transactions_signals_and_notifications_are_off_unless_asked_for() -> None:
+    assert not {key for key in source().config() if key.startswith(("signal", "notification", "provide"))}
+
+
+def test_transactions_are_published_to_a_topic_of_one_partition() -> None:
+    declared = source(transactions=True)
+    config = declared.config()
+
+    assert declared.transaction_topic == "shop.transaction"
+    assert config["provide.transaction.metadata"] == "true"
+    assert config["topic.creation.control.include"] == r"shop\.transaction"
+    assert config["topic.creation.control.partitions"] == "1"
+    assert config["topic.creation.control.cleanup.policy"] == "delete"
+
+
+def test_a_signal_table_is_captured_and_has_no_changelog() -> None:
+    declared = source(signal_table="public.signals", notifications_topic="shop.notifications")
+    config = declared.config()
+
+    assert config["signal.data.collection"] == "public.signals"
+    assert config["signal.enabled.channels"] == "source"
+    assert config["table.include.list"].endswith(r",public\.signals")
+    assert [str(table) for table in declared.table_names][-1] == "public.signals"
+    assert "shop.public.signals" not in declared.topics
+    assert config["notification.enabled.channels"] == "sink"
+    assert config["notification.sink.topic.name"] == "shop.notifications"
+    assert config["topic.creation.control.include"] == r"shop\.public\.signals|shop\.notifications"
+
+
+@pytest.mark.parametrize("changes", [{"signal_table": "signals"}, {"notifications_topic": "a b"}])
+def test_names_of_signals_and_notifications_are_checked(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidIdentifier):
+        source(**changes)
 
 
 def test_the_topic_of_a_table_that_is_not_captured_is_refused() -> None:
