@@ -37,6 +37,11 @@ def setting(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def texts(settings: Mapping[str, Value]) -> dict[str, str]:
+    """Spell all values of some settings as Connect does."""
+    return {key: setting(value) for key, value in settings.items()}
+
+
 def revealed_password(
     password: str | SecretStr,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -15,10 +15,11 @@ from cdc.connectors.base import (
     check_unchecked,
     masked_repr,
     revealed_password,
-    setting,
+    texts,
 )
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name, check_topic_prefix
+from cdc.secrets import revealed
 from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class DebeziumConnector:
         for attribute in ("heartbeat_interval_ms", "partitions"):
             self._at_least(attribute, 1)
         owned = self.OWNED | {key for key in self._transforms() if key in ("transforms", "predicates")}
-        check_extra(_texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
-        check_unchecked(_texts(self.unchecked), owned=owned, connector=self.name)
+        check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
+        check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
@@ -71,8 +72,8 @@ class DebeziumConnector:
             **self._capture(),
             **self._output(),
             **self._transforms(),
-            **_texts(self.extra),
-            **_texts(self.unchecked),
+            **texts(self.extra),
+            **texts(self.unchecked),
         }
 
     def check_source(self, engine: Engine) -> None:
@@ -165,14 +166,10 @@ class LoginConnector(DebeziumConnector):
             "database.hostname": self.host,
             "database.port": str(self.port),
             "database.user": self.user,
-            "database.password": self._secret(self.password, "database.password", "password").get_secret_value(),
+            "database.password": revealed(self.password),
         }
 
 
-def exactly(names: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
+def exactly(names: Iterable[str]) -> str:
     """Return the regular expression, in Java's dialect too, that matches these names and nothing else."""
     return "|".join(re.escape(name) for name in names)
-
-
-def _texts(settings: Mapping[str, Value]) -> dict[str, str]:
-    return {key: setting(value) for key, value in settings.items()}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cdc.connectors.base import Value, check_extra, check_unchecked, masked_repr, setting
+from cdc.connectors.base import Value, check_extra, check_unchecked, masked_repr, texts
 from cdc.connectors.debezium import BROKERS_DEFAULT
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name
@@ -69,8 +69,8 @@ class MirrorConnector:
                 f"connector {self.name!r} has tasks={self.tasks}", remedy="set tasks to 1 or more", place="tasks"
             )
         owned = self.OWNED | {key for key in compiled(self.transforms) if key in ("transforms", "predicates")}
-        check_extra(_texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
-        check_unchecked(_texts(self.unchecked), owned=owned, connector=self.name)
+        check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
+        check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
@@ -87,8 +87,8 @@ class MirrorConnector:
             **{f"{part}.converter": _BYTES for part in ("key", "value", "header")},
             **self._work(),
             **compiled(self.transforms),
-            **_texts(self.extra),
-            **_texts(self.unchecked),
+            **texts(self.extra),
+            **texts(self.unchecked),
         }
 
     def check_source(self, engine: Engine) -> None:
@@ -218,7 +218,3 @@ class MirrorHeartbeat(MirrorConnector):
             "emit.heartbeats.interval.seconds": str(self.interval_seconds),
             "heartbeats.topic.replication.factor": str(self.replicas),
         }
-
-
-def _texts(settings: Mapping[str, Value]) -> dict[str, str]:
-    return {key: setting(value) for key, value in settings.items()}

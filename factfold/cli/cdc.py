@@ -35,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
 Name = Annotated[str, typer.Argument(help="The connector.")]
 Reference = Annotated[
-    str, typer.Argument(help="module:attribute, a connector, several, or a function that gives them.")
+    str, typer.Argument(help="A .toml file; or module:attribute: a connector, several, or a function that gives them.")
 ]
 
 
@@ -241,6 +241,10 @@ def _engine(url: str | None) -> Iterator[Engine | None]:
 
 
 def _connectors(reference: str) -> Iterable[Connector]:
+    if reference.endswith(".toml"):
+        import cdc
+
+        return cdc.load(reference)
     found = _loaded(reference)
     found = found() if callable(found) else found
     return found if isinstance(found, Iterable) else [found]
