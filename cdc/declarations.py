@@ -101,7 +101,7 @@ def _refuse_repeated(names: list[str], file: Path) -> None:
 def _made(table: Any, kinds: Mapping[str, str], place: str) -> Any:
     """Make what a table describes: its `type` says the class, its other keys are the class's fields."""
     if not isinstance(table, dict):
-        raise _refusal(f"{table!r:.80} is no table", "write a table with a type", place)
+        raise _refusal(f"the entry is no table but {type(table).__name__}", "write a table with a type", place)
     kind = _one_of(table.get("type"), kinds, "type", place)
     declared = _class_at(kinds[kind])
     given = {key: value for key, value in table.items() if key != "type"}
@@ -143,11 +143,11 @@ def _constructed(declared: Any, values: Mapping[str, Any], place: str) -> Any:
 
 
 def _one_of(value: Any, known: Iterable[str], what: str, place: str) -> str:
-    names = [name for name in known if not name.startswith("_")]
+    names = sorted(known)
     if isinstance(value, str) and value in names:
         return value
     close = difflib.get_close_matches(str(value), names, n=1)
-    remedy = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(sorted(names))}"
+    remedy = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(names)}"
     if value is None:
         raise _refusal(f"the table says no {what}", remedy, place)
     raise _refusal(f"there is no {what} {str(value)[:80]!r}", remedy, f"{place}.{str(value)[:80]}")

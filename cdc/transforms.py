@@ -169,7 +169,7 @@ class RouteByRegex(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Mask(Transform):
-    """Nothing, or `replacement`, in place of top-level fields of the value.
+    """Nothing, or `replacement`, in place of top-level fields of the value; null stays null.
 
     A change event's fields are `before` and `after`, not columns: mask after `Flatten`, or let Debezium mask columns
     (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones

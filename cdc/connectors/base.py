@@ -25,6 +25,10 @@ class Connector(Protocol):
     def name(self) -> str:
         """The name Connect knows it by."""
 
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether it shows that it works though nothing happens at its source."""
+
     def config(self) -> dict[str, str]:
         """Return the whole configuration without the name."""
 

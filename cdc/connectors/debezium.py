@@ -61,6 +61,11 @@ class DebeziumConnector:
         check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
         check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
 
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether it shows that it works though nothing happens at its source: it does."""
+        return True
+
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
         return {

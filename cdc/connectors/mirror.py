@@ -72,6 +72,11 @@ class MirrorConnector:
         check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
         check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
 
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether it shows that it works though nothing happens at its source: there may be nothing to copy."""
+        return False
+
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
         policy = "DefaultReplicationPolicy" if self.rename else "IdentityReplicationPolicy"
@@ -168,7 +173,9 @@ class MirrorCheckpoint(MirrorConnector):
     """Copies the committed offsets of groups whose whole names match one of `groups`, translated to the target's.
 
     Every `interval_seconds`, and only to groups without members at the target. Needs a MirrorSource of the same pair,
-    which notes how offsets correspond.
+    which notes how offsets correspond. Of those notes a connector that starts knows the last one of each partition and
+    no older: a group is copied as soon as it has read beyond that, so begin both connectors before a move, not with
+    it. What a group gets is never beyond its place; it may be before it, and then some records are read twice.
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorCheckpointConnector"

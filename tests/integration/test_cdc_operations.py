@@ -34,6 +34,8 @@ class Hearts:
     def config(self) -> dict[str, str]:
         return self.settings
 
+    has_heartbeats = True
+
     def check_source(self, engine: Any) -> None:
         """There is none."""
 
