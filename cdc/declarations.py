@@ -74,9 +74,7 @@ def load(path: str | Path) -> tuple[Connector, ...]:
     tables = document.get("connector", [])
     if not isinstance(tables, list):
         raise _refusal("connector is one table", "write [[connector]], which begins a list", str(file))
-    connectors = tuple(
-        _made(table, _CONNECTORS, f"{file}: connector[{number}]") for number, table in enumerate(tables)
-    )
+    connectors = tuple(_made(table, _CONNECTORS, f"{file}: connector[{number}]") for number, table in enumerate(tables))
     _refuse_repeated([connector.name for connector in connectors], file)
     return connectors
 

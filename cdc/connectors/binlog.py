@@ -9,8 +9,9 @@ import zlib
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from cdc.connectors.changelog import ChangelogConnector, Modes
+from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector, exactly
+from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_topic_prefix
 
 # Ids below are those that administrators give by hand; 32 bits are what the protocol has.
@@ -48,8 +49,9 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
         "decimal.handling.mode": ("string",),
         # The other mode, precise, is base64 of the number's bytes.
         "bigint.unsigned.handling.mode": ("long",),
+        **TEXT_OR_BYTES,
     }
-    ALWAYS: ClassVar[Modes] = {"binary.handling.mode": ("bytes", "base64")}
+    WITH_SCHEMA: ClassVar[Modes] = BYTES
 
     port: int = 3306
     tables: tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from cdc.connectors.base import topic_creation
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.debezium import BROKERS_DEFAULT, DebeziumConnector, exactly
-from cdc.connectors.encodings import Encoding, PlainJson, check_modes
+from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_topic_prefix
 from cdc.rules import FIELD_EPOCH
@@ -20,8 +20,6 @@ from eventstore.topics import TopicSpec, changelog_topic, history_topic
 # A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
 COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
 _ONE_IN_ORDER: Final = {"partitions": "1", "replication.factor": BROKERS_DEFAULT, "cleanup.policy": "delete"}
-
-Modes = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -45,9 +43,9 @@ class ChangelogConnector(DebeziumConnector):
         "notification.enabled.channels",
         "notification.sink.topic.name",
     }
-    # Modes by which values describe themselves, the one we write first; and those that no schema tells.
+    # Modes by which values describe themselves, and those that are needed though a schema comes with the values.
     PLAIN: ClassVar[Modes] = {}
-    ALWAYS: ClassVar[Modes] = {}
+    WITH_SCHEMA: ClassVar[Modes] = {}
 
     encoding: Encoding = field(default_factory=PlainJson)
     epoch: int = 0
@@ -63,7 +61,7 @@ class ChangelogConnector(DebeziumConnector):
             check_topic_prefix(self.notifications_topic)
         for table in self.history:
             self.topic(table)
-        check_modes(self.config(), plain=self.PLAIN, always=self.ALWAYS, name=self.name)
+        check_modes(self._checked(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
 
     @property
     def captured(self) -> tuple[str, ...]:

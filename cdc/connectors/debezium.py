@@ -34,7 +34,8 @@ class DebeziumConnector:
     """What every Debezium source says; use PostgresSource, MySqlSource, …, OutboxSource.
 
     `extra` overrides any setting of the connector and of Connect that has no field here, by its own name; `unchecked`
-    passes settings that our lists of names do not know. `transforms` work in their order, after the connector's own.
+    passes settings that our lists of names do not know, and nobody looks at their values. `transforms` work in their
+    order, after the connector's own.
     Errors: InvalidConnector and its kinds, InvalidIdentifier.
     """
 
@@ -68,6 +69,9 @@ class DebeziumConnector:
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
+        return {**self._checked(), **texts(self.unchecked)}
+
+    def _checked(self) -> dict[str, str]:
         return {
             "connector.class": self.JAVA_CLASS,
             "tasks.max": "1",
@@ -78,7 +82,6 @@ class DebeziumConnector:
             **self._output(),
             **self._transforms(),
             **texts(self.extra),
-            **texts(self.unchecked),
         }
 
     def check_source(self, engine: Engine) -> None:

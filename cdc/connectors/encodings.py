@@ -19,6 +19,13 @@ SCHEMAS_ENABLED: Final = "schemas.enable"
 
 Times = Literal["isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "nanoseconds", "connect"]
 Decimals = Literal["string", "precise", "double"]
+# A setting of Debezium's and its values that a reader understands, the one we write first.
+Modes = Mapping[str, tuple[str, ...]]
+
+# Base64 either way, where the declared type says that the text is bytes.
+TEXT_OR_BYTES: Final = {"binary.handling.mode": ("bytes", "base64")}
+# Beside a schema that says `bytes` or `string`, text could be base64, another base64, or hexadecimal.
+BYTES: Final = {"binary.handling.mode": ("bytes",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +102,8 @@ class ApicurioAvro(_WithSchemas):
             "auto-register": "true",
             "auto-register.if-exists": "FIND_OR_CREATE_VERSION",
             "find-latest": "false",
+            # Else nested records are schemas of their own, and none is whole.
+            "dereference-schema": "true",
             "headers.enabled": "false",
             "id-handler": "io.apicurio.registry.serde.Default4ByteIdHandler",
             "use-id": "contentId",
@@ -119,24 +128,22 @@ def _part_carries_schema(config: Mapping[str, str], part: str) -> bool:
     return config.get(f"{part}.converter.{SCHEMAS_ENABLED}", "true") == "true"
 
 
-def check_modes(
-    config: Mapping[str, str], *, plain: Mapping[str, tuple[str, ...]], always: Mapping[str, tuple[str, ...]], name: str
-) -> None:
+def check_modes(config: Mapping[str, str], *, plain: Modes, with_schema: Modes, connector: str) -> None:
     """Refuse a configuration whose values a reader would have to guess; UnsupportedEncoding.
 
-    `plain` are the values of each mode that need no schema, `always` those that every encoding has to have.
+    Each mode with the values that can be read: `plain` where no schema comes with them, `with_schema` where one does.
     """
-    required = always if carries_schema(config) else {**plain, **always}
-    for key, allowed in required.items():
+    schemas = carries_schema(config)
+    for key, allowed in (with_schema if schemas else plain).items():
         if config.get(key, allowed[0]) not in allowed:
-            raise _unsupported(key, config[key], allowed, needs_schema=key not in always, connector=name)
+            raise _unsupported(key, config[key], allowed, schema_helps=key not in with_schema, connector=connector)
 
 
 def _unsupported(
-    key: str, value: str, allowed: tuple[str, ...], *, needs_schema: bool, connector: str
+    key: str, value: str, allowed: tuple[str, ...], *, schema_helps: bool, connector: str
 ) -> UnsupportedEncoding:
     keep = f"keep {key}={' or '.join(allowed)}"
-    if needs_schema:
+    if schema_helps:
         return UnsupportedEncoding(
             f"connector {connector!r} sends JSON without schemas with {key}={value}: "
             "its values cannot be told apart from plain numbers and text",

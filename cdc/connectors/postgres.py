@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from cdc.connectors.changelog import ChangelogConnector, Modes
+from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
+from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_identifier, check_slot
 from cdc.rules import MARK_PREFIX, UNAVAILABLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+# What stands for a value that was not in the log; readers know no other.
+_PLACEHOLDER: Final = {"unavailable.value.placeholder": (UNAVAILABLE,)}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -105,12 +109,10 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
         # The default, a number of microseconds, takes a month for 30.4 days.
         "interval.handling.mode": ("string",),
         "hstore.handling.mode": ("json",),
+        **TEXT_OR_BYTES,
+        **_PLACEHOLDER,
     }
-    ALWAYS: ClassVar[Modes] = {
-        # Base64 either way; hexadecimal digits are base64 too, of other bytes.
-        "binary.handling.mode": ("bytes", "base64"),
-        "unavailable.value.placeholder": (UNAVAILABLE,),
-    }
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **_PLACEHOLDER}
 
     @property
     def captured(self) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cdc.connectors.changelog import ChangelogConnector, Modes
+from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
+from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_identifier, check_topic_prefix
 
 
@@ -35,8 +36,12 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
             "schema.history.internal.kafka.bootstrap.servers",
         }
     )
-    PLAIN: ClassVar[Modes] = {"time.precision.mode": ("isostring",), "decimal.handling.mode": ("string",)}
-    ALWAYS: ClassVar[Modes] = {"binary.handling.mode": ("bytes", "base64")}
+    PLAIN: ClassVar[Modes] = {
+        "time.precision.mode": ("isostring",),
+        "decimal.handling.mode": ("string",),
+        **TEXT_OR_BYTES,
+    }
+    WITH_SCHEMA: ClassVar[Modes] = BYTES
 
     port: int = 1433
     databases: tuple[str, ...]

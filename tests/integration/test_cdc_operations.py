@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class Hearts:
     """A connector by its configuration."""
 
+    has_heartbeats = True
+
     name: str
     settings: dict[str, str] = field(default_factory=dict)
 
     def config(self) -> dict[str, str]:
         return self.settings
-
-    has_heartbeats = True
 
     def check_source(self, engine: Any) -> None:
         """There is none."""

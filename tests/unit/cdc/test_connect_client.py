@@ -164,7 +164,8 @@ def test_validation_lists_what_is_wrong_by_setting(answers: responses.RequestsMo
     wrong = {"value": {"name": "database.user", "errors": ["must be set"]}}
     right = {"value": {"name": "topic.prefix", "errors": []}}
     path = f"{URL}/connector-plugins/PostgresConnector/config/validate"
-    answers.put(path, json={"configs": [wrong, right]})
+    unanswered = {"definition": {"name": "database.password"}, "value": None}
+    answers.put(path, json={"configs": [wrong, right, unanswered]})
 
     problems = client.validate({"connector.class": "io.debezium.PostgresConnector"})
 

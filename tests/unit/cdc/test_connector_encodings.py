@@ -86,8 +86,18 @@ def test_what_no_schema_tells_is_refused_in_every_encoding(encoding: Encoding, e
         postgres(encoding=encoding, extra=extra)
 
 
-def test_bytes_and_base64_are_the_same_text() -> None:
+def test_bytes_and_base64_are_the_same_text_without_schemas() -> None:
     assert postgres(extra={"binary.handling.mode": "base64"}).config()["binary.handling.mode"] == "base64"
+
+
+@pytest.mark.parametrize("encoding", WITH_SCHEMA, ids=["json", "avro"])
+def test_base64_is_one_text_of_many_beside_a_schema(encoding: Encoding) -> None:
+    with pytest.raises(UnsupportedEncoding, match="no record says so"):
+        postgres(encoding=encoding, extra={"binary.handling.mode": "base64"})
+
+
+def test_what_is_passed_unchecked_is_not_looked_at() -> None:
+    assert postgres(unchecked={"binary.handling.mode": "hex"}).config()["binary.handling.mode"] == "hex"
 
 
 def test_avro_has_the_schema_id_in_front_of_the_body() -> None:
@@ -101,6 +111,7 @@ def test_avro_has_the_schema_id_in_front_of_the_body() -> None:
         assert config[f"{registry}.use-id"] == "contentId"
         assert config[f"{registry}.headers.enabled"] == "false"
         assert config[f"{registry}.auto-register"] == "true"
+        assert config[f"{registry}.dereference-schema"] == "true"
     assert config["schema.name.adjustment.mode"] == config["field.name.adjustment.mode"] == "avro"
 
 

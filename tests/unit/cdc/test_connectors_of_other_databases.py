@@ -58,7 +58,12 @@ def test_sql_server_captures_each_table_in_each_database() -> None:
     declared = sqlserver(databases=("shop", "crm"), tables=("dbo.items", "dbo.orders"))
     config = declared.config()
 
-    assert declared.topics == ("shop.shop.dbo.items", "shop.shop.dbo.orders", "shop.crm.dbo.items", "shop.crm.dbo.orders")
+    assert declared.topics == (
+        "shop.shop.dbo.items",
+        "shop.shop.dbo.orders",
+        "shop.crm.dbo.items",
+        "shop.crm.dbo.orders",
+    )
     assert declared.topic("crm.dbo.items") == "shop.crm.dbo.items"
     assert config["database.names"] == "shop,crm"
     assert config["table.include.list"] == r"dbo\.items,dbo\.orders"
