@@ -172,6 +172,20 @@ def test_validation_lists_what_is_wrong_by_setting(answers: responses.RequestsMo
     assert [(problem.key, problem.message) for problem in problems] == [("database.user", "must be set")]
 
 
+def test_a_worker_that_stumbles_over_a_configuration_is_asked_what_is_wrong_with_it(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    stumbled = {"error_code": 500, "message": 'because the return value of "ConfigInfo.configValue()" is null'}
+    answers.post(f"{URL}/connectors", json=stumbled, status=500)
+    wrong = {"value": {"name": "database.user", "errors": ["Unable to connect: Access denied for user 'x'@'y'"]}}
+    answers.put(f"{URL}/connector-plugins/MySqlConnector/config/validate", json={"configs": [wrong, {"value": None}]})
+
+    with pytest.raises(ConnectRejected, match=r"database\.user: Unable to connect: Access denied") as refused:
+        client.create("shop", {"connector.class": "io.debezium.MySqlConnector"})
+
+    assert refused.value.remedy == "check the user, and the password behind the connector's reference"
+
+
 def test_health_is_a_plain_answer_even_when_nobody_is_there(client: ConnectClient) -> None:
     with responses.RequestsMock() as answers:
         answers.get(f"{URL}/health", body=requests.ConnectionError("refused"))
