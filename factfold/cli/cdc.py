@@ -62,9 +62,16 @@ def apply(
     connectors = list(_connectors(reference))
     with _client(connect_url) as client, _engine(source_url) as source:
         for connector in connectors:
-            applied = cdc.apply(client, connector, source=source, timeout=timeout)
+            applied = cdc.apply(client, connector, source=_looked_into(connector, source), timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
             _show(applied.status, as_json=as_json, did=done or ["unchanged"])
+
+
+def _looked_into(connector: Connector, source: Engine | None) -> Engine | None:
+    """A file may declare connectors to more than PostgreSQL; the URL is that of those."""
+    from cdc.connectors.postgres import PostgresConnector
+
+    return source if isinstance(connector, PostgresConnector) else None
 
 
 @app.command()

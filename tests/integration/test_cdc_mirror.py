@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cdc import ConnectClient, MirrorCheckpoint, MirrorHeartbeat, MirrorSource, apply
-from eventstore.kafka.admin import end_offsets, ensure_topics
+from eventstore.kafka.admin import cleanup_policies, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_offsets
 from eventstore.settings import Settings
-from eventstore.topics import TopicRecord, history_topic
+from eventstore.topics import TopicRecord, changelog_topic
 from tests.integration.second_broker import second_broker
 from tests.waiting import wait_until
 
@@ -25,7 +25,7 @@ TOPIC, GROUP, PARTITIONS, RECORDS = "orders", "billing", 2, 60
 def there() -> Iterator[Settings]:
     """A second broker with a topic, some of whose records were taken back, and a group that has read all of it."""
     with second_broker() as settings:
-        ensure_topics(settings, [history_topic(TOPIC, partitions=PARTITIONS)])
+        ensure_topics(settings, [changelog_topic(TOPIC, partitions=PARTITIONS)])
         _produce(settings, "aborted")
         _produce(settings, "first")
         _read_all(settings)
@@ -57,8 +57,8 @@ def copied(connect: ConnectClient, clusters: dict[str, str]) -> Iterator[str]:
         connect.delete(connector)
 
 
-def test_a_topic_is_copied_record_by_record(
-    copied: str, there: Settings, records_of: Callable[..., list[TopicRecord]]
+def test_a_topic_is_copied_record_by_record_and_with_its_policy(
+    copied: str, there: Settings, settings: Settings, records_of: Callable[..., list[TopicRecord]]
 ) -> None:
     def told(records: list[TopicRecord]) -> list[Any]:
         return sorted((r.partition, r.key, r.value, r.headers) for r in records)
@@ -67,6 +67,7 @@ def test_a_topic_is_copied_record_by_record(
 
     assert told(copies) == told(read_range(there, TOPIC))
     assert len(copies) == RECORDS
+    assert cleanup_policies(settings, [copied]) == {copied: "compact"}
 
 
 def test_heartbeats_arrive(copied: str, clusters: dict[str, str], records_of: Callable[..., list[TopicRecord]]) -> None:

@@ -20,7 +20,7 @@ from tests.integration.mariadb import MariaDb, mariadb, mysql_worker, require_ma
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
 
-PASSWORD = "of the connector"  # noqa: S105
+PASSWORD = "of the connector"
 GRANTS = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
 
 
