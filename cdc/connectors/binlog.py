@@ -30,8 +30,8 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
 
     Values that are not what they seem, seen in tests/recordings: a TIME below 0 or above 24 hours comes as null in ISO
     text (and in `connect`), with a warning in the worker's log only: count times in microseconds where there are such;
-    a BIGINT UNSIGNED above 2^63 − 1 comes as that number minus 2^64; a date of zeros comes as null; a FLOAT has six digits
-    in the initial snapshot and all of them afterwards.
+    a BIGINT UNSIGNED above 2^63 − 1 comes as that number minus 2^64; a date of zeros comes as null; a FLOAT has six
+    digits in the initial snapshot and all of them afterwards.
     """
 
     OWNED = (

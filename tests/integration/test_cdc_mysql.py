@@ -1,4 +1,4 @@
-"""Tables of a binary log captured by our declaration: MySQL's connector on Debian's MariaDB, where that is installed."""
+"""Tables of a binary log captured by our declaration: MySQL's connector on Debian's MariaDB, where it is."""
 
 from __future__ import annotations
 
