@@ -61,7 +61,7 @@ class ChangelogConnector(DebeziumConnector):
             check_topic_prefix(self.notifications_topic)
         for table in self.history:
             self.topic(table)
-        check_modes(self._checked(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
+        check_modes(self._declared(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
 
     @property
     def captured(self) -> tuple[str, ...]:

@@ -69,9 +69,9 @@ class DebeziumConnector:
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
-        return {**self._checked(), **texts(self.unchecked)}
+        return {**self._declared(), **texts(self.unchecked)}
 
-    def _checked(self) -> dict[str, str]:
+    def _declared(self) -> dict[str, str]:
         return {
             "connector.class": self.JAVA_CLASS,
             "tasks.max": "1",

@@ -150,8 +150,7 @@ class MirrorSource(MirrorConnector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.topics:
-            raise InvalidConnector(f"connector {self.name!r} copies no topic", remedy="name at least one in topics")
+        _check_patterns(self.topics, "topics", self.name)
 
     def _work(self) -> dict[str, str]:
         return {
@@ -195,8 +194,7 @@ class MirrorCheckpoint(MirrorConnector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.groups:
-            raise InvalidConnector(f"connector {self.name!r} copies no group", remedy="name at least one in groups")
+        _check_patterns(self.groups, "groups", self.name)
 
     def _work(self) -> dict[str, str]:
         return {
@@ -225,3 +223,12 @@ class MirrorHeartbeat(MirrorConnector):
             "emit.heartbeats.interval.seconds": str(self.interval_seconds),
             "heartbeats.topic.replication.factor": str(self.replicas),
         }
+
+
+def _check_patterns(patterns: tuple[str, ...], attribute: str, connector: str) -> None:
+    if not patterns or any("," in pattern or not pattern.strip() for pattern in patterns):
+        raise InvalidConnector(
+            f"connector {connector!r} names no {attribute}, or one with a comma, at which MirrorMaker would cut it",
+            remedy=f"name at least one in {attribute}, each without commas",
+            place=attribute,
+        )

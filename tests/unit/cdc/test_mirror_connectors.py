@@ -60,7 +60,9 @@ def test_secrets_of_a_cluster_are_references() -> None:
     ("declare", "changes"),
     [
         (mirror, {"topics": ()}),
+        (mirror, {"topics": ("a{1,2}",)}),
         (checkpoint, {"groups": ()}),
+        (checkpoint, {"groups": (" ",)}),
         (heartbeat, {"target_alias": "here"}),
         (heartbeat, {"source_alias": "a.b"}),
         (heartbeat, {"tasks": 0}),
