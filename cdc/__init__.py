@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
     from cdc.connect import ConnectClient
     from cdc.connectors.base import Connector
+    from cdc.connectors.binlog import MariaDbSource, MySqlSource
+    from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
+    from cdc.connectors.mirror import MirrorCheckpoint, MirrorHeartbeat, MirrorSource
+    from cdc.connectors.mongodb import MongoSource
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
+    from cdc.connectors.sqlserver import SqlServerSource
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
+    from cdc.declarations import load
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
     from cdc.planning import Plan, SettingChange, plan
     from cdc.positions import SourcePosition
@@ -25,19 +31,30 @@ if TYPE_CHECKING:
     from cdc.watch import Until, check
 
 __all__ = [
+    "ApicurioAvro",
     "Applied",
     "ChangeDecoder",
     "ChangeEvent",
     "ConnectClient",
     "Connector",
     "ConnectorStatus",
+    "Encoding",
+    "JsonWithSchemas",
     "LogMessage",
+    "MariaDbSource",
+    "MirrorCheckpoint",
+    "MirrorHeartbeat",
+    "MirrorSource",
+    "MongoSource",
+    "MySqlSource",
     "Op",
     "OutboxSource",
+    "PlainJson",
     "Plan",
     "PostgresSource",
     "SettingChange",
     "SourcePosition",
+    "SqlServerSource",
     "Until",
     "apply",
     "capture",
@@ -47,6 +64,7 @@ __all__ = [
     "delete",
     "drop_slot",
     "grant_statements",
+    "load",
     "mark_source",
     "move",
     "plan",
@@ -63,9 +81,15 @@ _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "LogMessage", "Op", "decode_message"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connectors.base": ("Connector",),
+    "cdc.connectors.binlog": ("MariaDbSource", "MySqlSource"),
+    "cdc.connectors.encodings": ("ApicurioAvro", "Encoding", "JsonWithSchemas", "PlainJson"),
+    "cdc.connectors.mirror": ("MirrorCheckpoint", "MirrorHeartbeat", "MirrorSource"),
+    "cdc.connectors.mongodb": ("MongoSource",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
+    "cdc.connectors.sqlserver": ("SqlServerSource",),
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
+    "cdc.declarations": ("load",),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.positions": ("SourcePosition",),
