@@ -123,6 +123,11 @@ def _exactly(wanted: type) -> Reader:
     return read
 
 
+def _boolean(value: Any) -> bool:
+    # MySQL has no booleans: they are numbers of one digit.
+    return bool(value) if type(value) is int and value in (0, 1) else _exactly(bool)(value)
+
+
 def _number(value: Any) -> float:
     # NaN and the infinities arrive as text, as does a NUMERIC column read as float.
     if isinstance(value, bool):
@@ -243,7 +248,7 @@ _BY_NAME: dict[str, Reader] = {"HSTORE": _map, "OID": _exactly(int), **dict.from
 _READERS: dict[type, Reader] = {
     str: _exactly(str),
     int: _exactly(int),
-    bool: _exactly(bool),
+    bool: _boolean,
     float: _number,
     Decimal: _decimal,
     date: _date,

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector, exactly
-from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_topic_prefix
 
 # Ids below are those that administrators give by hand; 32 bits are what the protocol has.
@@ -52,7 +52,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
         "bigint.unsigned.handling.mode": ("long",),
         **TEXT_OR_BYTES,
     }
-    WITH_SCHEMA: ClassVar[Modes] = BYTES
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
 
     port: int = 3306
     tables: tuple[str, ...]

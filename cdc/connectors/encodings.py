@@ -17,13 +17,17 @@ JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 AVRO_CONVERTER: Final = "io.apicurio.registry.utils.converter.AvroConverter"
 SCHEMAS_ENABLED: Final = "schemas.enable"
 
-Times = Literal["isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "nanoseconds", "connect"]
+Times = Literal["isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "connect"]
 Decimals = Literal["string", "precise", "double"]
 # A setting of Debezium's and its values that a reader understands, the one we write first.
 Modes = Mapping[str, tuple[str, ...]]
 
 # Base64 either way, where the declared type says that the text is bytes.
 TEXT_OR_BYTES: Final = {"binary.handling.mode": ("bytes", "base64")}
+# Nanoseconds fill 64 bits in 2262: what is later, or before 1677, comes as null, and nothing says so.
+KEPT_TIMES: Final = {
+    "time.precision.mode": ("isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "connect")
+}
 # Beside a schema that says `bytes` or `string`, text could be base64, another base64, or hexadecimal.
 BYTES: Final = {"binary.handling.mode": ("bytes",)}
 
@@ -136,7 +140,8 @@ def check_modes(config: Mapping[str, str], *, plain: Modes, with_schema: Modes, 
     schemas = carries_schema(config)
     for key, allowed in (with_schema if schemas else plain).items():
         if config.get(key, allowed[0]) not in allowed:
-            raise _unsupported(key, config[key], allowed, schema_helps=key not in with_schema, connector=connector)
+            helps = not schemas and config[key] in with_schema.get(key, (config[key],))
+            raise _unsupported(key, config[key], allowed, schema_helps=helps, connector=connector)
 
 
 def _unsupported(
@@ -151,7 +156,7 @@ def _unsupported(
             place=key,
         )
     return UnsupportedEncoding(
-        f"connector {connector!r} has {key}={value}, and no record says so: a reader would have to guess",
+        f"connector {connector!r} has {key}={value}: values would be lost on the way, or left for a reader to guess",
         remedy=keep,
         place=key,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
-from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_identifier, check_slot
 from cdc.rules import MARK_PREFIX, UNAVAILABLE
 
@@ -112,7 +112,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
         **TEXT_OR_BYTES,
         **_PLACEHOLDER,
     }
-    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **_PLACEHOLDER}
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES, **_PLACEHOLDER}
 
     @property
     def captured(self) -> tuple[str, ...]:

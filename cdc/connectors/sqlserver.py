@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
-from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_identifier, check_topic_prefix
 
 
@@ -41,7 +41,7 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
         "decimal.handling.mode": ("string",),
         **TEXT_OR_BYTES,
     }
-    WITH_SCHEMA: ClassVar[Modes] = BYTES
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
 
     port: int = 1433
     databases: tuple[str, ...]

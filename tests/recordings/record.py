@@ -16,7 +16,17 @@ from typing import Any, Final
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from sqlalchemy import Engine, create_engine
 
-from cdc import ConnectClient, PostgresSource, apply, prepare_source, write_secrets
+from cdc import (
+    ApicurioAvro,
+    ConnectClient,
+    Encoding,
+    JsonWithSchemas,
+    PlainJson,
+    PostgresSource,
+    apply,
+    prepare_source,
+    write_secrets,
+)
 from eventstore.errors import TopicMissing
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -27,7 +37,6 @@ from tests.waiting import wait_until
 
 OUTPUT: Final = Path(__file__).with_name("postgres.json.gz")
 TABLES: Final = (f"public.{every_type.TABLE.name}", *traps.TABLES)
-_AVRO: Final = "io.apicurio.registry.utils.converter.AvroConverter"
 _PASSWORD: Final = "recorded"
 
 
@@ -38,7 +47,7 @@ def record() -> None:
         info = stack.info
         engine = create_engine(info.postgres.url())
         _run(engine, [*every_type.create_statements(), *traps.CREATE, *every_type.insert_statements(1)])
-        sources = {name: _source(info, engine, name, extra) for name, extra in encodings(info).items()}
+        sources = {name: _source(info, engine, name, *how) for name, how in encodings(info).items()}
         _start(info, engine, sources)
         for transaction in [*([s] for s in every_type.insert_statements(11)), *traps.CHANGES]:
             _run(engine, transaction)
@@ -48,67 +57,56 @@ def record() -> None:
     OUTPUT.write_bytes(gzip.compress(json.dumps(recorded, ensure_ascii=False, indent=0).encode(), mtime=0))
 
 
-def encodings(info: StackInfo) -> dict[str, dict[str, str]]:
-    """The settings of each connector, by the name of its encoding."""
+def encodings(info: StackInfo) -> dict[str, tuple[Encoding, dict[str, str]]]:
+    """How each connector writes, by the name of its encoding, with settings that a declaration would refuse."""
+    url = info.registry_url.replace("/apis/ccompat/v7", "/apis/registry/v3")
+    numeric = {"interval.handling.mode": "numeric"}
     return {
-        "plain": {},
-        "schemas-adaptive": _with_schemas("adaptive", "precise"),
-        "schemas-adaptive-micros": _with_schemas("adaptive_time_microseconds", "double", binary="base64"),
-        "schemas-microseconds": _with_schemas("microseconds", "precise", "string", binary="base64-url-safe"),
-        "schemas-nanoseconds": _with_schemas("nanoseconds", "string", "string", binary="hex"),
-        "schemas-connect": _with_schemas("connect", "precise"),
-        "schemas-isostring": _with_schemas("isostring", "string", "string"),
-        "avro-adaptive": _avro(info, "adaptive", "precise"),
-        "avro-isostring": _avro(info, "isostring", "string", "string"),
-        "avro-connect": _avro(info, "connect", "double"),
+        "plain": (PlainJson(), {}),
+        "schemas-adaptive": (JsonWithSchemas(times="adaptive", decimals="precise"), numeric),
+        "schemas-adaptive-micros": (
+            JsonWithSchemas(times="adaptive_time_microseconds", decimals="double"),
+            {**numeric, "binary.handling.mode": "base64"},
+        ),
+        "schemas-microseconds": (
+            JsonWithSchemas(times="microseconds", decimals="precise"),
+            {"binary.handling.mode": "base64-url-safe"},
+        ),
+        "schemas-nanoseconds": (
+            JsonWithSchemas(),
+            {"time.precision.mode": "nanoseconds", "binary.handling.mode": "hex"},
+        ),
+        "schemas-connect": (JsonWithSchemas(times="connect", decimals="precise"), numeric),
+        "schemas-isostring": (JsonWithSchemas(), {}),
+        "avro-adaptive": (ApicurioAvro(registry_url=url, times="adaptive", decimals="precise"), numeric),
+        "avro-isostring": (ApicurioAvro(registry_url=url), {}),
+        "avro-connect": (ApicurioAvro(registry_url=url, times="connect", decimals="double"), numeric),
     }
 
 
-def _with_schemas(times: str, decimals: str, intervals: str = "numeric", binary: str = "bytes") -> dict[str, str]:
-    on = {f"{side}.converter.schemas.enable": "true" for side in ("key", "value")}
-    return {**_modes(times, decimals, intervals, binary), **on}
-
-
-def _avro(info: StackInfo, times: str, decimals: str, intervals: str = "numeric") -> dict[str, str]:
-    settings = {
-        "apicurio.registry.url": info.registry_url.replace("/apis/ccompat/v7", "/apis/registry/v3"),
-        "apicurio.registry.auto-register": "true",
-        "apicurio.registry.find-latest": "true",
-        "apicurio.registry.use-id": "contentId",
-        "apicurio.registry.headers.enabled": "false",
-        # Else nested records are schemas of their own, and none is whole.
-        "apicurio.registry.dereference-schema": "true",
-    }
-    sides = {f"{side}.converter": _AVRO for side in ("key", "value")}
-    for side in ("key", "value"):
-        sides |= {f"{side}.converter.{key}": value for key, value in settings.items()}
-    return {**_modes(times, decimals, intervals, "bytes"), **sides, "schema.name.adjustment.mode": "avro"}
-
-
-def _modes(times: str, decimals: str, intervals: str, binary: str) -> dict[str, str]:
-    return {
-        "time.precision.mode": times,
-        "decimal.handling.mode": decimals,
-        "interval.handling.mode": intervals,
-        "binary.handling.mode": binary,
-    }
-
-
-def _source(info: StackInfo, engine: Engine, name: str, extra: Mapping[str, str]) -> PostgresSource:
+def _source(
+    info: StackInfo, engine: Engine, name: str, encoding: Encoding, unchecked: Mapping[str, str]
+) -> PostgresSource:
     postgres = info.postgres
     reference = write_secrets(info.secrets_dir, "recorder", values={"password": _PASSWORD})["password"]
     return PostgresSource(
-        name=name, host=postgres.host, port=postgres.port, database=engine.url.database, user="recorder",
-        password=reference, topic_prefix=name, publication="recorder", tables=TABLES, partitions=1,
+        name=name,
+        host=postgres.host,
+        port=postgres.port,
+        database=str(engine.url.database),
+        user="recorder",
+        password=reference,
+        topic_prefix=name,
+        publication="recorder",
+        tables=TABLES,
+        partitions=1,
         # Not compacted, so that the record of a truncation, which has no key, is taken.
         history=TABLES,
-        extra={
-            "skipped.operations": "none",
-            "interval.handling.mode": "string",
-            "signal.data.collection": traps.SIGNALS,
-            **extra,
-        },
-    )  # fmt: skip
+        encoding=encoding,
+        signal_table=traps.SIGNALS,
+        extra={"skipped.operations": "none"},
+        unchecked=unchecked,
+    )
 
 
 def _start(info: StackInfo, engine: Engine, sources: Mapping[str, PostgresSource]) -> None:
@@ -145,7 +143,6 @@ def _recorded(info: StackInfo, source: PostgresSource) -> dict[str, Any]:
         t.removeprefix(f"{source.topic_prefix}."): _records(info, t)
         for t in (*source.topics, f"{source.topic_prefix}.message")
     }
-    del topics[traps.SIGNALS]
     records = [r for found in topics.values() for r in found]
     ids = {int.from_bytes(data[1:5], "big") for r in records for data in (r.key, r.value) if data and data[0] == 0}
     client = SchemaRegistryClient({"url": info.registry_url})

@@ -33,7 +33,7 @@ ENCODINGS: Final[dict[str, tuple[Encoding, dict[str, str]]]] = {
         {"bigint.unsigned.handling.mode": "precise"},
     ),
     "schemas-microseconds": (JsonWithSchemas(times="microseconds", decimals="double"), {}),
-    "schemas-nanoseconds": (JsonWithSchemas(times="nanoseconds"), {}),
+    "schemas-nanoseconds": (JsonWithSchemas(), {"time.precision.mode": "nanoseconds"}),
     "schemas-connect": (JsonWithSchemas(times="connect", decimals="precise"), {}),
     "schemas-isostring": (JsonWithSchemas(), {}),
 }
@@ -62,7 +62,7 @@ def record() -> None:
 
 
 def _source(info: StackInfo, port: int, name: str) -> MySqlSource:
-    encoding, extra = ENCODINGS[name]
+    encoding, unchecked = ENCODINGS[name]
     return MySqlSource(
         name=name,
         host="127.0.0.1",
@@ -76,7 +76,8 @@ def _source(info: StackInfo, port: int, name: str) -> MySqlSource:
         partitions=1,
         history_bootstrap_servers=info.bootstrap_servers,
         encoding=encoding,
-        extra={"skipped.operations": "none", **extra},
+        extra={"skipped.operations": "none"},
+        unchecked=unchecked,
     )
 
 

@@ -8,7 +8,7 @@ APART: Final = "public.stored_apart"
 WHOLE: Final = "public.whole_before"
 APART_WHOLE: Final = "public.apart_whole"
 SIGNALS: Final = "public.factfold_signal"
-TABLES: Final = (APART, WHOLE, APART_WHOLE, SIGNALS)
+TABLES: Final = (APART, WHOLE, APART_WHOLE)
 MESSAGES: Final = 2
 ROWS_TAKEN_AGAIN: Final = 1
 

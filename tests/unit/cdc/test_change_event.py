@@ -214,7 +214,7 @@ def test_columns_newer_than_the_record_are_null() -> None:
         ("seen", "endless"),
         ("seen", "2024-01-02T03:04:05"),
         ("local", 1704164645600),
-        ("active", 1),
+        ("active", 2),
         ("ratio", True),
         ("doc", "{"),
         ("uid", "x"),
