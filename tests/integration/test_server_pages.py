@@ -15,9 +15,13 @@ from types import ModuleType
 import pytest
 import sqlalchemy as sa
 
+from cdc import ConnectClient, delete, drop_slot
 from eventstore import ANY, Relay, Settings, SqlEventStore
+from factfold.stack import LocalStack
+from projections import Environment, open_runner, rebuild
 from tests.crates import Crate
 from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, program
+from tests.waiting import wait_until
 
 _URL = re.compile(r'"postgresql\+psycopg://[^"]*"')
 
@@ -97,3 +101,33 @@ async def test_the_page_about_asyncio(run: Run, url: str, settings: Settings) ->
 def packed(engine: sa.Engine, parcels: sa.Table) -> list[str]:
     with engine.connect() as connection:
         return list(connection.scalars(sa.select(parcels.c.sku)))
+
+
+def test_the_page_that_shows_a_table_in_another_service(
+    run: Run, url: str, stack: LocalStack, environment: Callable[[], Environment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = sa.create_engine(url)
+    with shop.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE regions (id integer PRIMARY KEY, title text NOT NULL)")
+        connection.exec_driver_sql("CREATE TABLE customers (id integer PRIMARY KEY, name text, region_id integer)")
+        connection.exec_driver_sql("INSERT INTO regions VALUES (1, 'North')")
+        connection.exec_driver_sql("INSERT INTO customers VALUES (7, 'Ann', 1)")
+    monkeypatch.setenv("FACTFOLD_SECRETS", str(stack.info.secrets_dir))
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", stack.info.connect_url)
+    page = run("show-a-table-elsewhere.md")
+    mail = environment()
+    rebuild(mail, page.mail)
+    with open_runner(mail, page.mail) as runner, shop.begin() as connection:
+        connection.exec_driver_sql("UPDATE regions SET title = 'South'")
+        connection.commit()
+        wait_until(lambda: (runner.run_once(), addressees(mail) == [(7, "Ann", "South")])[1])
+    with ConnectClient(stack.info.connect_url) as worker:
+        delete(worker, page.rows.name, forget=True)
+    drop_slot(shop, page.rows.slot)
+    page.shop.dispose()
+    shop.dispose()
+
+
+def addressees(mail: Environment) -> list[tuple[object, ...]]:
+    with mail.store.transaction() as connection:
+        return [tuple(row) for row in connection.execute(sa.text("SELECT id, name, title FROM addressees"))]
