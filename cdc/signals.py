@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import ConnectUnavailable, SignalNotAnswered, SnapshotUnfinished, UnknownConnector
 from cdc.identifiers import TableName, quoted
@@ -34,7 +34,6 @@ ANSWER_SECONDS: Final = 60.0
 SNAPSHOT_SECONDS: Final = 3600.0
 _POLL_SECONDS: Final = 0.2
 
-T = TypeVar("T")
 Listen = Callable[[Notification], None]
 
 
@@ -78,10 +77,8 @@ class Signals:
         `where` as for `snapshot`. InvalidConnector for a table that is not captured.
         """
         named = self._captured(tables)
-        conditions = [
-            one | {"filter": f"SELECT * FROM {TableName.parse(one['data-collection']).quoted} WHERE ({one['filter']})"}  # noqa: S608
-            for one in self._conditions(named, where or {})
-        ]
+        queries = {table: _query(table, condition) for table, condition in (where or {}).items()}
+        conditions = self._conditions(named, queries)
         data = {"type": "blocking", "data-collections": named, "additional-conditions": conditions}
         return self._signalled("execute-snapshot", data, SnapshotKind.INITIAL, named)
 
@@ -126,7 +123,9 @@ class Signals:
         for table in where:
             if table not in tables:
                 self.source.topic(table)
-        return [{"data-collection": TableName.parse(t).pattern, "filter": where[t]} for t in tables if t in where]
+        # The name as it is: an incremental snapshot takes it for a regular expression, in which its dot fits, and a
+        # blocking one for a name, so that one written public\.items would lose its condition without a word.
+        return [{"data-collection": table, "filter": where[table]} for table in tables if table in where]
 
     def _signalled(self, kind: str, data: Mapping[str, Any], snapshot: SnapshotKind, tables: list[str]) -> Signalled:
         # Opened before the signal is sent: what is said afterwards is the answer.
@@ -151,11 +150,13 @@ class Signals:
     def _answered(self, kind: str, data: Mapping[str, Any], stage: Stage, *, timeout: float) -> Notification:
         with self.listen() as reader:
             self._send(kind, data)
-            for heard in heard_until(reader, time.monotonic() + timeout):
-                if heard.kind == SnapshotKind.INCREMENTAL and heard.stage == stage:
-                    return heard
+            end = time.monotonic() + timeout
+            while time.monotonic() < end:
+                for heard in reader.poll(_POLL_SECONDS):
+                    if heard.kind == SnapshotKind.INCREMENTAL and heard.stage == stage:
+                        return heard
         raise self.unanswered(
-            f"{kind}",
+            kind,
             timeout,
             otherwise="see by `factfold cdc notifications` whether an incremental snapshot runs: only one that does "
             "can be paused or stopped, and only a paused one resumed, and must be before it is stopped",
@@ -174,6 +175,10 @@ class Signals:
         if status.state != RUNNING or not status.running:
             return f": it stands {status.summary()}", f"factfold cdc resume {name}, or restart it; the signal waits"
         return _undeclared(self.source, config)
+
+
+def _query(table: str, condition: str) -> str:
+    return f"SELECT * FROM {TableName.parse(table).quoted} WHERE ({condition})"  # noqa: S608 - quoted; code by contract
 
 
 def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str, str] | None:
@@ -205,14 +210,10 @@ class Signalled:
         `answer_within` bounds the wait for the first answer, `timeout` that for the last, both in seconds.
         SignalNotAnswered, SnapshotUnfinished, SnapshotAborted, SnapshotFailed.
         """
-        now = time.monotonic()
         with self._reader:
-            self._until(lambda: self._awaited.taken, now + min(answer_within, timeout), on_notification)
-            if not self._awaited.taken:
-                raise self._signals.unanswered(
-                    f"signal {self.id}", min(answer_within, timeout), otherwise=_STILL_BEHIND
-                )
-            self._until(lambda: self._awaited.ended, now + timeout, on_notification)
+            if not self._hear(min(answer_within, timeout), on_notification, until_ended=timeout):
+                patience = min(answer_within, timeout)
+                raise self._signals.unanswered(f"signal {self.id}", patience, otherwise=_STILL_BEHIND)
         if not self._awaited.ended:
             raise self._unfinished(timeout)
         return self._awaited.result(self._signals.source.name)
@@ -221,14 +222,17 @@ class Signalled:
         """Let go of the topic without waiting."""
         self._reader.close()
 
-    def _until(self, reached: Callable[[], bool], end: float, listen: Listen) -> None:
-        if reached():
-            return
-        for heard in heard_until(self._reader, end):
-            if self._awaited.hear(heard):
-                listen(heard)
-            if reached():
-                return
+    def _hear(self, until_taken: float, listen: Listen, *, until_ended: float) -> bool:
+        """Listen until the snapshot ends, or the seconds for its beginning or its end are over; whether it began."""
+        begun = time.monotonic()
+        while not self._awaited.ended:
+            end = begun + (until_ended if self._awaited.taken else until_taken)
+            if time.monotonic() >= end:
+                break
+            for heard in self._reader.poll(_POLL_SECONDS):
+                if self._awaited.hear(heard):
+                    listen(heard)
+        return self._awaited.taken
 
     def _unfinished(self, timeout: float) -> SnapshotUnfinished:
         return SnapshotUnfinished(
@@ -242,9 +246,3 @@ class Signalled:
 _STILL_BEHIND: Final = (
     "see whether the connector is far behind its source, or takes an initial snapshot: it answers when it comes to it"
 )
-
-
-def heard_until(reader: NotificationReader, end: float) -> Iterator[Notification]:
-    """Yield notifications as they come, until a moment of `time.monotonic`."""
-    while time.monotonic() < end:
-        yield from reader.poll(min(_POLL_SECONDS, max(0.01, end - time.monotonic())))
