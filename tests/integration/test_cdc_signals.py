@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cdc import ConnectClient, PostgresSource, apply, move, prepare_source
 from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotAborted, SnapshotFailed, SourceNotReady
@@ -18,6 +20,7 @@ from cdc.snapshots import TableRead
 from cdc.status import PAUSED, RUNNING
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
+from factfold.cli import cdc_signals as command_line
 from tests.integration.conftest import Captured
 
 # In chunks of 5 rows this takes Debezium some seconds: time to pause it and to stop it.
@@ -67,9 +70,7 @@ def test_an_incremental_snapshot_reads_the_rows_of_its_condition_again_and_no_ot
     assert [(event["op"], event["after"]["id"]) for event in again] == [("r", 7), ("r", 8), ("r", 9)]
 
 
-def test_a_blocking_snapshot_reads_them_in_one_go(
-    shop: Shop, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_a_blocking_snapshot_reads_them_in_one_go(shop: Shop, records_of: Callable[..., list[TopicRecord]]) -> None:
     before = len(records_of(shop.source.topic("public.items"), count=20))
     asked = shop.signals.blocking_snapshot(["public.items"], where={"public.items": "id IN (1, 20)"})
     assert asked.wait() == (TableRead("public.items", 2),)
@@ -180,9 +181,7 @@ def test_an_older_signal_table_is_brought_up_to_date(captured: Callable[[], Capt
         ("CREATE TABLE signals (id text PRIMARY KEY, type text, data text, who text NOT NULL)", "column who must have"),
     ],
 )
-def test_a_table_that_is_something_else_is_refused(
-    captured: Callable[[], Captured], statement: str, why: str
-) -> None:
+def test_a_table_that_is_something_else_is_refused(captured: Callable[[], Captured], statement: str, why: str) -> None:
     database = captured()
     database.run("CREATE TABLE items (id int PRIMARY KEY)", statement)
     source = database.source(tables=("public.items",), signal_table="public.signals")
@@ -190,11 +189,39 @@ def test_a_table_that_is_something_else_is_refused(
         prepare_source(database.engine, source, password=database.password)
 
 
-def test_a_source_without_signals_cannot_be_told_anything(
-    captured: Callable[[], Captured], settings: Settings
-) -> None:
+def test_a_source_without_signals_cannot_be_told_anything(captured: Callable[[], Captured], settings: Settings) -> None:
     source = captured().source(tables=("public.items",))
     with pytest.raises(InvalidConnector, match="declares no signal_table"):
         Signals(captured().engine, source, settings)
     with pytest.raises(InvalidConnector, match="declares no notifications_topic"):
         Signals(captured().engine, dataclasses.replace(source, signal_table="public.signals"), settings)
+
+
+@pytest.fixture
+def run(shop: Shop, connect: ConnectClient, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`factfold cdc` with the shop's source as `shop_here:source`."""
+    declarations = type(sys)("shop_here")
+    declarations.source = shop.source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.database.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    return lambda *words: CliRunner().invoke(command_line.app, words, catch_exceptions=False)
+
+
+def test_the_command_reads_tables_again_and_tells_of_it(shop: Shop, run: Callable[..., Any]) -> None:
+    where = ("--where", "public.items=id = 5", "--table", "public.items")
+    taken = run("snapshot", "take", "shop_here:source", *where, "--json")
+    assert [json.loads(line) for line in taken.stdout.splitlines()] == [{"table": "public.items", "rows": 1}]
+    assert run("snapshot", "take", "shop_here:source", *where, "--blocking").stdout == "public.items  1 rows read\n"
+    told = [json.loads(line) for line in run("notifications", "shop_here:source", "--json").stdout.splitlines()]
+    assert told[-1]["stage"] == "COMPLETED"
+    assert {"Initial Snapshot", "Incremental Snapshot"} == {one["kind"] for one in told}
+    assert "rows" in run("notifications", "shop_here:source").stdout
+
+
+def test_the_command_pauses_resumes_and_stops(shop: Shop, run: Callable[..., Any]) -> None:
+    asked = run("snapshot", "take", "shop_here:source", "--table", "public.parts", "--no-wait", "--json")
+    assert json.loads(asked.stdout)["signal"]
+    for words, stage in (("pause", "PAUSED"), ("resume", "RESUMED"), ("stop", "ABORTED")):
+        assert json.loads(run("snapshot", words, "shop_here:source", "--json").stdout)["stage"] == stage
