@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, Op, SourcePosition
     from cdc.connect import ConnectClient
     from cdc.connectors.base import Connector
+    from cdc.connectors.binlog import MariaDbSource, MySqlSource
+    from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
+    from cdc.connectors.mirror import MirrorCheckpoint, MirrorHeartbeat, MirrorSource
+    from cdc.connectors.mongodb import MongoSource
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
+    from cdc.connectors.sqlserver import SqlServerSource
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
+    from cdc.declarations import load
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
     from cdc.planning import Plan, SettingChange, plan
     from cdc.secrets import write_secrets
@@ -24,18 +30,29 @@ if TYPE_CHECKING:
     from cdc.watch import Until, check
 
 __all__ = [
+    "ApicurioAvro",
     "Applied",
     "ChangeDecoder",
     "ChangeEvent",
     "ConnectClient",
     "Connector",
     "ConnectorStatus",
+    "Encoding",
+    "JsonWithSchemas",
+    "MariaDbSource",
+    "MirrorCheckpoint",
+    "MirrorHeartbeat",
+    "MirrorSource",
+    "MongoSource",
+    "MySqlSource",
     "Op",
     "OutboxSource",
+    "PlainJson",
     "Plan",
     "PostgresSource",
     "SettingChange",
     "SourcePosition",
+    "SqlServerSource",
     "Until",
     "apply",
     "capture",
@@ -44,6 +61,7 @@ __all__ = [
     "delete",
     "drop_slot",
     "grant_statements",
+    "load",
     "mark_source",
     "move",
     "plan",
@@ -60,9 +78,15 @@ _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "Op", "SourcePosition"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connectors.base": ("Connector",),
+    "cdc.connectors.binlog": ("MariaDbSource", "MySqlSource"),
+    "cdc.connectors.encodings": ("ApicurioAvro", "Encoding", "JsonWithSchemas", "PlainJson"),
+    "cdc.connectors.mirror": ("MirrorCheckpoint", "MirrorHeartbeat", "MirrorSource"),
+    "cdc.connectors.mongodb": ("MongoSource",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
+    "cdc.connectors.sqlserver": ("SqlServerSource",),
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
+    "cdc.declarations": ("load",),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.secrets": ("write_secrets",),
