@@ -29,6 +29,7 @@ from eventstore.closing import Closing
 if TYPE_CHECKING:
     from eventstore.kafka.consumer import RangeReader
     from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
 
 Offsets = Mapping[str, Mapping[int, int]]
 # Between two looks for a commit that is on its way to all partitions.
@@ -221,11 +222,11 @@ class SourceTransactions(Closing):
 
 
 class _KafkaProbe:
-    """Reads windows of the partitions, and remembers them."""
+    """Reads windows of the partitions and remembers them; decodes what it is asked about, and no more."""
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
-        self._known: dict[Partition, tuple[int, int, list[tuple[int, LogPlace]]]] = {}
+        self._known: dict[Partition, _Window] = {}
 
     def first(self, ranges: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, LogPlace] | None]:
         """The offset and place of the first change event in each range; None where there is none."""
@@ -234,30 +235,39 @@ class _KafkaProbe:
         while left:
             self._read({p: span for p, span in left.items() if not self._knows(p, span[0])})
             for partition, (low, high) in list(left.items()):
-                _, known_to, places = self._known[partition]
-                within = next(((o, place) for o, place in places if low <= o < high), None)
-                if within is not None or known_to >= high:
-                    found[partition] = within
-                    del left[partition]
-                else:
-                    left[partition] = (known_to, high)
+                window = self._known[partition]
+                record = next((r for r in window.changes if low <= r.offset < high), None)
+                if record is None and window.high < high:
+                    left[partition] = (window.high, high)
+                    continue
+                del left[partition]
+                found[partition] = None if record is None else (record.offset, _place(record))
         return found
 
     def _knows(self, partition: Partition, offset: int) -> bool:
-        low, high, _ = self._known.get(partition, (0, 0, []))
-        return low <= offset < high
+        window = self._known.get(partition)
+        return window is not None and window.low <= offset < window.high
 
     def _read(self, ranges: Mapping[Partition, tuple[int, int]]) -> None:
         if not ranges:
             return
-        spans = {p: (low, min(high, low + WINDOW)) for p, (low, high) in ranges.items()}
-        for partition, (low, high) in spans.items():
-            self._known[partition] = (low, high, [])
-        self._reader.seek(_nested({p: low for p, (low, _) in spans.items()}))
-        for record in self._reader.read_up_to(_nested({p: high for p, (_, high) in spans.items()})):
+        for partition, (low, high) in ranges.items():
+            self._known[partition] = _Window(low, min(high, low + WINDOW), [])
+        self._reader.seek(_nested({p: self._known[p].low for p in ranges}))
+        for record in self._reader.read_up_to(_nested({p: self._known[p].high for p in ranges})):
             if record.value is not None:
-                place = decode_place(record.value, place=record.place)
-                self._known[record.topic, record.partition][2].append((record.offset, place))
+                self._known[record.topic, record.partition].changes.append(record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    low: int
+    high: int
+    changes: list[TopicRecord]
+
+
+def _place(record: TopicRecord) -> LogPlace:
+    return decode_place(record.value or b"", place=record.place)
 
 
 def _flat(offsets: Offsets) -> dict[Partition, int]:
