@@ -36,6 +36,7 @@ class ProjectionGroup:
         checked_identifier(self.name, what="projection group")
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
+        _ = self.tables
         for prefix in self.transactions:
             if not self.captured_by(prefix):
                 raise InvalidDefinition(
