@@ -22,11 +22,17 @@ if TYPE_CHECKING:
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
     from cdc.declarations import load
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
+    from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
     from cdc.planning import Plan, SettingChange, plan
     from cdc.positions import SourcePosition
     from cdc.secrets import write_secrets
+    from cdc.signal_table import clear_signals, prepare_signals
+    from cdc.signals import Signalled, Signals
+    from cdc.snapshots import TableRead
     from cdc.status import ConnectorStatus
     from cdc.topics import prepare_topics
+    from cdc.transaction_log import SourceTransactions
+    from cdc.transactions import TransactionMarker, decode_marker
     from cdc.triggers import capture
     from cdc.watch import Until, check
 
@@ -47,19 +53,30 @@ __all__ = [
     "MirrorSource",
     "MongoSource",
     "MySqlSource",
+    "Notification",
+    "NotificationReader",
     "Op",
     "OutboxSource",
     "PlainJson",
     "Plan",
     "PostgresSource",
     "SettingChange",
+    "Signalled",
+    "Signals",
+    "SnapshotKind",
     "SourcePosition",
+    "SourceTransactions",
     "SqlServerSource",
+    "Stage",
+    "TableRead",
+    "TransactionMarker",
     "Until",
     "apply",
     "capture",
     "check",
     "check_source",
+    "clear_signals",
+    "decode_marker",
     "decode_message",
     "delete",
     "drop_slot",
@@ -68,6 +85,7 @@ __all__ = [
     "mark_source",
     "move",
     "plan",
+    "prepare_signals",
     "prepare_source",
     "prepare_topics",
     "reset_offsets",
@@ -91,11 +109,17 @@ _HOMES = {
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
     "cdc.declarations": ("load",),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
+    "cdc.notifications": ("Notification", "NotificationReader", "SnapshotKind", "Stage"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.positions": ("SourcePosition",),
     "cdc.secrets": ("write_secrets",),
+    "cdc.signal_table": ("clear_signals", "prepare_signals"),
+    "cdc.signals": ("Signalled", "Signals"),
+    "cdc.snapshots": ("TableRead",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.topics": ("prepare_topics",),
+    "cdc.transaction_log": ("SourceTransactions",),
+    "cdc.transactions": ("TransactionMarker", "decode_marker"),
     "cdc.triggers": ("capture",),
     "cdc.watch": ("Until", "check"),
 }

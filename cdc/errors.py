@@ -10,10 +10,16 @@ CdcError                        message, remedy, place
 │   └── UnknownConnector        the worker knows no connector of that name
 ├── ConnectorFailed             the connector or a task stands FAILED: trace
 ├── ConnectorTimeout            not running, or not streaming, before the deadline
+├── SignalNotAnswered           a connector said nothing to a signal before the deadline
+├── SnapshotUnfinished          a snapshot was taken on, and not done before the deadline
+├── SnapshotFailed              some tables could not be read again: which, and why
+│   └── SnapshotAborted         it was stopped before it had read them
 └── UndecodableChange           a record that is no change event of its table
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from eventstore.errors import FactfoldError
 
@@ -25,6 +31,10 @@ __all__ = [
     "ConnectorTimeout",
     "InvalidConnector",
     "LiteralSecret",
+    "SignalNotAnswered",
+    "SnapshotAborted",
+    "SnapshotFailed",
+    "SnapshotUnfinished",
     "SourceNotReady",
     "UndecodableChange",
     "UnknownConnector",
@@ -78,6 +88,26 @@ class ConnectorFailed(CdcError):
 
 class ConnectorTimeout(CdcError):
     """A connector did not run, or did not reach streaming, before the deadline."""
+
+
+class SignalNotAnswered(CdcError):
+    """A connector said nothing to a signal before the deadline: it may yet take it when it runs again."""
+
+
+class SnapshotUnfinished(CdcError):
+    """A connector took a snapshot on and had not finished it before the deadline; it goes on."""
+
+
+class SnapshotFailed(CdcError):
+    """A snapshot ended without having read some tables; `tables` gives for each what Debezium said of it."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, tables: Mapping[str, str]) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.tables = tables
+
+
+class SnapshotAborted(SnapshotFailed):
+    """A snapshot was stopped before it had read some tables."""
 
 
 class UndecodableChange(CdcError):

@@ -19,6 +19,7 @@ from cdc.failures import remedy_for, short_message
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
+from cdc.signal_table import ensure_signal_table, signal_problems, signal_rights, signal_statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -33,7 +34,12 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:
 
 def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
     """Return the SQL of role, rights and publication, without a password, for those who run it by hand."""
-    return (*_role(connector.user), *_rights(connector), _create_publication(connector))
+    return (
+        *_role(connector.user),
+        *signal_statements(connector),
+        *_rights(connector),
+        _create_publication(connector),
+    )
 
 
 def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr) -> None:
@@ -44,6 +50,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     """
     check_identifier(connector.user, "role")
     with _typed_errors(engine), engine.begin() as connection:
+        ensure_signal_table(connection, connector)
         problems = [*_server_problems(connection), *_table_problems(connection, connector)]
         if problems:
             raise _not_ready(connector, problems)
@@ -61,6 +68,7 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
             *_table_problems(connection, connector),
             *_role_problems(connection, connector),
             *_publication_problems(connection, connector),
+            *signal_problems(connection, connector),
         ]
     if problems:
         raise _not_ready(connector, problems)
@@ -116,6 +124,7 @@ def _rights(connector: PostgresConnector) -> Iterator[str]:
         yield f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {role}"
     for table in connector.table_names:
         yield f"GRANT SELECT ON TABLE {table.quoted} TO {role}"
+    yield from signal_rights(connector)
 
 
 def _quoted_database(name: str) -> str:

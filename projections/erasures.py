@@ -21,6 +21,8 @@ from projections.log import OffsetRange, Offsets, OpenLog, RecordLog, arrow_reco
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from projections.boundaries import SourceBoundaries
+
 _PARTITION: Final = 0
 
 
@@ -44,6 +46,10 @@ class LogWithErasures:
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The log's; TopicMissing."""
         return self.log.cleanup_policies(topics)
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """The log's; InvalidDefinition."""
+        return self.log.transactions(prefix, topics)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range of one input."""

@@ -14,10 +14,15 @@ from projections.views import View
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
 
+_CAPTURED: Final = (ChangelogTable, VersionTable)
+
 
 @dataclass(frozen=True)
 class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
+
+    ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
+    transactions of these sources do, so that no view ever shows half of one.
 
     Raises InvalidDefinition where two views mean different tables by one name.
     """
@@ -25,12 +30,25 @@ class ProjectionGroup:
     name: str
     views: Sequence[View]
     version: int = 1
+    transactions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checked_identifier(self.name, what="projection group")
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
+        for prefix in self.transactions:
+            if not self.captured_by(prefix):
+                raise InvalidDefinition(
+                    f"group {self.name!r} keeps transactions of {prefix!r} whole, and reads no topic of that prefix",
+                    remedy=f"name the topic prefix of a connector it reads: {', '.join(self.topics)}",
+                )
+
+    def captured_by(self, prefix: str) -> tuple[str, ...]:
+        """The changelog topics that a connector of this topic prefix fills."""
+        tables = self.tables.values()
+        captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and t.topic.startswith(f"{prefix}."))
+        return tuple(dict.fromkeys(captured))
 
     @property
     def tables(self) -> Mapping[str, Table]:

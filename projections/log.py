@@ -18,6 +18,8 @@ from eventstore.schema_registry import RegisteredSchema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from projections.boundaries import SourceBoundaries
+
 Offsets = Mapping[str, Mapping[int, int]]
 
 
@@ -89,6 +91,9 @@ class RecordLog(Protocol):
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """The ends of transactions of the source that these changelog topics capture; InvalidDefinition without."""
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from projections.boundaries import open_boundaries
 from projections.environment import Environment
 from projections.errors import HistoryNotKept, OffsetsLost, keys_missing
 from projections.group import ERASURES, ProjectionGroup
@@ -125,7 +126,11 @@ def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
     require_inputs(environment, group)
     with environment.log.open() as reader:
         topics = list(group.inputs)
-        return from_the_beginning(reader.beginning_offsets(topics), reader.end_offsets(topics))
+        beginning, ends = reader.beginning_offsets(topics), reader.end_offsets(topics)
+        if group.transactions:
+            with open_boundaries(environment.log, group) as boundaries:
+                ends = boundaries.latest(beginning, ends)
+        return from_the_beginning(beginning, ends)
 
 
 def require_inputs(environment: Environment, group: ProjectionGroup) -> None:

@@ -13,6 +13,7 @@ from threading import Event
 
 import structlog
 
+from projections.boundaries import Boundaries, open_boundaries
 from projections.environment import Environment
 from projections.errors import OffsetsLost, UnknownSchemaId
 from projections.group import ProjectionGroup
@@ -32,15 +33,18 @@ log = structlog.get_logger()
 class Runner:
     """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
 
-    def __init__(self, environment: Environment, batches: LiveBatches, progress: Progress) -> None:
+    def __init__(
+        self, environment: Environment, batches: LiveBatches, progress: Progress, boundaries: Boundaries
+    ) -> None:
         self._environment = environment
         self._batches = batches
+        self._boundaries = boundaries
         self.progress = progress
 
     def run_once(self, *, max_records: int = MAX_RECORDS) -> BatchReport | None:
         """Apply one batch of what is new; returns None where nothing is."""
         ends = self._batches.log.end_offsets(list(self._batches.group.inputs))
-        offsets = bounded(self.progress, ends, max_records=max_records)
+        offsets = self._bounded(ends, max_records)
         if not offsets.records:
             return None
         report = self._apply(offsets)
@@ -54,6 +58,14 @@ class Runner:
             seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},
         )
         return report
+
+    def _bounded(self, ends: Progress, max_records: int) -> OffsetRange:
+        if not self._boundaries.sources:
+            return bounded(self.progress, ends, max_records=max_records)
+        start = waiting(self.progress, ends).start
+        kept, others = self._boundaries.within(start, ends, most=max_records)
+        rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
+        return OffsetRange(start, {**kept, **rest.end})
 
     def _apply(self, offsets: OffsetRange) -> BatchReport:
         """Apply a range; an unknown schema id is looked up once more before it counts as an error."""
@@ -101,12 +113,17 @@ def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Ru
     store = environment.store
     require_inputs(environment, group)
     columns = view_columns(environment.spark, group)
-    with store.exclusive(group.name), environment.log.open() as opened, PreparedQueries(environment.small) as queries:
+    with (
+        store.exclusive(group.name),
+        environment.log.open() as opened,
+        PreparedQueries(environment.small) as queries,
+        open_boundaries(environment.log, group) as boundaries,
+    ):
         run, layout = store.serving(group, columns)
         run = store.claim(run)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = LiveBatches.of(environment, opened, group, run, layout, queries)
-        yield Runner(environment, batches, progress)
+        yield Runner(environment, batches, progress, boundaries)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

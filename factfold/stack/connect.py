@@ -49,6 +49,10 @@ def common_properties() -> dict[str, object]:
         "offset.flush.interval.ms": 1000,
         # A worker that comes back after a kill gets its tasks at once, not after five minutes.
         "scheduled.rebalance.max.delay.ms": 0,
+        # The transaction a killed task leaves open holds records of the offsets topic back, and a worker that starts
+        # reads that topic to its end before it starts the task that would abort it: it stood still for the default of
+        # 60 s. A transaction lasts as long as sending one poll's records, some milliseconds.
+        "producer.transaction.timeout.ms": 10_000,
         "producer.max.request.size": MAX_MESSAGE_BYTES,
         "consumer.max.partition.fetch.bytes": MAX_MESSAGE_BYTES,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from projections.log import OffsetRange, Offsets, arrow_record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cdc.transaction_log import SourceTransactions
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
 # topic the default wait of 500 ms would be paid at the end of every partition.
@@ -61,6 +63,12 @@ class KafkaLog:
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
         return cleanup_policies(self.settings, topics)
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
+        """The ends of a connector's transactions; the first question reaches the brokers."""
+        from cdc.transaction_log import SourceTransactions
+
+        return SourceTransactions(self.settings, prefix, topics)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The committed records of a range, partitions side by side."""

@@ -16,11 +16,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
+from projections.errors import InvalidDefinition
 from projections.log import OffsetRange, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from projections.boundaries import SourceBoundaries
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000
@@ -46,6 +49,14 @@ class StoreLog:
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """``delete`` without a bound: every event and every change is kept."""
         return dict.fromkeys(topics, "delete")
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """InvalidDefinition: the changes in this file carry no marks of their transactions."""
+        raise InvalidDefinition(
+            f"transactions of {prefix!r} cannot be kept whole in a store of its own file",
+            remedy="leave ProjectionGroup(transactions=…) away, or capture the tables by Kafka Connect",
+            place=self.path,
+        )
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""

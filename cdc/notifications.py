@@ -1,0 +1,154 @@
+"""What a Debezium connector says about its snapshots: records of its notification topic, typed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc.errors import UndecodableChange
+from eventstore.closing import Closing
+
+if TYPE_CHECKING:
+    from eventstore.kafka.admin import OffsetReader
+    from eventstore.kafka.consumer import RangeReader
+    from eventstore.settings import Settings
+
+# Between two looks for a topic that is not there yet.
+_LOOK_SECONDS: Final = 0.2
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Stage(StrEnum):
+    """How far a snapshot is; TABLE_SCAN_COMPLETED and the stages of chunks speak of one table."""
+
+    STARTED = "STARTED"
+    RESOLVED = "DATA_COLLECTIONS_RESOLVED"
+    IN_PROGRESS = "IN_PROGRESS"
+    CHUNK_IN_PROGRESS = "TABLE_CHUNK_IN_PROGRESS"
+    CHUNK_COMPLETED = "TABLE_CHUNK_COMPLETED"
+    TABLE_SCAN_COMPLETED = "TABLE_SCAN_COMPLETED"
+    COMPLETED = "COMPLETED"
+    ABORTED = "ABORTED"
+    SKIPPED = "SKIPPED"
+    PAUSED = "PAUSED"
+    RESUMED = "RESUMED"
+
+
+class SnapshotKind(StrEnum):
+    """Which snapshot is meant; a blocking one goes by the name of the initial one."""
+
+    INITIAL = "Initial Snapshot"
+    INCREMENTAL = "Incremental Snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """One notification.
+
+    `id` is the signal's for an incremental snapshot (the last signal's, where several wait), a random one otherwise.
+    `connector` is the topic prefix. `kind` and `stage` are Debezium's own words where it has new ones. `table` is the
+    one at hand, `tables` all of the snapshot; `status` and `rows` come with the end of a table's scan, `chunk` and
+    `chunks` with its progress.
+    """
+
+    id: str
+    connector: str
+    kind: SnapshotKind | str
+    stage: Stage | str
+    time: datetime
+    tables: tuple[str, ...] = ()
+    table: str | None = None
+    status: str | None = None
+    rows: int | None = None
+    chunk: int | None = None
+    chunks: int | None = None
+
+
+def decode_notification(value: bytes | None, *, place: str) -> Notification:
+    """Decode one record's value, JSON with or without a schema; UndecodableChange."""
+    try:
+        body = json.loads(value or b"null")
+        return _notification(body["payload"] if body.keys() == {"schema", "payload"} else body)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError) as error:
+        raise UndecodableChange(
+            "the record is no notification of a Debezium connector",
+            remedy="check which writer fills this topic; notifications are JSON, with or without schemas",
+            place=place,
+        ) from error
+
+
+def _notification(body: Mapping[str, Any]) -> Notification:
+    told = body["additional_data"] or {}
+    return Notification(
+        id=body["id"],
+        connector=told.get("connector_name", ""),
+        kind=_known(SnapshotKind, body["aggregate_type"]),
+        stage=_known(Stage, body["type"]),
+        time=_EPOCH + timedelta(milliseconds=body["timestamp"]),
+        tables=tuple(filter(None, told.get("data_collections", "").split(","))),
+        table=told.get("scanned_collection") or told.get("current_collection_in_progress"),
+        status=told.get("status"),
+        rows=_number(told.get("total_rows_scanned")),
+        chunk=_number(told.get("chunk_index")),
+        chunks=_number(told.get("total_chunks")),
+    )
+
+
+def _known(kinds: type[StrEnum], word: str) -> Any:
+    return kinds(word) if word in set(kinds) else word
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+class NotificationReader(Closing):
+    """Reads a notification topic from now on, or from its beginning; committed records only.
+
+    A topic that the connector has not made yet is empty. `connector` leaves out what others say in the same topic.
+    """
+
+    def __init__(self, settings: Settings, topic: str, *, connector: str | None = None, whole: bool = False) -> None:
+        from eventstore.kafka.admin import OffsetReader
+        from eventstore.kafka.consumer import RangeReader
+
+        self._topic, self._connector = topic, connector
+        self._offsets: OffsetReader = OffsetReader(settings)
+        self._reader: RangeReader = RangeReader(settings)
+        self._begun = False
+        if self._offsets.existing([topic]):
+            self._begin(whole=whole)
+
+    def poll(self, timeout: float) -> list[Notification]:
+        """Return what has arrived, nothing after `timeout` s; BrokerUnreachable, UndecodableChange."""
+        if not self._begun and self._offsets.existing([self._topic]):
+            self._begin(whole=True)
+        if not self._begun:
+            time.sleep(min(timeout, _LOOK_SECONDS))
+        records = self._reader.poll(timeout) if self._begun else []
+        found = (decode_notification(record.value, place=record.place) for record in records)
+        return [one for one in found if self._connector in (None, one.connector)]
+
+    def up_to_now(self) -> Iterator[Notification]:
+        """Yield what is in the topic and has not been read."""
+        if self._begun:
+            ends = self._offsets.end_offsets([self._topic])
+            for record in self._reader.read_up_to(ends):
+                found = decode_notification(record.value, place=record.place)
+                if self._connector in (None, found.connector):
+                    yield found
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._reader.close()
+        self._offsets.close()
+
+    def _begin(self, *, whole: bool) -> None:
+        ask = self._offsets.beginning_offsets if whole else self._offsets.end_offsets
+        self._reader.seek(ask([self._topic]))
+        self._begun = True

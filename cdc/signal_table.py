@@ -1,0 +1,188 @@
+"""The table through which a connector is told what to do: made, brought up to date, granted, published, emptied.
+
+Debezium reads its inserts as changes like any other, and writes two rows of its own into it for each chunk of an
+incremental snapshot: so the role needs INSERT as well as SELECT, and the table stands in the publication. Its first
+three columns are text, in this order: id, type, data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from cdc.errors import InvalidConnector, SourceNotReady
+from cdc.identifiers import TableName, quoted
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from cdc.connectors.postgres import PostgresConnector, PostgresSource
+
+# Column → its type. The longest id is that of a chunk, a UUID with "-close" behind it: 42 characters. Debezium's own
+# example gives the data 2,048 characters, which the names of some sixty tables fill.
+COLUMNS: Final = {"id": "varchar(64)", "type": "varchar(64)", "data": "text"}
+_LENGTHS: Final = {"id": 64, "type": 64, "data": None}
+_TEXTS: Final = frozenset({"character varying", "text", "character"})
+_TABLES: Final = frozenset({"r", "p"})
+
+
+def signal_table_of(connector: PostgresConnector) -> TableName | None:
+    """Return the signal table that a connector declares, if it does."""
+    declared: str | None = getattr(connector, "signal_table", None)
+    return TableName.parse(declared) if declared else None
+
+
+def signal_statements(connector: PostgresConnector) -> Iterator[str]:
+    """Yield the SQL that makes the signal table, for those who run it by hand; nothing where none is declared."""
+    if table := signal_table_of(connector):
+        yield _create(table)
+
+
+def signal_rights(connector: PostgresConnector) -> Iterator[str]:
+    """Yield what the role needs beyond reading the signal table; nothing where none is declared."""
+    if table := signal_table_of(connector):
+        yield f"GRANT INSERT ON TABLE {table.quoted} TO {quoted(connector.user)}"
+
+
+def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
+    """Make the declared signal table or bring an older one up to date, grant and publish it; False if all was there.
+
+    For a source that runs already; `prepare_source` does it for a new one. Run by the tables' owner. InvalidConnector
+    where none is declared; SourceNotReady where a table of that name is something else, and where the role or the
+    publication is missing.
+    """
+    from cdc.grants import _typed_errors
+
+    table = signal_table_of(connector)
+    if table is None:
+        raise not_declared(connector.name, "signal_table")
+    with _typed_errors(engine), engine.begin() as connection:
+        changed = [ensure_signal_table(connection, connector), _publish(connection, connector, table)]
+        if not _may_insert(connection, connector.user, table):
+            changed.append(True)
+            for statement in (_grant_select(connector, table), *signal_rights(connector)):
+                connection.exec_driver_sql(statement)
+    return any(changed)
+
+
+def ensure_signal_table(connection: Connection, connector: PostgresConnector) -> bool:
+    """Make or migrate the signal table, if one is declared; whether anything was done. SourceNotReady."""
+    table = signal_table_of(connector)
+    if table is None:
+        return False
+    found = _columns(connection, table)
+    if found is None:
+        connection.exec_driver_sql(_create(table))
+        return True
+    _require_signal_table(connection, table, found)
+    narrow = [name for name, (_, length, _) in found.items() if name in _LENGTHS and _is_narrow(name, length)]
+    for name in narrow:
+        connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ALTER COLUMN {quoted(name)} TYPE {COLUMNS[name]}")
+    return bool(narrow)
+
+
+def signal_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    """Yield what is missing of the signal table; nothing where none is declared."""
+    table = signal_table_of(connector)
+    found = None if table is None else _columns(connection, table)
+    if table is None or found is None:
+        return
+    if problem := _misfit(connection, table, found):
+        yield f"table {table} is no signal table: {problem}"
+    if not _may_insert(connection, connector.user, table):
+        yield f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
+
+
+def clear_signals(engine: Engine, connector: PostgresSource) -> int:
+    """Delete the rows of the signal table and return how many; nobody reads them again. Each delete is a change event.
+
+    Not while a snapshot runs: the marks of its chunk at hand would stay without effect on it, and be lost for reading.
+    """
+    from cdc.grants import _typed_errors
+
+    table = signal_table_of(connector)
+    if table is None:
+        raise not_declared(connector.name, "signal_table")
+    with _typed_errors(engine), engine.begin() as connection:
+        return connection.exec_driver_sql(f"DELETE FROM {table.quoted}").rowcount  # noqa: S608 - quoted by TableName
+
+
+def not_declared(connector: str, field: str) -> InvalidConnector:
+    """Build the error for a connector that lacks what signals need."""
+    return InvalidConnector(
+        f"connector {connector!r} declares no {field}",
+        remedy=f"declare it (PostgresSource({field}=…)), prepare the source again and apply",
+        place=field,
+    )
+
+
+def _create(table: TableName) -> str:
+    columns = ", ".join(f"{quoted(name)} {kind} NOT NULL" for name, kind in COLUMNS.items())
+    return f"CREATE TABLE {table.quoted} ({columns}, PRIMARY KEY ({quoted('id')}))"
+
+
+def _grant_select(connector: PostgresConnector, table: TableName) -> str:
+    return f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(connector.user)}"
+
+
+def _publish(connection: Connection, connector: PostgresSource, table: TableName) -> bool:
+    published = connection.exec_driver_sql(
+        "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        (connector.publication, table.schema, table.table),
+    ).first()
+    if published is None:
+        name = quoted(connector.publication)
+        connection.exec_driver_sql(f"ALTER PUBLICATION {name} ADD TABLE {table.quoted}")
+    return published is None
+
+
+def _may_insert(connection: Connection, role: str, table: TableName) -> bool:
+    known = connection.exec_driver_sql("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).first()
+    if known is None:
+        return False
+    asked = "SELECT has_table_privilege(%s, to_regclass(%s)::oid, 'INSERT')"
+    return bool(connection.exec_driver_sql(asked, (role, table.quoted)).scalar())
+
+
+# Name → type, length (None for text), whether a row may leave it out.
+Columns = dict[str, tuple[str, int | None, bool]]
+
+
+def _columns(connection: Connection, table: TableName) -> Columns | None:
+    """The columns in their order; None where there is no table of that name."""
+    rows = connection.exec_driver_sql(
+        "SELECT column_name, data_type, character_maximum_length, is_nullable = 'YES' OR column_default IS NOT NULL"
+        " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        (table.schema, table.table),
+    )
+    return {name: (kind, length, optional) for name, kind, length, optional in rows} or None
+
+
+def _require_signal_table(connection: Connection, table: TableName, found: Columns) -> None:
+    if problem := _misfit(connection, table, found):
+        raise SourceNotReady(
+            f"table {table} is there and is no signal table: {problem}",
+            remedy="declare another name as signal_table, or let that table go",
+            place=str(table),
+        )
+
+
+def _misfit(connection: Connection, table: TableName, found: Columns) -> str | None:
+    kind = connection.exec_driver_sql(
+        "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (table.quoted,)
+    ).scalar()
+    if kind not in _TABLES:
+        return "it is no table"
+    if list(found)[: len(COLUMNS)] != list(COLUMNS):
+        return f"its columns are {', '.join(found)}, and not {', '.join(COLUMNS)}"
+    for name, (column_type, _, optional) in found.items():
+        if name in COLUMNS and column_type not in _TEXTS:
+            return f"column {name} is {column_type}, and not text"
+        if name not in COLUMNS and not optional:
+            return f"column {name} must have a value, and signals have none"
+    return None
+
+
+def _is_narrow(name: str, length: int | None) -> bool:
+    wanted = _LENGTHS[name]
+    return length is not None and (wanted is None or length < wanted)

@@ -1,0 +1,248 @@
+"""A connector told, while it streams, to take a snapshot again, and heard until it says that it has.
+
+Signals are rows of the signal table (cdc.signal_table), notifications come by a topic (cdc.notifications). Debezium
+does not answer a pause, a resume or a stop when no incremental snapshot runs, and a signal to a connector that does
+not run waits in the source's log until it does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc.errors import ConnectUnavailable, SignalNotAnswered, SnapshotUnfinished, UnknownConnector
+from cdc.identifiers import TableName, quoted
+from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
+from cdc.signal_table import not_declared, signal_table_of
+from cdc.snapshots import AwaitedSnapshot, TableRead
+from cdc.status import RUNNING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect import ConnectClient
+    from cdc.connectors.postgres import PostgresSource
+    from eventstore.settings import Settings
+
+# A connector at rest answers within half a second; one that is behind its source answers when it has come to the
+# signal.
+ANSWER_SECONDS: Final = 60.0
+SNAPSHOT_SECONDS: Final = 3600.0
+_POLL_SECONDS: Final = 0.2
+
+Listen = Callable[[Notification], None]
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The signals of one source; `engine` belongs to someone who may insert into its signal table.
+
+    With `client` an unanswered signal is explained by the connector's state. InvalidConnector where the source declares
+    no signal table or no notification topic; SourceNotReady's kin from the database.
+    """
+
+    engine: Engine
+    source: PostgresSource
+    settings: Settings
+    client: ConnectClient | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("signal_table", "notifications_topic"):
+            if getattr(self.source, name) is None:
+                raise not_declared(self.source.name, name)
+
+    def snapshot(
+        self, tables: Collection[str], *, where: Mapping[str, str] | None = None, surrogate_key: str | None = None
+    ) -> Signalled:
+        """Ask for an incremental snapshot: chunks of rows between the changes, which go on arriving.
+
+        `where` gives for a table the condition of the rows wanted. It is SQL that Debezium runs as its role: code, to
+        be written by whoever may run code there, and never made of values that come from elsewhere. `surrogate_key`
+        names the column to read by in place of the primary key. InvalidConnector for a table that is not captured.
+        """
+        named = self._captured(tables)
+        conditions = self._conditions(named, where or {})
+        data: dict[str, Any] = {"type": "incremental", "data-collections": named, "additional-conditions": conditions}
+        if surrogate_key is not None:
+            data["surrogate-key"] = quoted(surrogate_key)[1:-1]
+        return self._signalled("execute-snapshot", data, SnapshotKind.INCREMENTAL, named)
+
+    def blocking_snapshot(self, tables: Collection[str], *, where: Mapping[str, str] | None = None) -> Signalled:
+        """Ask for a snapshot in one go, for which the stream of changes waits; it needs no primary key.
+
+        `where` as for `snapshot`. InvalidConnector for a table that is not captured.
+        """
+        named = self._captured(tables)
+        queries = {table: _query(table, condition) for table, condition in (where or {}).items()}
+        conditions = self._conditions(named, queries)
+        data = {"type": "blocking", "data-collections": named, "additional-conditions": conditions}
+        return self._signalled("execute-snapshot", data, SnapshotKind.INITIAL, named)
+
+    def stop(self, tables: Collection[str] = (), *, timeout: float = ANSWER_SECONDS) -> Notification:
+        """Stop the incremental snapshot, or leave some tables out of it, and wait until that is done.
+
+        SignalNotAnswered where none runs, and where it is paused: Debezium stops when it comes to the next chunk.
+        """
+        data: dict[str, Any] = {"type": "incremental"}
+        if tables:
+            data["data-collections"] = self._captured(tables)
+        return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout)
+
+    def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
+        """Let the incremental snapshot rest, and wait until it does; SignalNotAnswered where none runs."""
+        return self._answered("pause-snapshot", {}, Stage.PAUSED, timeout=timeout)
+
+    def resume(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
+        """Let a paused incremental snapshot go on, and wait until it does; SignalNotAnswered where none rests."""
+        return self._answered("resume-snapshot", {}, Stage.RESUMED, timeout=timeout)
+
+    def listen(self, *, whole: bool = False) -> NotificationReader:
+        """Open the connector's notifications, from now on or from the topic's beginning; close it after use."""
+        topic, prefix = self.source.notifications_topic or "", self.source.topic_prefix
+        return NotificationReader(self.settings, topic, connector=prefix, whole=whole)
+
+    def unanswered(self, what: str, timeout: float, *, otherwise: str) -> SignalNotAnswered:
+        """Build the error for silence, with the cause as far as the worker knows it."""
+        cause, remedy = self._cause() or ("", otherwise)
+        return SignalNotAnswered(
+            f"connector {self.source.name!r} said nothing to {what} in {timeout:g} s{cause}",
+            remedy=remedy,
+            place=f"{self.source.signal_table} of {self.source.host}:{self.source.port}/{self.source.database}",
+        )
+
+    def _captured(self, tables: Collection[str]) -> list[str]:
+        for table in tables:
+            self.source.topic(table)
+        return list(dict.fromkeys(tables))
+
+    def _conditions(self, tables: Sequence[str], where: Mapping[str, str]) -> list[dict[str, str]]:
+        for table in where:
+            if table not in tables:
+                self.source.topic(table)
+        # The name as it is: an incremental snapshot takes it for a regular expression, in which its dot fits, and a
+        # blocking one for a name, so that one written public\.items would lose its condition without a word.
+        return [{"data-collection": table, "filter": where[table]} for table in tables if table in where]
+
+    def _signalled(self, kind: str, data: Mapping[str, Any], snapshot: SnapshotKind, tables: list[str]) -> Signalled:
+        # Opened before the signal is sent: what is said afterwards is the answer.
+        reader = self.listen()
+        try:
+            signal = self._send(kind, data)
+        except BaseException:
+            reader.close()
+            raise
+        return Signalled(signal, self, reader, AwaitedSnapshot(signal, snapshot, tuple(tables)))
+
+    def _send(self, kind: str, data: Mapping[str, Any]) -> str:
+        from cdc.grants import _typed_errors
+
+        table, signal = signal_table_of(self.source), str(uuid.uuid4())
+        assert table is not None  # noqa: S101 - for the type checker
+        with _typed_errors(self.engine), self.engine.begin() as connection:
+            statement = f"INSERT INTO {table.quoted} (id, type, data) VALUES (%s, %s, %s)"  # noqa: S608 - quoted
+            connection.exec_driver_sql(statement, (signal, kind, json.dumps(data)))
+        return signal
+
+    def _answered(self, kind: str, data: Mapping[str, Any], stage: Stage, *, timeout: float) -> Notification:
+        with self.listen() as reader:
+            self._send(kind, data)
+            end = time.monotonic() + timeout
+            while time.monotonic() < end:
+                for heard in reader.poll(_POLL_SECONDS):
+                    if heard.kind == SnapshotKind.INCREMENTAL and heard.stage == stage:
+                        return heard
+        raise self.unanswered(
+            kind,
+            timeout,
+            otherwise="see by `factfold cdc notifications` whether an incremental snapshot runs: only one that does "
+            "can be paused or stopped, and only a paused one resumed, and must be before it is stopped",
+        )
+
+    def _cause(self) -> tuple[str, str] | None:
+        if self.client is None:
+            return None
+        name = self.source.name
+        try:
+            status, config = self.client.status(name), self.client.config(name)
+        except UnknownConnector:
+            return ": the worker knows no such connector", f"apply it: factfold cdc apply, then see status {name}"
+        except ConnectUnavailable as error:
+            return f": {error.message}", error.remedy
+        if status.state != RUNNING or not status.running:
+            return f": it stands {status.summary()}", f"factfold cdc resume {name}, or restart it; the signal waits"
+        return _undeclared(self.source, config)
+
+
+def _query(table: str, condition: str) -> str:
+    return f"SELECT * FROM {TableName.parse(table).quoted} WHERE ({condition})"  # noqa: S608 - quoted; code by contract
+
+
+def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str, str] | None:
+    declared = source.config()
+    for key in ("signal.data.collection", "notification.sink.topic.name", "table.include.list"):
+        if running.get(key) != declared.get(key):
+            return f": it runs with another {key} than declared", f"apply it: factfold cdc apply, for {source.name}"
+    return None
+
+
+class Signalled:
+    """A snapshot that was asked for; `id` is the signal's. Wait for it once; a block closes what listens."""
+
+    def __init__(self, signal: str, signals: Signals, reader: NotificationReader, awaited: AwaitedSnapshot) -> None:
+        self.id = signal
+        self._signals = signals
+        self._reader = reader
+        self._awaited = awaited
+
+    def wait(
+        self,
+        *,
+        timeout: float = SNAPSHOT_SECONDS,
+        answer_within: float = ANSWER_SECONDS,
+        on_notification: Listen = lambda notification: None,
+    ) -> tuple[TableRead, ...]:
+        """Wait until every table was read, and return for each how many rows.
+
+        `answer_within` bounds the wait for the first answer, `timeout` that for the last, both in seconds.
+        SignalNotAnswered, SnapshotUnfinished, SnapshotAborted, SnapshotFailed.
+        """
+        with self._reader:
+            if not self._hear(min(answer_within, timeout), on_notification, until_ended=timeout):
+                patience = min(answer_within, timeout)
+                raise self._signals.unanswered(f"signal {self.id}", patience, otherwise=_STILL_BEHIND)
+        if not self._awaited.ended:
+            raise self._unfinished(timeout)
+        return self._awaited.result(self._signals.source.name)
+
+    def close(self) -> None:
+        """Let go of the topic without waiting."""
+        self._reader.close()
+
+    def _hear(self, until_taken: float, listen: Listen, *, until_ended: float) -> bool:
+        """Listen until the snapshot ends, or the seconds for its beginning or its end are over; whether it began."""
+        begun = time.monotonic()
+        while not self._awaited.ended:
+            end = begun + (until_ended if self._awaited.taken else until_taken)
+            if time.monotonic() >= end:
+                break
+            for heard in self._reader.poll(_POLL_SECONDS):
+                if self._awaited.hear(heard):
+                    listen(heard)
+        return self._awaited.taken
+
+    def _unfinished(self, timeout: float) -> SnapshotUnfinished:
+        return SnapshotUnfinished(
+            f"the snapshot by connector {self._signals.source.name!r} was not done after {timeout:g} s: "
+            f"{self._awaited.summary()}",
+            remedy="it goes on: follow it with `factfold cdc notifications --follow`, or give it more time",
+            place=f"signal {self.id}",
+        )
+
+
+_STILL_BEHIND: Final = (
+    "see whether the connector is far behind its source, or takes an initial snapshot: it answers when it comes to it"
+)

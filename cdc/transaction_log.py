@@ -1,0 +1,285 @@
+"""The changelog topics of one connector, read up to the end of a transaction of its source.
+
+It needs exactly-once delivery: with it an END and the changes before it are committed in Kafka together or in that
+order, on every partition. A reader may yet see the END first, because each partition learns of a commit by itself: so
+an END counts once all that had been written to the changelogs when it was seen is committed (docs/decisions/0034).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdc.transactions import (
+    WINDOW,
+    LogPlace,
+    Partition,
+    TransactionMarker,
+    decode_marker,
+    decode_place,
+    whole_ends,
+)
+from eventstore.closing import Closing
+
+if TYPE_CHECKING:
+    from eventstore.kafka.consumer import RangeReader
+    from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
+
+Offsets = Mapping[str, Mapping[int, int]]
+# Between two looks for a commit that is on its way to all partitions.
+_LOOK_SECONDS: Final = 0.01
+_COMMIT_SECONDS: Final = 30.0
+_COMPLAIN_SECONDS: Final = 30.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    lsn: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """ENDs read together, and how much had been written to the changelogs by then."""
+
+    ends: Sequence[_End]
+    written: Offsets
+
+
+class SourceTransactions(Closing):
+    """Ends batches over changelog topics of the connector with this topic prefix on transactions of its source.
+
+    `topics` are the changelogs read; what a transaction did to other tables does not count. Close it after use.
+    """
+
+    def __init__(self, settings: Settings, prefix: str, topics: Sequence[str]) -> None:
+        from eventstore.kafka.admin import OffsetReader
+        from eventstore.kafka.consumer import RangeReader
+
+        self.topics = tuple(topics)
+        self.topic = f"{prefix}.transaction"
+        self._tables = {topic.removeprefix(f"{prefix}.") for topic in topics}
+        self._offsets, self._reader = OffsetReader(settings), RangeReader(settings)
+        self._made = False
+        self._moved_at: float | None = None
+        self._next: int | None = None  # where the transaction topic is read on
+        self._last = 0  # the commit up to which batches have been given out
+        self._seen: deque[_Seen] = deque()
+        self._ripe: deque[_End] = deque()
+
+    def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
+        """The greatest ends, at most those given, that split no transaction; about `most` changes beyond `start`.
+
+        A transaction of more changes comes whole. `start` must not split one. Where the last is not complete yet, it is
+        left for the next call. BrokerUnreachable, UndecodableChange.
+        """
+        if _flat(start) == _flat(ends):
+            return ends
+        if self._next is None:
+            self._next = self._begin(start, ends)
+        self._read_ends(most)
+        self._ripen(ends)
+        self._last = self._take(most)
+        cut = self._cut(start, ends)
+        self._complain(stands_still=_flat(cut) == _flat(start))
+        return cut
+
+    def latest(self, start: Offsets) -> Offsets:
+        """The greatest ends as of now that split no transaction, `start` being one; waits for a commit on its way.
+
+        BrokerUnreachable, UndecodableChange.
+        """
+        last = self._last_end()
+        written, until = self._written(), time.monotonic() + _COMMIT_SECONDS
+        while not _reached(ends := self._offsets.end_offsets(self.topics), written) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+        self._last = last.lsn if last is not None and _reached(ends, written) else 0
+        return self._cut(start, ends)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._reader.close()
+        self._offsets.close()
+
+    def _complain(self, *, stands_still: bool) -> None:
+        """Say now and then that changes wait for the end of their transaction: a long one, or marks that never come."""
+        now = time.monotonic()
+        if not stands_still or self._moved_at is None:
+            self._moved_at = now
+        elif now - self._moved_at > _COMPLAIN_SECONDS:
+            self._moved_at = now
+            log.warning(
+                "changes wait for the end of their transaction",
+                topics=list(self.topics),
+                remedy=f"see whether {self.topic} gets marks: PostgresSource(transactions=True), exactly-once delivery",
+            )
+
+    def _cut(self, start: Offsets, ends: Offsets) -> Offsets:
+        found = whole_ends(_KafkaProbe(self._reader), _flat(start), _flat(ends), last=self._last)
+        return {topic: {p: found[topic, p] for p in parts} for topic, parts in ends.items()}
+
+    def _written(self) -> Offsets:
+        return self._offsets.end_offsets(self.topics, committed=False)
+
+    def _read_ends(self, most: int) -> None:
+        """Read on in the transaction topic, as far as `most` changes need."""
+        waiting = sum(end.events for end in self._ripe) + sum(e.events for seen in self._seen for e in seen.ends)
+        if waiting >= most or not self._exists():
+            return
+        ends: list[_End] = []
+        for offset, marker in self._markers(self._next or 0, self._topic_end()):
+            self._next = offset + 1
+            if marker.ends:
+                end = self._end(marker)
+                # Transactions of other tables do not pile up: the next END stands for them too.
+                if ends and not ends[-1].events:
+                    ends.pop()
+                ends.append(end)
+                waiting += end.events
+            if waiting >= most:
+                break
+        if ends:
+            # In this order: what was written before an END was seen is written now.
+            self._seen.append(_Seen(ends, self._written()))
+
+    def _ripen(self, ends: Offsets) -> None:
+        while self._seen and _reached(ends, self._seen[0].written):
+            self._ripe.extend(self._seen.popleft().ends)
+
+    def _take(self, most: int) -> int:
+        """Take ENDs off for at most so many changes, at least one; the commit of the last."""
+        last, taken = self._last, 0
+        while self._ripe and (taken == 0 or taken + self._ripe[0].events <= most):
+            end = self._ripe.popleft()
+            last, taken = end.lsn, taken + end.events
+        return last
+
+    def _end(self, marker: TransactionMarker) -> _End:
+        return _End(marker.lsn, sum(count for table, count in marker.events.items() if table in self._tables))
+
+    def _begin(self, start: Offsets, ends: Offsets) -> int:
+        """Where the ENDs begin of which changes lie behind `start`; the END before them is the last given out."""
+        if not self._exists():
+            return 0
+        stop = _flat(ends)
+        waiting = {p: (offset, stop[p]) for p, offset in _flat(start).items() if offset < stop[p]}
+        places = [found[1] for found in _KafkaProbe(self._reader).first(waiting).values() if found is not None]
+        least = min((place.after for place in places), default=None)
+        begun = self._topic_end() if least is None else self._first_marker_beyond(least)
+        before = self._last_end(before=begun)
+        self._last = 0 if before is None else before.lsn
+        return begun
+
+    def _first_marker_beyond(self, commit: int) -> int:
+        """The offset of the first mark whose LSN is greater: the END of the transaction that followed that commit."""
+        low, high = self._topic_beginning(), self._topic_end()
+        while low < high:
+            middle = (low + high) // 2
+            found = next(self._markers(middle, high), None)
+            if found is None or found[1].lsn > commit:
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
+
+    def _last_end(self, *, before: int | None = None) -> _End | None:
+        """The last END in the topic, or before an offset."""
+        if not self._exists():
+            return None
+        first, high, span = self._topic_beginning(), self._topic_end() if before is None else before, WINDOW
+        while high > first:
+            low = max(first, high - span)
+            found = [marker for _, marker in self._markers(low, high) if marker.ends]
+            if found:
+                return self._end(found[-1])
+            high, span = low, span * 8
+        return None
+
+    def _markers(self, start: int, end: int) -> Iterator[tuple[int, TransactionMarker]]:
+        if start < end:
+            self._reader.seek({self.topic: {0: start}})
+            for record in self._reader.read_up_to({self.topic: {0: end}}):
+                yield record.offset, decode_marker(record.value, place=record.place)
+
+    def _exists(self) -> bool:
+        """The connector makes the topic with the first transaction."""
+        self._made = self._made or bool(self._offsets.existing([self.topic]))
+        return self._made
+
+    def _topic_beginning(self) -> int:
+        return self._offsets.beginning_offsets([self.topic])[self.topic][0]
+
+    def _topic_end(self) -> int:
+        return self._offsets.end_offsets([self.topic])[self.topic][0]
+
+
+class _KafkaProbe:
+    """Reads windows of the partitions and remembers them; decodes what it is asked about, and no more."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+        self._known: dict[Partition, _Window] = {}
+
+    def first(self, ranges: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, LogPlace] | None]:
+        """The offset and place of the first change event in each range; None where there is none."""
+        found: dict[Partition, tuple[int, LogPlace] | None] = {}
+        left = dict(ranges)
+        while left:
+            self._read({p: span for p, span in left.items() if not self._knows(p, span[0])})
+            for partition, (low, high) in list(left.items()):
+                window = self._known[partition]
+                record = next((r for r in window.changes if low <= r.offset < high), None)
+                if record is None and window.high < high:
+                    left[partition] = (window.high, high)
+                    continue
+                del left[partition]
+                found[partition] = None if record is None else (record.offset, _place(record))
+        return found
+
+    def _knows(self, partition: Partition, offset: int) -> bool:
+        window = self._known.get(partition)
+        return window is not None and window.low <= offset < window.high
+
+    def _read(self, ranges: Mapping[Partition, tuple[int, int]]) -> None:
+        if not ranges:
+            return
+        for partition, (low, high) in ranges.items():
+            self._known[partition] = _Window(low, min(high, low + WINDOW), [])
+        self._reader.seek(_nested({p: self._known[p].low for p in ranges}))
+        for record in self._reader.read_up_to(_nested({p: self._known[p].high for p in ranges})):
+            if record.value is not None:
+                self._known[record.topic, record.partition].changes.append(record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    low: int
+    high: int
+    changes: list[TopicRecord]
+
+
+def _place(record: TopicRecord) -> LogPlace:
+    return decode_place(record.value or b"", place=record.place)
+
+
+def _flat(offsets: Offsets) -> dict[Partition, int]:
+    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
+
+
+def _nested(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    nested: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[partition] = offset
+    return nested
+
+
+def _reached(ends: Offsets, goal: Offsets) -> bool:
+    return all(ends[topic][partition] >= offset for topic, parts in goal.items() for partition, offset in parts.items())

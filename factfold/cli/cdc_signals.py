@@ -1,0 +1,203 @@
+"""`factfold cdc snapshot` and `factfold cdc notifications`: tables read again while their connector streams."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold.cli.cdc import ConnectUrl, Json, Reference, _client, _connectors, _engine, app
+from factfold.cli.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from cdc import PostgresSource
+    from cdc.notifications import Notification
+    from cdc.signals import Signals
+    from eventstore.settings import Settings
+
+__all__ = ["app"]
+
+snapshot = typer.Typer(help="Tables read again while their connector streams.", no_args_is_help=True)
+app.add_typer(snapshot, name="snapshot")
+
+Source = Annotated[
+    str,
+    typer.Option(
+        "--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of someone who may insert signals there."
+    ),
+]
+Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table; may be repeated. Default: all.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", help="schema.table=CONDITION: SQL that the connector runs as its role; may be repeated."),
+]
+Answer = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the connector's answer.")]
+
+
+@snapshot.command()
+def take(
+    reference: Reference,
+    source_url: Source,
+    tables: Tables = None,
+    where: Where = None,
+    blocking: Annotated[bool, typer.Option("--blocking", help="In one go; changes wait meanwhile.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until every table is read.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
+    connect_url: ConnectUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Read tables again, or the rows of a condition, without stopping the connector."""
+    with _signals(reference, source_url, connect_url) as signals:
+        chosen, conditions = tables or list(signals.source.tables), dict(map(_condition, where or ()))
+        ask = signals.blocking_snapshot if blocking else signals.snapshot
+        asked = ask(chosen, where=conditions)
+        if not wait:
+            asked.close()
+            typer.echo(json.dumps({"signal": asked.id}) if as_json else f"{signals.source.name}  asked, {asked.id}")
+            return
+        with _progress(chosen, quiet=as_json) as listen:
+            read = asked.wait(timeout=timeout, on_notification=listen)
+    for one in read:
+        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else f"{one.table}  {one.rows:,} rows read")
+
+
+@snapshot.command()
+def stop(
+    reference: Reference,
+    source_url: Source,
+    tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these, and go on.")] = None,
+    timeout: Answer = 60.0,
+    connect_url: ConnectUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Stop the incremental snapshot that runs; what it has read stays read."""
+    with _signals(reference, source_url, connect_url) as signals:
+        _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
+
+
+@snapshot.command()
+def pause(
+    reference: Reference,
+    source_url: Source,
+    timeout: Answer = 60.0,
+    connect_url: ConnectUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let the incremental snapshot rest; changes go on arriving."""
+    with _signals(reference, source_url, connect_url) as signals:
+        _tell(signals.pause(timeout=timeout), as_json=as_json)
+
+
+@snapshot.command()
+def resume(
+    reference: Reference,
+    source_url: Source,
+    timeout: Answer = 60.0,
+    connect_url: ConnectUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let a paused incremental snapshot go on."""
+    with _signals(reference, source_url, connect_url) as signals:
+        _tell(signals.resume(timeout=timeout), as_json=as_json)
+
+
+@app.command()
+def notifications(
+    reference: Reference,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until a signal comes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a connector has said of its snapshots, the oldest first."""
+    from cdc.notifications import NotificationReader
+
+    source = _source(reference)
+    stopped = stop_on_signal()
+    topic, prefix = _topic(source), source.topic_prefix
+    with NotificationReader(_settings(), topic, connector=prefix, whole=True) as reader:
+        for one in reader.up_to_now():
+            _tell(one, as_json=as_json)
+        while follow and not stopped.is_set():
+            for one in reader.poll(0.5):
+                _tell(one, as_json=as_json)
+
+
+@contextmanager
+def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterator[Signals]:
+    from cdc.signals import Signals
+
+    with _client(connect_url) as client, _engine(source_url) as engine:
+        if engine is None:
+            raise typer.BadParameter("--source-url is empty")
+        yield Signals(engine, _source(reference), _settings(), client)
+
+
+def _source(reference: str) -> PostgresSource:
+    from cdc import PostgresSource
+
+    found = [one for one in _connectors(reference) if isinstance(one, PostgresSource)]
+    if len(found) != 1:
+        raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL; name the one meant")
+    return found[0]
+
+
+def _topic(source: PostgresSource) -> str:
+    from cdc.signal_table import not_declared
+
+    if source.notifications_topic is None:
+        raise not_declared(source.name, "notifications_topic")
+    return source.notifications_topic
+
+
+def _settings() -> Settings:
+    from eventstore.settings import Settings
+    from factfold.stack import LocalStack
+
+    if "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
+        return Settings()
+    return Settings.for_broker(LocalStack().info.bootstrap_servers)
+
+
+def _condition(text: str) -> tuple[str, str]:
+    table, equals, condition = text.partition("=")
+    if not (equals and condition.strip()):
+        raise typer.BadParameter(f"{text!r} is not schema.table=CONDITION")
+    return table.strip(), condition.strip()
+
+
+@contextmanager
+def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notification], None]]:
+    """Show the chunk at hand on a terminal, and a line for each table that is read."""
+    from rich.console import Console
+
+    from cdc.notifications import Stage
+
+    console = Console(stderr=True, quiet=quiet)
+    done: list[str] = []
+    with console.status(f"{len(tables)} tables: waiting for the connector") as shown:
+
+        def listen(heard: Notification) -> None:
+            if heard.stage == Stage.TABLE_SCAN_COMPLETED and heard.table in tables:
+                done.append(heard.table)
+                console.print(f"{heard.table}: {heard.status}, {len(done)} of {len(tables)} tables")
+            chunk = f", chunk {heard.chunk} of {heard.chunks}" if heard.chunks else ""
+            shown.update(f"{len(done)} of {len(tables)} tables, {heard.table or heard.stage}{chunk}")
+
+        yield listen
+
+
+def _tell(heard: Notification, *, as_json: bool) -> None:
+    if as_json:
+        described: dict[str, Any] = dataclasses.asdict(heard) | {"time": heard.time.isoformat()}
+        typer.echo(json.dumps({key: value for key, value in described.items() if value not in (None, ())}))
+    else:
+        words = [heard.table or ", ".join(heard.tables), heard.status or ""]
+        words += [f"{heard.rows:,} rows"] if heard.rows is not None else []
+        words += [f"chunk {heard.chunk} of {heard.chunks}"] if heard.chunks else []
+        typer.echo("  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))
+    sys.stdout.flush()

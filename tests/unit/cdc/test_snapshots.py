@@ -1,0 +1,106 @@
+"""A snapshot that was asked for, by what the connector says of it: sequences as heard from Debezium 3.7."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import pytest
+
+from cdc.errors import SnapshotAborted, SnapshotFailed
+from cdc.notifications import Notification, SnapshotKind, Stage
+from cdc.snapshots import AwaitedSnapshot, TableRead
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+A, B = "public.a", "public.b"
+
+
+def said(stage: Stage, id: str = "mine", kind: SnapshotKind = SnapshotKind.INCREMENTAL, **more: object) -> Notification:
+    return Notification(id=id, connector="shop", kind=kind, stage=stage, time=NOON, **more)  # type: ignore[arg-type]
+
+
+def scanned(table: str, *, rows: int = 3, status: str = "SUCCEEDED", **more: object) -> Notification:
+    return said(Stage.TABLE_SCAN_COMPLETED, table=table, rows=rows, status=status, **more)  # type: ignore[arg-type]
+
+
+def after(
+    heard: Iterable[Notification], *, tables: tuple[str, ...] = (A, B), kind: SnapshotKind = SnapshotKind.INCREMENTAL
+) -> AwaitedSnapshot:
+    awaited = AwaitedSnapshot("mine", kind, tables)
+    for one in heard:
+        awaited.hear(one)
+    return awaited
+
+
+def test_a_snapshot_ends_when_the_connector_says_so_and_tells_the_rows_of_each_table() -> None:
+    heard = [said(Stage.STARTED), scanned(A, rows=7), scanned(B, rows=0, status="EMPTY")]
+    awaited = after(heard)
+    assert (awaited.taken, awaited.ended) == (True, False)
+    awaited.hear(said(Stage.COMPLETED))
+    assert awaited.ended
+    assert awaited.result("shop") == (TableRead(A, 7), TableRead(B, 0))
+
+
+def test_what_other_snapshots_say_before_ours_begins_is_not_ours() -> None:
+    others = [said(Stage.STARTED, id="other"), scanned(A, id="other"), said(Stage.COMPLETED, id="other")]
+    assert not after(others).taken
+    assert not after([said(Stage.STARTED, kind=SnapshotKind.INITIAL)]).taken
+
+
+def test_a_later_signal_takes_the_name_over_and_the_end_of_all_is_the_end_of_ours() -> None:
+    heard = [said(Stage.STARTED), scanned(A), scanned(B, id="later"), said(Stage.COMPLETED, id="later")]
+    assert after(heard).result("shop") == (TableRead(A, 3), TableRead(B, 3))
+
+
+def test_a_table_that_the_connector_does_not_capture_fails_though_the_snapshot_completes() -> None:
+    heard = [said(Stage.STARTED), scanned(A, status="UNKNOWN_SCHEMA"), scanned(B), said(Stage.COMPLETED)]
+    with pytest.raises(SnapshotFailed, match=r"public\.a UNKNOWN_SCHEMA.*\n.*apply") as failed:
+        after(heard).result("shop")
+    assert failed.value.tables == {A: "UNKNOWN_SCHEMA"}
+    assert not isinstance(failed.value, SnapshotAborted)
+
+
+@pytest.mark.parametrize("status", ["SQL_EXCEPTION", "NO_PRIMARY_KEY", "SOMETHING_NEW"])
+def test_each_way_to_fail_has_a_remedy(status: str) -> None:
+    with pytest.raises(SnapshotFailed) as failed:
+        after([said(Stage.STARTED), scanned(A, status=status), said(Stage.COMPLETED)], tables=(A,)).result("shop")
+    assert failed.value.remedy
+    assert status in failed.value.message
+
+
+def test_a_stopped_snapshot_says_completed_and_is_aborted_all_the_same() -> None:
+    stopped = [said(Stage.STARTED), scanned(A), said(Stage.COMPLETED), said(Stage.ABORTED, id="random", tables=(B,))]
+    with pytest.raises(SnapshotAborted, match=r"without 1 of 2 tables: public\.b STOPPED"):
+        after(stopped).result("shop")
+
+
+def test_a_table_left_out_does_not_end_the_others() -> None:
+    awaited = after([said(Stage.STARTED), said(Stage.ABORTED, tables=(B,))])
+    assert not awaited.ended
+    awaited.hear(scanned(A))
+    awaited.hear(said(Stage.COMPLETED))
+    with pytest.raises(SnapshotAborted):
+        awaited.result("shop")
+
+
+def test_all_tables_left_out_end_it() -> None:
+    assert after([said(Stage.STARTED), said(Stage.ABORTED, tables=(A, B))]).ended
+
+
+def test_a_blocking_snapshot_goes_by_the_first_that_starts_and_not_by_a_restart() -> None:
+    def blocking(stage: Stage, **more: object) -> Notification:
+        return said(stage, id="random", kind=SnapshotKind.INITIAL, **more)
+
+    skipped, started = blocking(Stage.SKIPPED), blocking(Stage.STARTED)
+    assert not after([skipped], kind=SnapshotKind.INITIAL).taken
+    scan = blocking(Stage.TABLE_SCAN_COMPLETED, table=A, rows=2, status="SUCCEEDED")
+    end = blocking(Stage.COMPLETED)
+    heard = [skipped, started, blocking(Stage.RESOLVED, tables=(A,)), scan, end]
+    assert after(heard, tables=(A,), kind=SnapshotKind.INITIAL).result("shop") == (TableRead(A, 2),)
+    with pytest.raises(SnapshotFailed, match=r"public\.b UNKNOWN_SCHEMA"):
+        after(heard, tables=(A, B), kind=SnapshotKind.INITIAL).result("shop")
+
+
+def test_how_far_it_is_fits_one_phrase() -> None:
+    heard = [said(Stage.STARTED), scanned(A), said(Stage.IN_PROGRESS, table=B, chunk=2, chunks=9)]
+    assert after(heard).summary() == "1 of 2 tables read, public.b, chunk 2 of 9"
