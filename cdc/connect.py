@@ -336,8 +336,9 @@ def _is_transient(response: requests.Response) -> bool:
     if response.status_code == 404:
         # A worker that is starting knows none of its own paths; afterwards a 404 names what is missing.
         return message in ("HTTP 404 Not Found", "Not Found")
-    if response.status_code == 500:
-        return "timed out" in message
+    if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+        # What a rebalance makes a 409 of elsewhere is a 500 to those who read a configuration or offsets.
+        return "timed out" in message or "rebalance is expected" in message
     if response.status_code == HTTPStatus.CONFLICT and "already exists" in message:
         return False
     return response.status_code in _TRANSIENT_STATUS

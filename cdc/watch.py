@@ -77,7 +77,7 @@ class Watch:
         status = status_of(self._client, self._name)
         if status is None:
             return None
-        self.deadline.seen = check(status).summary()
+        self.deadline.saw(check(status))
         self._restart_without_tasks(status)
         if not status.running:
             self._running_since = None
@@ -116,6 +116,11 @@ class Deadline:
         self._timeout = timeout
         self._end = time.monotonic() + timeout
         self.seen = "no status yet"
+
+    def saw(self, status: ConnectorStatus) -> ConnectorStatus:
+        """Remember a status for the message, and give it back."""
+        self.seen = status.summary()
+        return status
 
     def wait(self, condition: Callable[[], T | None], *, goal: str) -> T:
         """Ask until the condition gives something; ConnectorTimeout."""

@@ -62,6 +62,7 @@ def test_a_connector_without_tasks_does_not_count_as_running(
         (409, refusal("Cannot complete request momentarily due to stale configuration", 409)),
         (503, refusal("Service unavailable", 503)),
         (500, refusal("Request timed out. The worker is currently flushing updates", 500)),
+        (500, refusal("Request cannot be completed because a rebalance is expected", 500)),
         (404, refusal("HTTP 404 Not Found", 404)),
     ],
 )
