@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
+    from cdc.diagnosis import diagnose
+    from cdc.findings import Finding, Severity
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
+    from cdc.health import ConnectorHealth, health, healths
     from cdc.planning import Plan, SettingChange, plan
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
@@ -29,12 +32,15 @@ __all__ = [
     "ChangeEvent",
     "ConnectClient",
     "Connector",
+    "ConnectorHealth",
     "ConnectorStatus",
+    "Finding",
     "Op",
     "OutboxSource",
     "Plan",
     "PostgresSource",
     "SettingChange",
+    "Severity",
     "SourcePosition",
     "Until",
     "apply",
@@ -42,8 +48,11 @@ __all__ = [
     "check",
     "check_source",
     "delete",
+    "diagnose",
     "drop_slot",
     "grant_statements",
+    "health",
+    "healths",
     "mark_source",
     "move",
     "plan",
@@ -63,7 +72,10 @@ _HOMES = {
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
+    "cdc.diagnosis": ("diagnose",),
+    "cdc.findings": ("Finding", "Severity"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
+    "cdc.health": ("ConnectorHealth", "health", "healths"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),

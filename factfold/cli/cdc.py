@@ -1,11 +1,11 @@
-"""`factfold cdc`: plan, grants, apply, status, restart, pause, resume, stop, offsets, delete."""
+"""`factfold cdc`: plan, grants, apply, restart, pause, resume, stop, offsets, delete."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,8 +59,8 @@ def apply(
     """Bring connectors to their declared configuration and wait until they stream."""
     import cdc
 
-    connectors = list(_connectors(reference))
-    with _client(connect_url) as client, _engine(source_url) as source:
+    connectors = list(connectors_of(reference))
+    with open_client(connect_url) as client, open_source(source_url) as source:
         for connector in connectors:
             applied = cdc.apply(client, connector, source=source, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
@@ -72,8 +72,8 @@ def plan(reference: Reference, connect_url: ConnectUrl = None, as_json: Json = F
     """Show what apply would do, secrets masked; exit code 2 where that is anything."""
     import cdc
 
-    with _client(connect_url) as client:
-        plans = cdc.plan(client, _connectors(reference))
+    with open_client(connect_url) as client:
+        plans = cdc.plan(client, connectors_of(reference))
     for one in plans:
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
     if any(one.action in ("create", "change") for one in plans):
@@ -87,7 +87,7 @@ def grants(reference: Reference, as_json: Json = False) -> None:
     from cdc.connectors.postgres import PostgresConnector
 
     found = {
-        one.name: cdc.grant_statements(one) for one in _connectors(reference) if isinstance(one, PostgresConnector)
+        one.name: cdc.grant_statements(one) for one in connectors_of(reference) if isinstance(one, PostgresConnector)
     }
     if as_json:
         typer.echo(json.dumps(found))
@@ -107,23 +107,6 @@ def _value(value: str | None) -> str:
 
 
 @app.command()
-def status(
-    names: Annotated[list[str] | None, typer.Argument(help="Names; default: all.")] = None,
-    connect_url: ConnectUrl = None,
-    as_json: Json = False,
-) -> None:
-    """Show connectors and their tasks; exit code 0 when all run, 3 when not."""
-    import cdc
-
-    with _client(connect_url) as client:
-        found = [client.status(name) for name in names] if names else list(cdc.statuses(client))
-    for one in found:
-        _show(one, as_json=as_json)
-    if not all(one.running for one in found):
-        raise typer.Exit(3)
-
-
-@app.command()
 def restart(
     names: Names,
     connect_url: ConnectUrl = None,
@@ -135,7 +118,7 @@ def restart(
     """Start connectors and their tasks again and wait until they stream."""
     import cdc
 
-    with _client(connect_url) as client, _engine(source_url) as source:
+    with open_client(connect_url) as client, open_source(source_url) as source:
         for name in names:
             if failed and client.status(name).failure is None:
                 _show(client.status(name), as_json=as_json, did=["left alone"])
@@ -164,7 +147,7 @@ def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) 
 def _move(names: list[str], connect_url: str | None, state: str, *, as_json: bool) -> None:
     import cdc
 
-    with _client(connect_url) as client:
+    with open_client(connect_url) as client:
         for name in names:
             _show(cdc.move(client, name, state), as_json=as_json)
 
@@ -172,7 +155,7 @@ def _move(names: list[str], connect_url: str | None, state: str, *, as_json: boo
 @offsets.command()
 def show(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
     """Show how far a connector has come, in its own terms."""
-    with _client(connect_url) as client:
+    with open_client(connect_url) as client:
         found = [dataclasses.asdict(offset) for offset in client.offsets(name)]
     for one in [found] if as_json else found:
         typer.echo(json.dumps(one, default=dict))
@@ -189,7 +172,7 @@ def reset(
 
     if not yes:
         typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
-    with _client(connect_url) as client:
+    with open_client(connect_url) as client:
         cdc.reset_offsets(client, name)
     typer.echo(f"{name}  stopped, without offsets; factfold cdc resume {name}")
 
@@ -205,14 +188,15 @@ def delete(
     """Remove connectors; their topics and the replication slots of their sources stay."""
     import cdc
 
-    with _client(connect_url) as client:
+    with open_client(connect_url) as client:
         for name in names:
             gone = cdc.delete(client, name, forget=forget)
             typer.echo(f"{name}  {'deleted' if gone else 'there was none'}")
 
 
 @contextmanager
-def _client(url: str | None) -> Iterator[ConnectClient]:
+def open_client(url: str | None) -> Iterator[ConnectClient]:
+    """Open a client of the worker at a URL, or of the local stack's."""
     from cdc import ConnectClient
 
     # Someone is waiting at a terminal: `apply` waits longer by itself for a worker that is starting.
@@ -227,20 +211,35 @@ def _local_worker() -> str:
 
 
 @contextmanager
-def _engine(url: str | None) -> Iterator[Engine | None]:
+def open_source(url: str | None) -> Iterator[Engine | None]:
+    """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
     if url is None:
         yield None
         return
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(url)
+    engine = _engine(url)
     try:
         yield engine
     finally:
         engine.dispose()
 
 
-def _connectors(reference: str) -> Iterable[Connector]:
+def _engine(url: str) -> Engine:
+    import sqlalchemy
+
+    from cdc.errors import SourceNotReady
+
+    with suppress(sqlalchemy.exc.ArgumentError, ValueError):
+        return sqlalchemy.create_engine(url)
+    # Raised here and not above: its own words may hold the URL, and with it a password.
+    raise SourceNotReady(
+        "the source's URL cannot be read",
+        remedy="write postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, with @ : / of a password as %40 %3A %2F",
+        place="--source-url",
+    )
+
+
+def connectors_of(reference: str) -> Iterable[Connector]:
+    """Load what was declared under `module:attribute`."""
     found = _loaded(reference)
     found = found() if callable(found) else found
     return found if isinstance(found, Iterable) else [found]
@@ -262,18 +261,22 @@ def _loaded(reference: str) -> Any:
 
 
 def _show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
-    causes = _causes(found)
     if as_json:
-        tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
-        described = {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes}
-        typer.echo(json.dumps(described | ({"did": did} if did else {})))
+        typer.echo(json.dumps(described(found) | ({"did": did} if did else {})))
         return
     typer.echo("  ".join([found.name, *(did or ()), found.summary()]))
-    for cause in causes:
+    for cause in causes_of(found):
         typer.echo(f"    {cause}")
 
 
-def _causes(found: ConnectorStatus) -> list[str]:
+def described(found: ConnectorStatus) -> dict[str, Any]:
+    """A connector's states for JSON."""
+    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
+    return {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes_of(found)}
+
+
+def causes_of(found: ConnectorStatus) -> list[str]:
+    """The causes of a failure in short, the root last; nothing where nothing FAILED."""
     from cdc.failures import short_trace
 
     return list(short_trace(found.failure[1])) if found.failure else []

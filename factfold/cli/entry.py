@@ -7,7 +7,18 @@ import sys
 import typer
 
 from eventstore.errors import FactfoldError
-from factfold.cli import branches, cdc, doctor, erasure, projections, relay, schema, stack, streams, subscriptions
+from factfold.cli import (
+    branches,
+    cdc_operate,
+    doctor,
+    erasure,
+    projections,
+    relay,
+    schema,
+    stack,
+    streams,
+    subscriptions,
+)
 from factfold.cli.failures import show
 
 
@@ -21,7 +32,7 @@ def application() -> typer.Typer:
     )
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
-    app.add_typer(cdc.app, name="cdc")
+    app.add_typer(cdc_operate.app, name="cdc")  # cdc's own, with the commands that look after running connectors
     app.add_typer(projections.app, name="projections")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
