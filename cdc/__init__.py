@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cdc.planning import Plan, SettingChange, plan
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
+    from cdc.supervisor import RestartPolicy, Supervisor
     from cdc.topics import prepare_topics
     from cdc.triggers import capture
     from cdc.watch import Until, check
@@ -39,9 +40,11 @@ __all__ = [
     "OutboxSource",
     "Plan",
     "PostgresSource",
+    "RestartPolicy",
     "SettingChange",
     "Severity",
     "SourcePosition",
+    "Supervisor",
     "Until",
     "apply",
     "capture",
@@ -79,6 +82,7 @@ _HOMES = {
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
+    "cdc.supervisor": ("RestartPolicy", "Supervisor"),
     "cdc.topics": ("prepare_topics",),
     "cdc.triggers": ("capture",),
     "cdc.watch": ("Until", "check"),

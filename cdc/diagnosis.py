@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from cdc.connectors.base import Connector
 from cdc.connectors.postgres import PostgresConnector
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
-from cdc.failures import remedy_for, short_message, short_trace
+from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding
 from cdc.grants import typed_errors
 from cdc.health import committed_offsets
 from cdc.planning import differences
 from cdc.source_health import slot_findings, source_findings
 from cdc.status import ConnectorStatus
+from cdc.watch import failure_of
 from eventstore.errors import FactfoldError
 
 if TYPE_CHECKING:
@@ -110,13 +111,9 @@ def _running(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
 def _state(check: str, status: ConnectorStatus) -> Finding:
     if status.running:
         return Finding.ok(check, status.summary())
-    if status.failure is None:
+    if (failure := failure_of(status)) is None:
         return Finding.warning(check, status.summary(), f"factfold cdc resume {status.name}")
-    who, trace = status.failure
-    causes = short_trace(trace)
-    root = causes[-1] if causes else "Kafka Connect gives no reason"
-    remedy = f"{remedy_for(' '.join(causes))}; then factfold cdc restart --failed {status.name}"
-    return Finding.error(check, f"{who} FAILED: {root}", remedy)
+    return Finding.error(check, failure.message, f"{failure.remedy}; then factfold cdc restart --failed {status.name}")
 
 
 def _topic_findings(settings: Settings, connector: Connector) -> Iterator[Finding]:

@@ -132,3 +132,20 @@ def _print_findings(name: str, found: tuple[Finding, ...], *, as_json: bool) -> 
         typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
+
+
+@app.command()
+def supervise(
+    names: MaybeNames = None,
+    connect_url: ConnectUrl = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
+    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+) -> None:
+    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are."""
+    import cdc
+    from factfold.cli.signals import stop_on_signal
+
+    policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
+    stop = stop_on_signal()
+    with open_client(connect_url) as client:
+        cdc.Supervisor(client, names or None, policy=policy).run(stop)
