@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, Op, SourcePosition
     from cdc.connect import ConnectClient
+    from cdc.connector_health import ConnectorHealth, health, healths
     from cdc.connectors.base import Connector
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from cdc.diagnosis import diagnose
     from cdc.findings import Finding, Severity
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
-    from cdc.health import ConnectorHealth, health, healths
     from cdc.planning import Plan, SettingChange, plan
+    from cdc.rotation import rotate_password
     from cdc.secrets import write_secrets
     from cdc.status import ConnectorStatus
     from cdc.supervisor import RestartPolicy, Supervisor
@@ -63,6 +64,7 @@ __all__ = [
     "prepare_topics",
     "reset_offsets",
     "restart",
+    "rotate_password",
     "statuses",
     "write_secrets",
 ]
@@ -78,8 +80,9 @@ _HOMES = {
     "cdc.diagnosis": ("diagnose",),
     "cdc.findings": ("Finding", "Severity"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
-    "cdc.health": ("ConnectorHealth", "health", "healths"),
+    "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
+    "cdc.rotation": ("rotate_password",),
     "cdc.secrets": ("write_secrets",),
     "cdc.status": ("ConnectorStatus",),
     "cdc.supervisor": ("RestartPolicy", "Supervisor"),

@@ -129,8 +129,14 @@ def _ensure_role(connection: Connection, user: str, password: str | SecretStr) -
     if _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", user) is None:
         for statement in _role(user):
             connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION")
+    set_password(connection, user, password)
+
+
+def set_password(connection: Connection, user: str, password: str | SecretStr) -> None:
+    """Give a role another password, which travels as a SCRAM verifier; sessions that are open stay."""
     verifier = _scram_verifier(connection, user, password)
-    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '{verifier}'")
+    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} PASSWORD '{verifier}'")
 
 
 def _scram_verifier(connection: Connection, user: str, password: str | SecretStr) -> str:

@@ -64,7 +64,7 @@ def apply(
         for connector in connectors:
             applied = cdc.apply(client, connector, source=source, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
-            _show(applied.status, as_json=as_json, did=done or ["unchanged"])
+            show_status(applied.status, as_json=as_json, did=done or ["unchanged"])
 
 
 @app.command()
@@ -121,9 +121,11 @@ def restart(
     with open_client(connect_url) as client, open_source(source_url) as source:
         for name in names:
             if failed and client.status(name).failure is None:
-                _show(client.status(name), as_json=as_json, did=["left alone"])
+                show_status(client.status(name), as_json=as_json, did=["left alone"])
             else:
-                _show(cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"])
+                show_status(
+                    cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"]
+                )
 
 
 @app.command()
@@ -149,7 +151,7 @@ def _move(names: list[str], connect_url: str | None, state: str, *, as_json: boo
 
     with open_client(connect_url) as client:
         for name in names:
-            _show(cdc.move(client, name, state), as_json=as_json)
+            show_status(cdc.move(client, name, state), as_json=as_json)
 
 
 @offsets.command()
@@ -216,6 +218,13 @@ def open_source(url: str | None) -> Iterator[Engine | None]:
     if url is None:
         yield None
         return
+    with open_database(url) as engine:
+        yield engine
+
+
+@contextmanager
+def open_database(url: str) -> Iterator[Engine]:
+    """Open a database; SourceNotReady for a URL that is none."""
     engine = _engine(url)
     try:
         yield engine
@@ -260,7 +269,8 @@ def _loaded(reference: str) -> Any:
         raise typer.BadParameter(f"{reference!r} cannot be loaded: {error}") from error
 
 
-def _show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
+def show_status(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
+    """Print a connector's states, what was done with it, and why something FAILED."""
     if as_json:
         typer.echo(json.dumps(described(found) | ({"did": did} if did else {})))
         return

@@ -13,17 +13,23 @@ from factfold.cli.cdc import (
     Json,
     Reference,
     SourceUrl,
+    Timeout,
     app,
     causes_of,
     connectors_of,
     described,
     open_client,
+    open_database,
     open_source,
+    show_status,
 )
 
 if TYPE_CHECKING:
-    from cdc import ConnectorHealth, Finding
+    from collections.abc import Iterable
+
+    from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
+    from cdc.connectors.postgres import PostgresConnector
     from eventstore import Settings
 
 __all__ = ["app"]
@@ -149,3 +155,33 @@ def supervise(
     stop = stop_on_signal()
     with open_client(connect_url) as client:
         cdc.Supervisor(client, names or None, policy=policy).run(stop)
+
+
+@app.command()
+def rotate_password(
+    reference: Reference,
+    source_url: Annotated[
+        str,
+        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
+    ],
+    connect_url: ConnectUrl = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
+    timeout: Timeout = 90.0,
+    as_json: Json = False,
+) -> None:
+    """Give connectors' roles new passwords, in the database and in the secrets file, while rows go on being written."""
+    import cdc
+
+    password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
+    with open_client(connect_url) as client, open_database(source_url) as source:
+        for connector in _one_of_each_role(connectors_of(reference)):
+            for status in cdc.rotate_password(client, connector, source=source, password=password, timeout=timeout):
+                show_status(status, as_json=as_json, did=["rotated"])
+
+
+def _one_of_each_role(connectors: Iterable[Connector]) -> list[PostgresConnector]:
+    """Connectors that share a secret are restarted together."""
+    from cdc.connectors.postgres import PostgresConnector
+
+    sources = [connector for connector in connectors if isinstance(connector, PostgresConnector)]
+    return list({connector.config()["database.password"]: connector for connector in sources}.values())
