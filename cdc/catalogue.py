@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from cdc.errors import SourceNotReady
+from cdc.failures import remedy_for, short_message
 
-    from sqlalchemy import Connection
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
 
     from cdc.identifiers import TableName
 
@@ -209,3 +212,20 @@ def clock(connection: Connection) -> datetime:
     """Return the time by the database's clock."""
     now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
     return now
+
+
+@contextmanager
+def typed_errors(engine: Engine) -> Iterator[None]:
+    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
+    try:
+        yield
+    except Exception as error:
+        refused = getattr(error, "orig", None)
+        if refused is None:
+            raise
+        message = short_message(str(refused))
+        raise SourceNotReady(
+            f"the source database refused: {message}",
+            remedy=remedy_for(message),
+            place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
+        ) from error

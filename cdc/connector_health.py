@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdc.catalogue import ReplicationSlot, clock, slot_facts
+from cdc.catalogue import ReplicationSlot, clock, slot_facts, typed_errors
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectRejected, UnknownConnector
-from cdc.grants import typed_errors
 from cdc.status import ConnectorStatus, SourceOffset
 
 if TYPE_CHECKING:

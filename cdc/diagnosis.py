@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cdc.catalogue import typed_errors
 from cdc.connector_health import committed_offsets
 from cdc.connectors.base import Connector
 from cdc.connectors.postgres import PostgresConnector
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding
-from cdc.grants import typed_errors
 from cdc.planning import differences
 from cdc.source_health import slot_findings, source_findings
 from cdc.status import ConnectorStatus

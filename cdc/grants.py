@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from cdc.catalogue import publication_facts
+from cdc.catalogue import publication_facts, typed_errors
 from cdc.errors import SourceNotReady
-from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding, errors
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
@@ -160,23 +158,6 @@ def _ensure_publication(connection: Connection, connector: PostgresConnector) ->
     if found.tables != {str(table) for table in connector.table_names}:
         tables = ", ".join(table.quoted for table in connector.table_names)
         connection.exec_driver_sql(f"ALTER PUBLICATION {name} SET TABLE {tables}")
-
-
-@contextmanager
-def typed_errors(engine: Engine) -> Iterator[None]:
-    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
-    try:
-        yield
-    except Exception as error:
-        refused = getattr(error, "orig", None)
-        if refused is None:
-            raise
-        message = short_message(str(refused))
-        raise SourceNotReady(
-            f"the source database refused: {message}",
-            remedy=remedy_for(message),
-            place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
-        ) from error
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
+from cdc.catalogue import typed_errors
 from cdc.connectors.postgres import PostgresConnector
 from cdc.control import TIMEOUT, move, restart
 from cdc.errors import ConnectRejected, InvalidConnector
 from cdc.failures import short_message
-from cdc.grants import set_password, typed_errors
+from cdc.grants import set_password
 from cdc.secrets import is_reference, replace_secret, revealed
 from cdc.status import PAUSED, STOPPED, ConnectorStatus
 

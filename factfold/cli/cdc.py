@@ -59,12 +59,12 @@ def apply(
     """Bring connectors to their declared configuration and wait until they stream."""
     import cdc
 
-    connectors = list(connectors_of(reference))
-    with open_client(connect_url) as client, open_source(source_url) as source:
+    connectors = list(_connectors(reference))
+    with _client(connect_url) as client, _engine(source_url) as source:
         for connector in connectors:
             applied = cdc.apply(client, connector, source=source, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
-            show_status(applied.status, as_json=as_json, did=done or ["unchanged"])
+            _show(applied.status, as_json=as_json, did=done or ["unchanged"])
 
 
 @app.command()
@@ -72,8 +72,8 @@ def plan(reference: Reference, connect_url: ConnectUrl = None, as_json: Json = F
     """Show what apply would do, secrets masked; exit code 2 where that is anything."""
     import cdc
 
-    with open_client(connect_url) as client:
-        plans = cdc.plan(client, connectors_of(reference))
+    with _client(connect_url) as client:
+        plans = cdc.plan(client, _connectors(reference))
     for one in plans:
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
     if any(one.action in ("create", "change") for one in plans):
@@ -87,7 +87,7 @@ def grants(reference: Reference, as_json: Json = False) -> None:
     from cdc.connectors.postgres import PostgresConnector
 
     found = {
-        one.name: cdc.grant_statements(one) for one in connectors_of(reference) if isinstance(one, PostgresConnector)
+        one.name: cdc.grant_statements(one) for one in _connectors(reference) if isinstance(one, PostgresConnector)
     }
     if as_json:
         typer.echo(json.dumps(found))
@@ -118,14 +118,12 @@ def restart(
     """Start connectors and their tasks again and wait until they stream."""
     import cdc
 
-    with open_client(connect_url) as client, open_source(source_url) as source:
+    with _client(connect_url) as client, _engine(source_url) as source:
         for name in names:
             if failed and client.status(name).failure is None:
-                show_status(client.status(name), as_json=as_json, did=["left alone"])
+                _show(client.status(name), as_json=as_json, did=["left alone"])
             else:
-                show_status(
-                    cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"]
-                )
+                _show(cdc.restart(client, name, source=source, timeout=timeout), as_json=as_json, did=["restarted"])
 
 
 @app.command()
@@ -149,15 +147,15 @@ def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) 
 def _move(names: list[str], connect_url: str | None, state: str, *, as_json: bool) -> None:
     import cdc
 
-    with open_client(connect_url) as client:
+    with _client(connect_url) as client:
         for name in names:
-            show_status(cdc.move(client, name, state), as_json=as_json)
+            _show(cdc.move(client, name, state), as_json=as_json)
 
 
 @offsets.command()
 def show(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
     """Show how far a connector has come, in its own terms."""
-    with open_client(connect_url) as client:
+    with _client(connect_url) as client:
         found = [dataclasses.asdict(offset) for offset in client.offsets(name)]
     for one in [found] if as_json else found:
         typer.echo(json.dumps(one, default=dict))
@@ -174,7 +172,7 @@ def reset(
 
     if not yes:
         typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
-    with open_client(connect_url) as client:
+    with _client(connect_url) as client:
         cdc.reset_offsets(client, name)
     typer.echo(f"{name}  stopped, without offsets; factfold cdc resume {name}")
 
@@ -190,14 +188,14 @@ def delete(
     """Remove connectors; their topics and the replication slots of their sources stay."""
     import cdc
 
-    with open_client(connect_url) as client:
+    with _client(connect_url) as client:
         for name in names:
             gone = cdc.delete(client, name, forget=forget)
             typer.echo(f"{name}  {'deleted' if gone else 'there was none'}")
 
 
 @contextmanager
-def open_client(url: str | None) -> Iterator[ConnectClient]:
+def _client(url: str | None) -> Iterator[ConnectClient]:
     """Open a client of the worker at a URL, or of the local stack's."""
     from cdc import ConnectClient
 
@@ -213,26 +211,26 @@ def _local_worker() -> str:
 
 
 @contextmanager
-def open_source(url: str | None) -> Iterator[Engine | None]:
+def _engine(url: str | None) -> Iterator[Engine | None]:
     """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
     if url is None:
         yield None
         return
-    with open_database(url) as engine:
+    with _database(url) as engine:
         yield engine
 
 
 @contextmanager
-def open_database(url: str) -> Iterator[Engine]:
+def _database(url: str) -> Iterator[Engine]:
     """Open a database; SourceNotReady for a URL that is none."""
-    engine = _engine(url)
+    engine = _created(url)
     try:
         yield engine
     finally:
         engine.dispose()
 
 
-def _engine(url: str) -> Engine:
+def _created(url: str) -> Engine:
     import sqlalchemy
 
     from cdc.errors import SourceNotReady
@@ -247,7 +245,7 @@ def _engine(url: str) -> Engine:
     )
 
 
-def connectors_of(reference: str) -> Iterable[Connector]:
+def _connectors(reference: str) -> Iterable[Connector]:
     """Load what was declared under `module:attribute`."""
     found = _loaded(reference)
     found = found() if callable(found) else found
@@ -269,7 +267,7 @@ def _loaded(reference: str) -> Any:
         raise typer.BadParameter(f"{reference!r} cannot be loaded: {error}") from error
 
 
-def show_status(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
+def _show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
     """Print a connector's states, what was done with it, and why something FAILED."""
     if as_json:
         typer.echo(json.dumps(described(found) | ({"did": did} if did else {})))

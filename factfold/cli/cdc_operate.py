@@ -14,14 +14,14 @@ from factfold.cli.cdc import (
     Reference,
     SourceUrl,
     Timeout,
+    _client,
+    _connectors,
+    _database,
+    _engine,
+    _show,
     app,
     causes_of,
-    connectors_of,
     described,
-    open_client,
-    open_database,
-    open_source,
-    show_status,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def status(
     """Show connectors, tasks, slots and the age of the last event; exit code 0 when all run, 3 when not."""
     import cdc
 
-    with open_client(connect_url) as client, open_source(source_url) as source:
+    with _client(connect_url) as client, _engine(source_url) as source:
         found = cdc.healths(client, names or None, source=source)
     if as_json:
         for one in found:
@@ -110,8 +110,8 @@ def doctor(
     import cdc
 
     findings = {}
-    with open_source(source_url) as source, nullcontext() if offline else open_client(connect_url) as client:
-        for connector in connectors_of(reference):
+    with _engine(source_url) as source, nullcontext() if offline else _client(connect_url) as client:
+        for connector in _connectors(reference):
             findings[connector.name] = cdc.diagnose(connector, source=source, client=client, settings=_settings(kafka))
     for name, found in findings.items():
         _print_findings(name, found, as_json=as_json)
@@ -153,7 +153,7 @@ def supervise(
 
     policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
     stop = stop_on_signal()
-    with open_client(connect_url) as client:
+    with _client(connect_url) as client:
         cdc.Supervisor(client, names or None, policy=policy).run(stop)
 
 
@@ -173,10 +173,10 @@ def rotate_password(
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with open_client(connect_url) as client, open_database(source_url) as source:
-        for connector in _one_of_each_role(connectors_of(reference)):
+    with _client(connect_url) as client, _database(source_url) as source:
+        for connector in _one_of_each_role(_connectors(reference)):
             for status in cdc.rotate_password(client, connector, source=source, password=password, timeout=timeout):
-                show_status(status, as_json=as_json, did=["rotated"])
+                _show(status, as_json=as_json, did=["rotated"])
 
 
 def _one_of_each_role(connectors: Iterable[Connector]) -> list[PostgresConnector]:
