@@ -23,11 +23,13 @@ from typer.testing import CliRunner
 import cdc
 from cdc import ConnectClient, RestartPolicy, Severity, Supervisor, diagnose
 from cdc.errors import ConnectRejected, InvalidConnector, RestartsExhausted, UnknownConnector
+from cdc.secrets import replace_secret
 from cdc.status import FAILED, PAUSED, RUNNING, STOPPED
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from factfold.cli import cdc_operate
+from tests.unit.test_documentation import ON_SERVERS, ROOT, program
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -316,6 +318,18 @@ def test_what_cannot_be_rotated_is_refused_before_anything_is_changed(
     with pytest.raises(InvalidConnector, match="runs with another"):
         cdc.rotate_password(connect, other, source=shop.engine)
     assert may_log_in(shop, source, shop.password)
+
+
+@pytest.mark.parametrize("page", ["operate-connectors.md", "rotate-a-password.md"])
+def test_the_page_runs(connect: ConnectClient, shop: Any, source: Any, page: str) -> None:
+    def keep(vault: dict[str, str], secret: SecretStr) -> None:
+        vault["password"] = secret.get_secret_value()
+        replace_secret(source.config()["database.password"], secret)
+
+    names = {"client": connect, "engine": shop.engine, "rows": source, "keep": keep}
+    exec(compile(program(ROOT / "docs" / "how-to" / page, ON_SERVERS), page, "exec"), names)
+    assert may_log_in(shop, source, names.get("vault", {}).get("password", shop.password))
+    assert all(finding.severity is Severity.OK for finding in names.get("findings", ()))
 
 
 def test_the_slot_that_a_connector_streamed_from_is_missed(connect: ConnectClient, shop: Any, source: Any) -> None:

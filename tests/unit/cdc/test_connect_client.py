@@ -102,6 +102,7 @@ def test_a_rebalance_that_does_not_end_gives_connect_s_own_words(client: Connect
 
     assert failure.value.status == 409
     assert failure.value.message == "Kafka Connect refused: Cannot complete: rebalance in process"
+    assert failure.value.remedy == "try again when the Connect cluster has settled"
 
 
 def test_a_wrong_configuration_is_refused_at_once_in_one_line(
