@@ -141,22 +141,24 @@ def test_a_worker_that_rebalances_is_asked_again(connect: ConnectClient, shop: S
     One that does not end within the client's patience is in test_connect_client, with its words and its remedy.
     """
     name, config = f"{shop.captured.name}-hearts", heartbeats(stack.info.bootstrap_servers)
+    connect.create(name, config, state="STOPPED")
     stop = threading.Event()
 
-    def come_and_go() -> int:
-        times = 0
-        while not stop.is_set():
-            connect.create(name, config, state="STOPPED")
-            assert connect.config(name)["name"] == name
-            assert cdc.delete(connect, name)
-            times += 1
-        return times
+    def come_and_go() -> None:
+        with ConnectClient(connect.url) as client:
+            while not stop.is_set():
+                client.create(f"{name}-too", config, state="STOPPED")
+                cdc.delete(client, f"{name}-too")
+
+    def asked_again() -> bool:
+        assert connect.config(name)["name"] == name
+        return any("rebalance" in log.get("caused_by", "") for log in logs)
 
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
         coming_and_going = pool.submit(come_and_go)
-        wait_until(
-            lambda: coming_and_going.done() or any("rebalance" in log.get("caused_by", "") for log in logs),
-            what="a rebalance",
-        )
-        stop.set()
-        assert coming_and_going.result() > 0
+        try:
+            wait_until(asked_again, within=30, what="a rebalance")
+        finally:
+            stop.set()
+        coming_and_going.result()
+    cdc.delete(connect, name)
