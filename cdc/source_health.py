@@ -142,7 +142,7 @@ def of_table(
     found = [
         *_structure(facts, table),
         *_rights(facts, table, check, connector.user),
-        *_columns(facts, table, check, publication),
+        *_columns(facts, table, publication, connector),
         *_truncation(facts, table, check),
     ]
     yield from found or [
@@ -199,20 +199,19 @@ def _rights(facts: TableFacts, table: TableName, check: str, user: str) -> Itera
 
 
 def _columns(
-    facts: TableFacts, table: TableName, check: str, publication: PublicationFacts | None
+    facts: TableFacts, table: TableName, publication: PublicationFacts | None, connector: PostgresConnector
 ) -> Iterator[Finding]:
+    check = f"table {table}"
     published = facts.stored_generated if publication is not None and publication.with_generated else ()
     if generated := [name for name in facts.generated if name not in published]:
         names = ", ".join(generated)
         found = f"generated columns of {table} never reach its topic while streaming, only in the snapshot: {names}"
-        yield Finding.warning(
-            check, found, "take them out of what readers declare, or fill ordinary columns by a trigger"
-        )
+        publish = f"ALTER PUBLICATION {quoted(connector.publication)} SET (publish_generated_columns = stored)"
+        yield Finding.warning(check, found, f"fill ordinary columns by a trigger; PostgreSQL 18, if stored: {publish}")
     if facts.formless:
         found = f"Debezium has no form for columns of {table}, and leaves them out: {', '.join(facts.formless)}"
-        yield Finding.warning(
-            check, found, "add a column of text that holds the same, or set include.unknown.datatypes"
-        )
+        remedy = "add a column of text that holds the same, or set include.unknown.datatypes"
+        yield Finding.warning(check, found, remedy)
 
 
 def _truncation(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:

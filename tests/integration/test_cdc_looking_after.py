@@ -28,6 +28,7 @@ from cdc.status import FAILED, PAUSED, RUNNING, STOPPED
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
 from factfold.cli import cdc_operate
 from tests.unit.test_documentation import ON_SERVERS, ROOT, program
 from tests.waiting import wait_until
@@ -35,6 +36,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from factfold.stack import LocalStack
 
+TABLES = ("public.items", "public.parts")
 # Rows written after the last step of a rotation, and before its first.
 MARGIN = 50
 
@@ -42,14 +44,19 @@ MARGIN = 50
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Any]) -> Any:
     shop = captured()
-    shop.run("CREATE TABLE items (id bigserial PRIMARY KEY, name text)", "INSERT INTO items (name) VALUES ('nail')")
+    shop.run(
+        "CREATE TABLE items (id bigserial PRIMARY KEY, name text)",
+        "INSERT INTO items (name) VALUES ('nail')",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+    )
     return shop
 
 
 @pytest.fixture(scope="module")
 def source(connect: ConnectClient, shop: Any, settings: Settings) -> Any:
     """A connector that runs; every test leaves it running as declared."""
-    declared = shop.prepared(shop.source(tables=("public.items",)))
+    declared = shop.prepared(shop.source(tables=TABLES))
     ensure_topics(settings, declared.topic_specs)
     cdc.apply(connect, declared, source=shop.engine)
     return declared
@@ -78,6 +85,13 @@ def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectCli
     shop.run("INSERT INTO items (name) VALUES ('screw')")
     wait_until(lambda: found().last_event_age < old.last_event_age, what="the event")
     assert cdc.health(connect, shop.name).slot is None
+
+
+def test_rows_of_a_partition_come_as_their_table_s(
+    shop: Any, source: Any, records_of: Callable[..., list[TopicRecord]]
+) -> None:
+    shop.run("INSERT INTO parts VALUES (1)")
+    assert [record.key for record in records_of(source.topic("public.parts"), count=1)] == [b'{"id":1}']
 
 
 def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop: Any, source: Any) -> None:
@@ -117,7 +131,7 @@ def test_a_connector_that_is_well_has_nothing_to_find(
 
 def otherwise(shop: Any, **changes: Any) -> Any:
     """The declaration of the connector that runs, with something changed."""
-    return shop.source(**{"tables": ("public.items",), **changes})
+    return shop.source(**{"tables": TABLES, **changes})
 
 
 def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
@@ -156,7 +170,7 @@ def test_a_plug_in_that_is_not_there_is_found(connect: ConnectClient, shop: Any,
 
 
 def test_topics_that_are_otherwise_than_declared_are_found(shop: Any, source: Any, settings: Settings) -> None:
-    ((severity, found, _),) = errors_of(otherwise(shop, partitions=7), settings=settings)
+    ((severity, found, _),) = errors_of(otherwise(shop, tables=TABLES[:1], partitions=7), settings=settings)
     assert (severity, "has 4 partitions, 7 are wanted" in found) == ("error", True)
     ((severity, found, _),) = errors_of(otherwise(shop, tables=("public.more",)), settings=settings)
     assert (severity, "does not exist" in found) == ("warning", True)
