@@ -18,9 +18,10 @@ _ASK_AGAIN_SECONDS: Final = 10.0
 def stop(client: ConnectClient, name: str, deadline: Deadline, *, or_failed: bool = False) -> ConnectorStatus:
     """Stop a connector, wait until none of its tasks is left and return its status; ConnectorTimeout.
 
-    With `or_failed`, a connector that stands FAILED without a task counts too. Asked for again after 10 s: a task that
-    was just starting writes that it runs after the worker has cleared the stopped tasks away, and is shown for good;
-    the next stop makes a rebalance, which clears it.
+    With `or_failed`, a connector that stands FAILED without a task counts too. The stop is asked for again after 10 s,
+    since it may be over and not look so: an exactly-once task that is just starting asks the very thread that waits for
+    its end (seen with Kafka 4.3: 5 s, then it is cancelled), and may write its state when those of stopped tasks have
+    been cleared away already. That state stays until the next rebalance, which another stop makes.
     """
     asked = _ask(client, name)
 
