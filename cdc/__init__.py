@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from cdc.connect import ConnectClient
     from cdc.connector_health import ConnectorHealth, health, healths
     from cdc.connectors.base import Connector
+    from cdc.connectors.binlog import MariaDbSource, MySqlSource
+    from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
+    from cdc.connectors.mirror import MirrorCheckpoint, MirrorHeartbeat, MirrorSource
+    from cdc.connectors.mongodb import MongoSource
     from cdc.connectors.outbox import OutboxSource
     from cdc.connectors.postgres import PostgresSource
+    from cdc.connectors.sqlserver import SqlServerSource
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
+    from cdc.declarations import load
     from cdc.diagnosis import diagnose
     from cdc.findings import Finding, Severity
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from cdc.watch import Until, check
 
 __all__ = [
+    "ApicurioAvro",
     "Applied",
     "ChangeDecoder",
     "ChangeEvent",
@@ -36,15 +43,25 @@ __all__ = [
     "Connector",
     "ConnectorHealth",
     "ConnectorStatus",
+    "Encoding",
     "Finding",
+    "JsonWithSchemas",
+    "MariaDbSource",
+    "MirrorCheckpoint",
+    "MirrorHeartbeat",
+    "MirrorSource",
+    "MongoSource",
+    "MySqlSource",
     "Op",
     "OutboxSource",
+    "PlainJson",
     "Plan",
     "PostgresSource",
     "RestartPolicy",
     "SettingChange",
     "Severity",
     "SourcePosition",
+    "SqlServerSource",
     "Supervisor",
     "Until",
     "apply",
@@ -57,6 +74,7 @@ __all__ = [
     "grant_statements",
     "health",
     "healths",
+    "load",
     "mark_source",
     "move",
     "plan",
@@ -74,11 +92,17 @@ _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "Op", "SourcePosition"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connectors.base": ("Connector",),
+    "cdc.connectors.binlog": ("MariaDbSource", "MySqlSource"),
+    "cdc.connectors.encodings": ("ApicurioAvro", "Encoding", "JsonWithSchemas", "PlainJson"),
+    "cdc.connectors.mirror": ("MirrorCheckpoint", "MirrorHeartbeat", "MirrorSource"),
+    "cdc.connectors.mongodb": ("MongoSource",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
+    "cdc.connectors.sqlserver": ("SqlServerSource",),
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
     "cdc.diagnosis": ("diagnose",),
     "cdc.findings": ("Finding", "Severity"),
+    "cdc.declarations": ("load",),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),

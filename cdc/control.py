@@ -168,7 +168,7 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch) -> Applie
     before = client.offsets(name)
     client.resume(name)
     try:
-        status = watch.until_there(before, content_after=math.inf)
+        status = watch.until_there(before, content_after=math.inf if connector.has_heartbeats else CONTENT_SECONDS)
     except ConnectorFailed:
         # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
         # start would take the snapshot for done and miss what happened between. Offsets of an earlier life

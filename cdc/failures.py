@@ -23,6 +23,7 @@ _TOPIC: Final = "create the topic with the partition count of its category: cdc.
 # Words of a cause → what to do. The first match counts.
 _REMEDIES: Final = (
     ("password authentication failed", "check the user, and the password behind the connector's reference"),
+    ("access denied for user", "check the user, and the password behind the connector's reference"),
     ("no pg_hba.conf entry", "let the role connect from the worker's address in pg_hba.conf"),
     ('database "', "check the database name"),
     ('role "', "create the role: cdc.grants.prepare_source does"),

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.connectors.base import Connector
-from cdc.secrets import is_reference
+from cdc.secrets import is_reference, sounds_secret
 from cdc.status import ConnectorInfo, ConnectorStatus
 
 if TYPE_CHECKING:
     from cdc.connect import ConnectClient
 
 MASK: Final = "**********"
-_SECRET = re.compile(r"password|secret|token|credential|jaas|api[._-]?key|private|connection\.string", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,6 @@ def differences(running: Mapping[str, str], declared: Mapping[str, str]) -> tupl
 
 def masked(key: str, value: str | None) -> str | None:
     """Return a value as it may be shown: that of a key that sounds secret only where it is a reference or empty."""
-    if value is None or not _SECRET.search(key) or not value or is_reference(value):
+    if value is None or not sounds_secret(key) or not value or is_reference(value):
         return value
     return MASK

@@ -26,6 +26,8 @@ OP_SNAPSHOT: Final = "r"
 FIELD_BEFORE: Final = "before"
 FIELD_AFTER: Final = "after"
 FIELD_OP: Final = "op"
+# Which life of its source a change comes from; our connectors add it where it is not the first.
+FIELD_EPOCH: Final = "factfold_epoch"
 
 # `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last…
 STREAMED: Final = "false"

@@ -15,10 +15,13 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from cdc.errors import InvalidConnector
+from cdc.errors import InvalidConnector, LiteralSecret
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^${}]+\}")
 _FILE_REFERENCE = re.compile(r"\$\{file:(?P<path>[^:${}]+):(?P<key>[^:${}]+)\}")
+_SECRET = re.compile(
+    r"password|passphrase|secret|token|credential|jaas|api[._-]?key|private|connection\.string", re.IGNORECASE
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 # Characters with a meaning of their own in a java properties file.
 _ESCAPED: Final = {character: f"\\{character}" for character in "\\=:#! "} | {
@@ -31,6 +34,24 @@ _ESCAPED: Final = {character: f"\\{character}" for character in "\\=:#! "} | {
 def is_reference(text: str) -> bool:
     """Whether a value is a reference to a config provider, `${provider:path:key}`, and nothing else."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+def sounds_secret(key: str) -> bool:
+    """Whether a setting of that name may hold a secret: what no list of settings tells, its name does."""
+    return _SECRET.search(key) is not None
+
+
+def refuse_literal(key: str, value: str | SecretStr, *, connector: str, place: str = "") -> None:
+    """Raise LiteralSecret for a secret that is no reference; an empty one is none."""
+    text = revealed(value)
+    if not text or is_reference(text):
+        return
+    raise LiteralSecret(
+        f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear",
+        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns, "
+        "or say allow_literal_secrets=True",
+        place=place or key,
+    )
 
 
 def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | SecretStr]) -> dict[str, str]:

@@ -12,6 +12,9 @@ FAILED: Final = "FAILED"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
 
+# Keys that stand in an offset while an initial snapshot is taken: of relational sources, and of MongoDB's.
+_OF_SNAPSHOTS: Final = frozenset({"snapshot", "initsync"})
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
@@ -172,8 +175,15 @@ class SourceOffset:
 
     @property
     def streamed(self) -> bool:
-        """Whether the offset comes from the stream of changes, and not from the initial snapshot."""
-        return "lsn_proc" in self.offset
+        """Whether the offset comes from the stream of changes, and not from the initial snapshot.
+
+        PostgreSQL's has the place of the last change that was wholly processed; a snapshot's has none. The other
+        databases' (`file` and `pos`; `commit_lsn`; `resume_token`) say when they are a snapshot's, and MirrorMaker's
+        (`offset`) never are.
+        """
+        if "lsn" in self.offset:
+            return "lsn_proc" in self.offset
+        return bool(self.offset) and not _OF_SNAPSHOTS & self.offset.keys()
 
     @property
     def at(self) -> datetime | None:

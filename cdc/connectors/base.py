@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import SecretStr
 
-from cdc.errors import InvalidConnector, LiteralSecret
-from cdc.secrets import is_reference, revealed
+from cdc.connectors.catalogue import kind_of, known_keys, unknown_key
+from cdc.errors import InvalidConnector
+from cdc.secrets import refuse_literal, revealed, sounds_secret
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-_PACKAGE: Final = "cdc.connectors"
+Value = str | int | bool
 
 
 class Connector(Protocol):
@@ -27,6 +25,10 @@ class Connector(Protocol):
     def name(self) -> str:
         """The name Connect knows it by."""
 
+    @property
+    def has_heartbeats(self) -> bool:
+        """Whether it shows that it works though nothing happens at its source."""
+
     def config(self) -> dict[str, str]:
         """Return the whole configuration without the name."""
 
@@ -34,79 +36,58 @@ class Connector(Protocol):
         """Look whether the database is as the connector needs it; SourceNotReady."""
 
 
-def setting(value: bool | int | str) -> str:
+def setting(value: Value) -> str:
     """Spell a value as Connect does: it stores and returns text, which `apply` compares."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def texts(settings: Mapping[str, Value]) -> dict[str, str]:
+    """Spell all values of some settings as Connect does."""
+    return {key: setting(value) for key, value in settings.items()}
+
+
 def revealed_password(
-    password: str | SecretStr, *, allow_literal: bool, connector: str, key: str = "database.password"
+    password: str | SecretStr,
+    *,
+    allow_literal: bool,
+    connector: str,
+    key: str = "database.password",
+    field: str = "password",
 ) -> str:
     """Return the configuration's text for a password: a reference, or a literal where it was asked for."""
-    text = revealed(password)
-    if is_reference(text) or allow_literal:
-        return text
-    raise LiteralSecret(
-        f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear",
-        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns, "
-        "or say allow_literal_secrets=True",
-        place=key,
-    )
+    if not allow_literal:
+        refuse_literal(key, password, connector=connector, place=field)
+    return revealed(password)
 
 
 def check_extra(extra: Mapping[str, str], *, catalogue: str, owned: frozenset[str], connector: str) -> None:
     """Refuse unknown keys, keys that a field of the declaration owns, and literal secrets."""
-    known = {**_keys("connect_keys.tsv"), **_keys(catalogue)}
+    known = known_keys(catalogue)
     for key, value in extra.items():
-        kind = _kind(key, known)
+        kind = kind_of(key, known)
         if kind is None:
-            raise _unknown_key(key, known, connector)
-        if key in owned:
-            raise InvalidConnector(
-                f"connector {connector!r} sets {key} in extra, but a field of the declaration owns it",
-                remedy="use the field",
-                place=key,
-            )
-        if kind == "PASSWORD" and value:
-            revealed_password(value, allow_literal=False, connector=connector, key=key)
+            raise unknown_key(key, known, connector)
+        _refuse_owned(key, owned, connector)
+        # A key that is in the list is secret if the list says so, one that only a pattern knows if its name does.
+        if kind == "PASSWORD" or (key not in known and sounds_secret(key)):
+            refuse_literal(key, value, connector=connector)
 
 
-@cache
-def _keys(resource: str) -> dict[str, str]:
-    """Key (or key pattern) → type, from a catalogue shipped with the package."""
-    text = files(_PACKAGE).joinpath(resource).read_text(encoding="utf-8")
-    rows = (line.split("\t") for line in text.splitlines() if line and not line.startswith("#"))
-    return {row[0]: row[1] if len(row) > 1 else "STRING" for row in rows}
+def check_unchecked(unchecked: Mapping[str, str], *, owned: frozenset[str], connector: str) -> None:
+    """Refuse keys that a field of the declaration owns, and literals of keys that sound secret."""
+    for key, value in unchecked.items():
+        _refuse_owned(key, owned, connector)
+        if sounds_secret(key):
+            refuse_literal(key, value, connector=connector)
 
 
-def _kind(key: str, known: Mapping[str, str]) -> str | None:
-    if key in known:
-        return known[key]
-    return next((kind for pattern, kind in known.items() if _matches(key, pattern)), None)
-
-
-def _matches(key: str, pattern: str) -> bool:
-    if pattern.endswith("*"):
-        return key.startswith(pattern[:-1]) and len(key) > len(pattern) - 1
-    if "(" in pattern:
-        # The jar prints `(d+)` for a number and `([^.]+)`, `(.+)` for names; dots around them are dots.
-        parts = re.split(r"(\([^)]*\))", pattern)
-        return re.fullmatch("".join(_part(part) for part in parts), key) is not None
-    return False
-
-
-def _part(part: str) -> str:
-    return part.replace("(d+)", r"(\d+)") if part.startswith("(") else re.escape(part)
-
-
-def _unknown_key(key: str, known: Mapping[str, str], connector: str) -> InvalidConnector:
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "see the connector's list of settings"
-    return InvalidConnector(
-        f"connector {connector!r} has a setting nobody reads: {key!r}",
-        remedy=hint,
-        place=key,
-    )
+def _refuse_owned(key: str, owned: frozenset[str], connector: str) -> None:
+    if key in owned:
+        raise InvalidConnector(
+            f"connector {connector!r} sets {key} as extra or unchecked, but a field of the declaration owns it",
+            remedy="use the field",
+            place=key,
+        )
 
 
 def topic_creation(
@@ -121,3 +102,14 @@ def topic_creation(
         yield f"topic.creation.{group}.include", pattern
         for key, value in settings.items():
             yield f"topic.creation.{group}.{key}", value
+
+
+def masked_repr(connector: Any) -> str:
+    """Show a declaration without its secrets and without the values of its further settings."""
+    shown = (field.name for field in fields(connector) if field.repr)
+    texts = (f"{name}={_shown(getattr(connector, name))}" for name in shown)
+    return f"{type(connector).__name__}({', '.join(texts)})"
+
+
+def _shown(value: object) -> str:
+    return repr(sorted(value)) if isinstance(value, Mapping) else repr(value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc.connectors.base import topic_creation
-from cdc.connectors.postgres import JSON_CONVERTER, PostgresConnector
+from cdc.connectors.debezium import BROKERS_DEFAULT
+from cdc.connectors.encodings import JSON_CONVERTER
+from cdc.connectors.postgres import PostgresConnector
+from cdc.transforms import InsertHeader, Outbox, TopicMatches, Transform
 from eventstore.topics import (
     DEFAULT_PARTITIONS,
     HEADER_COLUMNS,
@@ -18,8 +21,6 @@ from eventstore.topics import (
     schemas_topic,
 )
 
-_ROUTER: Final = "transforms.outbox"
-_HEADER: Final = "org.apache.kafka.connect.transforms.InsertHeader"
 _NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|__debezium-heartbeat.*"
 
 
@@ -43,9 +44,6 @@ class OutboxSource(PostgresConnector):
             # Connect's own: text as it is, numbers in decimal.
             "header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
             **self._snapshot_order(),
-            "transforms": ",".join(["outbox", *_constant_names()]),
-            **_router(self.on_update),
-            **_constants(),
             **dict(topic_creation(self._events_topics(), self._topic_groups())),
         }
 
@@ -58,6 +56,9 @@ class OutboxSource(PostgresConnector):
             # The names were checked and are quoted.
             **{f"{key}.{table}": f'SELECT * FROM {table.quoted} ORDER BY "position"' for table in events},  # noqa: S608
         }
+
+    def _own_transforms(self) -> tuple[Transform, ...]:
+        return (_router(self.on_update), *_constants())
 
     def _events_topics(self) -> dict[str, str]:
         spec = event_topic("any", partitions=self.partitions)
@@ -73,7 +74,7 @@ class OutboxSource(PostgresConnector):
 
 
 def _topic_settings(partitions: int, config: Mapping[str, str]) -> dict[str, str]:
-    return {"partitions": str(partitions), "replication.factor": "-1", **config}
+    return {"partitions": str(partitions), "replication.factor": BROKERS_DEFAULT, **config}
 
 
 def _binary_values() -> dict[str, str]:
@@ -86,48 +87,23 @@ def _binary_values() -> dict[str, str]:
     }
 
 
-def _router(on_update: str) -> dict[str, str]:
-    placements = ["partition:partition", *(f"{column}:header:{header}" for column, header in HEADER_COLUMNS)]
-    return {
-        f"{_ROUTER}.type": "io.debezium.transforms.outbox.EventRouter",
-        f"{_ROUTER}.table.field.event.id": "id",
-        f"{_ROUTER}.table.field.event.key": "message_key",
-        f"{_ROUTER}.table.field.event.type": "type",
-        f"{_ROUTER}.table.field.event.payload": "payload",
-        f"{_ROUTER}.table.fields.additional.placement": ",".join(placements),
+def _router(on_update: Literal["fatal", "error", "warn"]) -> Outbox:
+    headers = (f"{column}:header:{header}" for column, header in HEADER_COLUMNS)
+    return Outbox(
+        name="outbox",
+        key="message_key",
+        placements=("partition:partition", *headers),
         # `schemas` has no stream, version or time.
-        f"{_ROUTER}.table.fields.additional.error.on.missing": "false",
+        require_placements=False,
         # A row without a payload is an event of a deleted stream.
-        f"{_ROUTER}.route.tombstone.on.empty.payload": "true",
-        f"{_ROUTER}.table.op.invalid.behavior": on_update,
-        f"{_ROUTER}.route.by.field": "topic",
-        f"{_ROUTER}.route.topic.replacement": "${routedByValue}",
-    }
+        tombstone_on_empty_payload=True,
+        on_update=on_update,
+        route_by="topic",
+        topic="${routedByValue}",
+    )
 
 
-def _constant_names() -> list[str]:
-    return [f"constant{number}" for number in range(len(HEADER_CONSTANTS))]
-
-
-def _constants() -> dict[str, str]:
-    config = {
-        "predicates": "otherTopics",
-        "predicates.otherTopics.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
-        "predicates.otherTopics.pattern": _NOT_EVENTS,
-    }
-    for name, (header, value) in zip(_constant_names(), HEADER_CONSTANTS, strict=True):
-        config[f"transforms.{name}.type"] = _HEADER
-        config[f"transforms.{name}.header"] = header
-        config[f"transforms.{name}.value.literal"] = _literal(value)
-        config[f"transforms.{name}.predicate"] = "otherTopics"
-        config[f"transforms.{name}.negate"] = "true"
-    return config
-
-
-def _literal(value: str) -> str:
-    """Write a constant so that InsertHeader, which reads numbers and keeps quotes, gives back the same text.
-
-    `1.0` would come out as 1. With a fraction below the precision of the 32-bit float that the transform makes
-    of it, it is no whole number to the parser and prints as 1.0.
-    """
-    return f"{value}000000001" if re.fullmatch(r"[1-9]\.0", value) else value
+def _constants() -> Iterator[InsertHeader]:
+    for number, (header, value) in enumerate(HEADER_CONSTANTS):
+        others = TopicMatches(pattern=_NOT_EVENTS)
+        yield InsertHeader(name=f"constant{number}", when=others, negate=True, header=header, value=value)

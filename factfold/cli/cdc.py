@@ -35,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
 Name = Annotated[str, typer.Argument(help="The connector.")]
 Reference = Annotated[
-    str, typer.Argument(help="module:attribute, a connector, several, or a function that gives them.")
+    str, typer.Argument(help="A .toml file; or module:attribute: a connector, several, or a function that gives them.")
 ]
 
 
@@ -62,9 +62,16 @@ def apply(
     connectors = list(_connectors(reference))
     with _client(connect_url) as client, _engine(source_url) as source:
         for connector in connectors:
-            applied = cdc.apply(client, connector, source=source, timeout=timeout)
+            applied = cdc.apply(client, connector, source=_looked_into(connector, source), timeout=timeout)
             done = [word for word in ("created", "changed", "resumed") if getattr(applied, word)]
             _show(applied.status, as_json=as_json, did=done or ["unchanged"])
+
+
+def _looked_into(connector: Connector, source: Engine | None) -> Engine | None:
+    """A file may declare connectors to more than PostgreSQL; the URL is that of those."""
+    from cdc.connectors.postgres import PostgresConnector
+
+    return source if isinstance(connector, PostgresConnector) else None
 
 
 @app.command()
@@ -246,7 +253,11 @@ def _created(url: str) -> Engine:
 
 
 def _connectors(reference: str) -> Iterable[Connector]:
-    """Load what was declared under `module:attribute`."""
+    """Load what a .toml file declares, or what stands under `module:attribute`."""
+    if reference.endswith(".toml"):
+        import cdc
+
+        return cdc.load(reference)
     found = _loaded(reference)
     found = found() if callable(found) else found
     return found if isinstance(found, Iterable) else [found]

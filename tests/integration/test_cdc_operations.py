@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Hearts:
     """A connector by its configuration."""
 
+    has_heartbeats = True
+
     name: str
     settings: dict[str, str] = field(default_factory=dict)
 

@@ -166,11 +166,26 @@ def test_validation_lists_what_is_wrong_by_setting(answers: responses.RequestsMo
     wrong = {"value": {"name": "database.user", "errors": ["must be set"]}}
     right = {"value": {"name": "topic.prefix", "errors": []}}
     path = f"{URL}/connector-plugins/PostgresConnector/config/validate"
-    answers.put(path, json={"configs": [wrong, right]})
+    unanswered = {"definition": {"name": "database.password"}, "value": None}
+    answers.put(path, json={"configs": [wrong, right, unanswered]})
 
     problems = client.validate({"connector.class": "io.debezium.PostgresConnector"})
 
     assert [(problem.key, problem.message) for problem in problems] == [("database.user", "must be set")]
+
+
+def test_a_worker_that_stumbles_over_a_configuration_is_asked_what_is_wrong_with_it(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    stumbled = {"error_code": 500, "message": 'because the return value of "ConfigInfo.configValue()" is null'}
+    answers.post(f"{URL}/connectors", json=stumbled, status=500)
+    wrong = {"value": {"name": "database.user", "errors": ["Unable to connect: Access denied for user 'x'@'y'"]}}
+    answers.put(f"{URL}/connector-plugins/MySqlConnector/config/validate", json={"configs": [wrong, {"value": None}]})
+
+    with pytest.raises(ConnectRejected, match=r"database\.user: Unable to connect: Access denied") as refused:
+        client.create("shop", {"connector.class": "io.debezium.MySqlConnector"})
+
+    assert refused.value.remedy == "check the user, and the password behind the connector's reference"
 
 
 def test_health_is_a_plain_answer_even_when_nobody_is_there(client: ConnectClient) -> None:

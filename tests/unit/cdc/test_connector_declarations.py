@@ -8,7 +8,8 @@ import pytest
 
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresSource
-from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
+from cdc.errors import InvalidConnector, LiteralSecret
+from cdc.transforms import InsertHeader
 from eventstore.errors import InvalidIdentifier
 
 REFERENCE = "${file:/secrets/shop.properties:password}"
@@ -54,11 +55,11 @@ def test_a_source_says_everything_debezium_would_otherwise_guess() -> None:
 
 
 def test_every_value_of_a_configuration_is_text_as_connect_gives_it_back() -> None:
-    config = source(extra={"max.batch.size": 100, "provide.transaction.metadata": True}).config()
+    config = source(extra={"max.batch.size": 100, "skip.messages.without.change": True}).config()
 
     assert all(isinstance(value, str) for value in config.values())
     assert config["max.batch.size"] == "100"
-    assert config["provide.transaction.metadata"] == "true"
+    assert config["skip.messages.without.change"] == "true"
 
 
 def test_table_names_are_patterns_that_match_nothing_else() -> None:
@@ -95,6 +96,73 @@ def test_without_history_no_topic_is_kept_whole() -> None:
 def test_the_history_of_a_table_that_is_not_captured_is_refused() -> None:
     with pytest.raises(InvalidConnector, match=r"does not capture table 'public\.orders'"):
         source(history=("public.orders",))
+
+
+def test_transactions_signals_and_notifications_are_off_unless_asked_for() -> None:
+    assert not {key for key in source().config() if key.startswith(("signal", "notification", "provide"))}
+
+
+def test_transactions_are_published_to_a_topic_of_one_partition() -> None:
+    declared = source(transactions=True)
+    config = declared.config()
+
+    assert declared.transaction_topic == "shop.transaction"
+    assert config["provide.transaction.metadata"] == "true"
+    assert config["topic.creation.control.include"] == r"shop\.transaction"
+    assert config["topic.creation.control.partitions"] == "1"
+    assert config["topic.creation.control.cleanup.policy"] == "delete"
+
+
+def test_a_signal_table_is_captured_and_not_published() -> None:
+    declared = source(signal_table="public.signals")
+    config = declared.config()
+
+    assert config["signal.data.collection"] == "public.signals"
+    assert config["signal.enabled.channels"] == "source"
+    assert config["table.include.list"].endswith(r",public\.signals")
+    assert [str(table) for table in declared.table_names][-1] == "public.signals"
+    assert "shop.public.signals" not in declared.topics
+    assert config["transforms"] == "signals"
+    assert config["transforms.signals.type"].endswith(".Filter")
+    assert config["predicates.signals.pattern"] == r"shop\.public\.signals"
+
+
+def test_notifications_go_to_a_topic_of_one_partition() -> None:
+    config = source(transactions=True, notifications_topic="shop.notifications").config()
+
+    assert config["notification.enabled.channels"] == "sink"
+    assert config["notification.sink.topic.name"] == "shop.notifications"
+    assert config["topic.creation.control.include"] == r"shop\.transaction|shop\.notifications"
+
+
+def test_the_first_life_of_a_source_says_nothing_of_itself() -> None:
+    assert "transforms" not in source().config()
+
+
+def test_a_later_life_is_said_in_every_change_and_in_no_other_record() -> None:
+    config = source(epoch=3).config()
+
+    assert config["transforms.epoch.type"].endswith(".InsertField$Value")
+    assert config["transforms.epoch.static.field"] == "factfold_epoch"
+    assert config["transforms.epoch.static.value"] == "3"
+    assert config["predicates.epoch.pattern"] == r"shop\.public\.customers|shop\.public\.items"
+
+
+def test_the_user_s_transforms_come_after_the_connector_s_own() -> None:
+    declared = source(epoch=1, signal_table="public.signals", transforms=(InsertHeader(header="a", value="b"),))
+
+    assert declared.config()["transforms"] == "signals,epoch,insertheader3"
+
+
+def test_transforms_of_the_declaration_are_not_overwritten_by_extra() -> None:
+    with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+        source(epoch=1, extra={"transforms": "mine"})
+
+
+@pytest.mark.parametrize("changes", [{"signal_table": "signals"}, {"notifications_topic": "a b"}])
+def test_names_of_signals_and_notifications_are_checked(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidIdentifier):
+        source(**changes)
 
 
 def test_the_topic_of_a_table_that_is_not_captured_is_refused() -> None:
@@ -157,16 +225,28 @@ def test_a_setting_that_has_a_field_is_refused_as_extra(key: str) -> None:
         source(extra={key: "x"})
 
 
-@pytest.mark.parametrize("encoding", [{"time.precision.mode": "adaptive"}, {"decimal.handling.mode": "precise"}])
-def test_values_a_reader_could_not_know_are_refused_without_schemas(encoding: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
-        source(extra=encoding)
+def test_a_key_that_no_list_knows_goes_through_as_unchecked() -> None:
+    declared = source(unchecked={"brand.new.setting": 5})
+
+    assert declared.config()["brand.new.setting"] == "5"
+    assert "unchecked=['brand.new.setting']" in repr(declared)
 
 
-def test_any_encoding_goes_where_values_carry_a_schema() -> None:
-    with_schemas = {"value.converter.schemas.enable": "true", "decimal.handling.mode": "precise"}
+def test_an_unchecked_key_that_sounds_secret_takes_a_reference_only() -> None:
+    assert source(unchecked={"brand.new.password": REFERENCE}).config()["brand.new.password"] == REFERENCE
+    with pytest.raises(LiteralSecret, match=r"brand\.new\.password") as refused:
+        source(unchecked={"brand.new.password": "sentinel-secret"})
+    assert "sentinel-secret" not in str(refused.value)
 
-    assert source(extra=with_schemas).config()["decimal.handling.mode"] == "precise"
+
+def test_an_unchecked_key_that_has_a_field_is_refused() -> None:
+    with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+        source(unchecked={"slot.name": "x"})
+
+
+def test_a_secret_that_only_a_group_of_keys_covers_is_known_by_its_name() -> None:
+    with pytest.raises(LiteralSecret):
+        source(extra={"producer.override.sasl.jaas.config": "password=sentinel"})
 
 
 @pytest.mark.parametrize(
@@ -187,7 +267,7 @@ def test_names_out_of_their_rules_are_refused(changes: dict[str, Any]) -> None:
         source(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"tables": ()}, {"partitions": 0}, {"heartbeat_interval_ms": 0}])
+@pytest.mark.parametrize("changes", [{"tables": ()}, {"partitions": 0}, {"heartbeat_interval_ms": 0}, {"epoch": -1}])
 def test_declarations_that_capture_nothing_or_cannot_start_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidConnector):
         source(**changes)

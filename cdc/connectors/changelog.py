@@ -1,0 +1,147 @@
+"""What sources of changelogs share: a compacted topic a table, its encoding, its life, its signals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from cdc.connectors.base import topic_creation
+from cdc.connectors.catalogue import keys_of
+from cdc.connectors.debezium import BROKERS_DEFAULT, DebeziumConnector, exactly
+from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes
+from cdc.errors import InvalidConnector
+from cdc.identifiers import check_topic_prefix
+from cdc.rules import FIELD_EPOCH
+from cdc.transforms import Filter, InsertField, TopicMatches, Transform
+from eventstore.topics import TopicSpec, changelog_topic, history_topic
+
+# A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
+COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
+_ONE_IN_ORDER: Final = {"partitions": "1", "replication.factor": BROKERS_DEFAULT, "cleanup.policy": "delete"}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChangelogConnector(DebeziumConnector):
+    """A source whose tables become changelog topics: key the primary key, value the change event, compacted.
+
+    `encoding` says how records are written; one whose values a reader would have to guess is refused
+    (UnsupportedEncoding). `history` names captured tables whose topics are not compacted and keep every change, for
+    readers that ask what a row was at some time. `epoch` says which life of the source records come from: raise it
+    when positions of the log begin anew, as after a restore or a move to another server.
+
+    `transactions` publishes where each transaction of the source begins and ends, as `{topic_prefix}.transaction`.
+    `signal_table` is where the source is told to take snapshots while it streams; its own changes are read and not
+    published. `notifications_topic` is where the source tells how far they are.
+    """
+
+    OWNED = DebeziumConnector.OWNED | {
+        "provide.transaction.metadata",
+        "signal.data.collection",
+        "signal.enabled.channels",
+        "notification.enabled.channels",
+        "notification.sink.topic.name",
+    }
+    # Modes by which values describe themselves, and those that are needed though a schema comes with the values.
+    PLAIN: ClassVar[Modes] = {}
+    WITH_SCHEMA: ClassVar[Modes] = {}
+
+    encoding: Encoding = field(default_factory=PlainJson)
+    epoch: int = 0
+    history: tuple[str, ...] = ()
+    transactions: bool = False
+    signal_table: str | None = None
+    notifications_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("epoch", 0)
+        if self.notifications_topic is not None:
+            check_topic_prefix(self.notifications_topic)
+        for table in self.history:
+            self.topic(table)
+        check_modes(self._declared(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """What is captured, as it stands in the names of topics behind the prefix."""
+        raise NotImplementedError
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The changelog topics of all that is captured, in its order."""
+        return tuple(f"{self.topic_prefix}.{name}" for name in self.captured)
+
+    def topic(self, table: str) -> str:
+        """Return the changelog topic of one captured table."""
+        if table not in self.captured:
+            raise InvalidConnector(
+                f"connector {self.name!r} does not capture table {table!r}",
+                remedy=f"name one of {', '.join(self.captured)}",
+            )
+        return f"{self.topic_prefix}.{table}"
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the changelog topics have to be, for `ensure_topics`."""
+        kept = {self.topic(table) for table in self.history}
+        return tuple(
+            (history_topic if t in kept else changelog_topic)(t, partitions=self.partitions) for t in self.topics
+        )
+
+    @property
+    def transaction_topic(self) -> str:
+        """The topic that says where transactions begin and end, if `transactions` are published."""
+        return f"{self.topic_prefix}.transaction"
+
+    def _output(self) -> dict[str, str]:
+        known = keys_of(self.CATALOGUE)
+        return {
+            **{key: values[0] for key, values in self.PLAIN.items()},
+            **{key: value for key, value in self.encoding.modes().items() if key in known},
+            **self._control(),
+            "tombstones.on.delete": "true",
+            **self.encoding.converters(),
+            **dict(topic_creation(self._changelog(), self._topic_groups())),
+        }
+
+    def _control(self) -> dict[str, str]:
+        settings = {"provide.transaction.metadata": "true"} if self.transactions else {}
+        if self.signal_table:
+            settings |= {"signal.data.collection": self.signal_table, "signal.enabled.channels": "source"}
+        if self.notifications_topic:
+            settings |= {
+                "notification.enabled.channels": "sink",
+                "notification.sink.topic.name": self.notifications_topic,
+            }
+        return settings
+
+    def _own_transforms(self) -> tuple[Transform, ...]:
+        transforms: list[Transform] = []
+        if self.signal_table:
+            # Debezium reads signals before its records come to the transforms.
+            signals = TopicMatches(pattern=re.escape(f"{self.topic_prefix}.{self.signal_table}"))
+            transforms.append(Filter(name="signals", when=signals))
+        if self.epoch:
+            changes = TopicMatches(pattern=exactly(self.topics))
+            transforms.append(InsertField(name="epoch", when=changes, field=FIELD_EPOCH, value=str(self.epoch)))
+        return tuple(transforms)
+
+    def _topic_groups(self) -> dict[str, tuple[str, Mapping[str, str]]]:
+        groups: dict[str, tuple[str, Mapping[str, str]]] = {"heartbeat": self._heartbeat_group()}
+        control = [self.transaction_topic] if self.transactions else []
+        control += [self.notifications_topic] if self.notifications_topic else []
+        if control:
+            groups["control"] = (exactly(control), _ONE_IN_ORDER)
+        if self.history:
+            kept = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
+            groups["history"] = (exactly([spec.name for spec in kept]), self._shape(kept[0].config))
+        return groups
+
+    def _changelog(self) -> dict[str, str]:
+        lag = str(COMPACTION_LAG_MS)
+        return self._shape({"cleanup.policy": "compact", "min.compaction.lag.ms": lag, "delete.retention.ms": lag})
+
+    def _shape(self, config: Mapping[str, str]) -> dict[str, str]:
+        return {"partitions": str(self.partitions), "replication.factor": BROKERS_DEFAULT, **config}

@@ -1,0 +1,157 @@
+"""How the records of a source are written: what a reader must know to give every value its type again.
+
+JSON without schemas does not say that 15736 is a date, so with it every value describes itself: times are ISO text,
+decimals are text. A schema travels with each record, or stands in a registry, in the other two encodings, and any
+precision may be chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from cdc.errors import UnsupportedEncoding
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+AVRO_CONVERTER: Final = "io.apicurio.registry.utils.converter.AvroConverter"
+SCHEMAS_ENABLED: Final = "schemas.enable"
+
+Times = Literal["isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "nanoseconds", "connect"]
+Decimals = Literal["string", "precise", "double"]
+# A setting of Debezium's and its values that a reader understands, the one we write first.
+Modes = Mapping[str, tuple[str, ...]]
+
+# Base64 either way, where the declared type says that the text is bytes.
+TEXT_OR_BYTES: Final = {"binary.handling.mode": ("bytes", "base64")}
+# Beside a schema that says `bytes` or `string`, text could be base64, another base64, or hexadecimal.
+BYTES: Final = {"binary.handling.mode": ("bytes",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How keys and values are written; use PlainJson, JsonWithSchemas or ApicurioAvro."""
+
+    carries_schema: ClassVar[bool]
+
+    def converter(self) -> dict[str, str]:
+        """Return the converter and its settings, without `key.` or `value.` before them."""
+        raise NotImplementedError
+
+    def converters(self) -> dict[str, str]:
+        """Return the settings of the converter of keys and that of values: always the same one."""
+        return {f"{part}.{key}": value for part in ("key", "value") for key, value in self.converter().items()}
+
+    def modes(self) -> dict[str, str]:
+        """Return what the encoding lets its user choose, by Debezium's keys."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainJson(Encoding):
+    """JSON without schemas; every value describes itself."""
+
+    carries_schema = False
+
+    def converter(self) -> dict[str, str]:
+        """Return Kafka's JSON converter, schemas off."""
+        return {"converter": JSON_CONVERTER, f"converter.{SCHEMAS_ENABLED}": "false"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithSchemas(Encoding):
+    carries_schema = True
+
+    times: Times = "isostring"
+    decimals: Decimals = "string"
+
+    def modes(self) -> dict[str, str]:
+        """Return the modes of times and decimals; MongoDB's documents have neither."""
+        return {"time.precision.mode": self.times, "decimal.handling.mode": self.decimals}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonWithSchemas(_WithSchemas):
+    """JSON with the schema in every key and every value, some kilobytes each.
+
+    The schema is a part of the key's bytes: another type of a key column is another key to compaction and to the choice
+    of a partition. `times` and `decimals` are Debezium's modes.
+    """
+
+    def converter(self) -> dict[str, str]:
+        """Return Kafka's JSON converter, schemas on."""
+        return {"converter": JSON_CONVERTER, f"converter.{SCHEMAS_ENABLED}": "true"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApicurioAvro(_WithSchemas):
+    """Avro in Confluent framing (0, a schema id of 4 bytes, the body), its schemas in an Apicurio registry.
+
+    `registry_url` is the address of the registry's own interface as the worker sees it, such as
+    `http://127.0.0.1:8081/apis/registry/v3`; the ids are content ids, which the same registry knows under
+    `/apis/ccompat/v7/schemas/ids/…` too. The worker needs Apicurio's converter (apicurio-registry-distro-connect-
+    converter 3.0.9) in its plug-in path. `times` and `decimals` are Debezium's modes.
+    """
+
+    registry_url: str
+
+    def converter(self) -> dict[str, str]:
+        """Return Apicurio's converter: it registers schemas, and puts the id in front of the body, not in a header."""
+        registry = {
+            "url": self.registry_url,
+            "auto-register": "true",
+            "auto-register.if-exists": "FIND_OR_CREATE_VERSION",
+            "find-latest": "false",
+            # Else nested records are schemas of their own, and none is whole.
+            "dereference-schema": "true",
+            "headers.enabled": "false",
+            "id-handler": "io.apicurio.registry.serde.Default4ByteIdHandler",
+            "use-id": "contentId",
+        }
+        settings = {f"converter.apicurio.registry.{key}": value for key, value in registry.items()}
+        return {"converter": AVRO_CONVERTER, **settings}
+
+    def modes(self) -> dict[str, str]:
+        """Return the modes, and names that Avro takes."""
+        return {**super().modes(), "schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}
+
+
+def carries_schema(config: Mapping[str, str]) -> bool:
+    """Whether keys and values of a whole configuration say what they are, by a schema."""
+    return all(_part_carries_schema(config, part) for part in ("key", "value"))
+
+
+def _part_carries_schema(config: Mapping[str, str], part: str) -> bool:
+    if config[f"{part}.converter"] != JSON_CONVERTER:
+        return True
+    # The converter's own default is true.
+    return config.get(f"{part}.converter.{SCHEMAS_ENABLED}", "true") == "true"
+
+
+def check_modes(config: Mapping[str, str], *, plain: Modes, with_schema: Modes, connector: str) -> None:
+    """Refuse a configuration whose values a reader would have to guess; UnsupportedEncoding.
+
+    Each mode with the values that can be read: `plain` where no schema comes with them, `with_schema` where one does.
+    """
+    schemas = carries_schema(config)
+    for key, allowed in (with_schema if schemas else plain).items():
+        if config.get(key, allowed[0]) not in allowed:
+            raise _unsupported(key, config[key], allowed, schema_helps=key not in with_schema, connector=connector)
+
+
+def _unsupported(
+    key: str, value: str, allowed: tuple[str, ...], *, schema_helps: bool, connector: str
+) -> UnsupportedEncoding:
+    keep = f"keep {key}={' or '.join(allowed)}"
+    if schema_helps:
+        return UnsupportedEncoding(
+            f"connector {connector!r} sends JSON without schemas with {key}={value}: "
+            "its values cannot be told apart from plain numbers and text",
+            remedy=f"{keep}, or choose an encoding with schemas (encoding=JsonWithSchemas(), ApicurioAvro(…))",
+            place=key,
+        )
+    return UnsupportedEncoding(
+        f"connector {connector!r} has {key}={value}, and no record says so: a reader would have to guess",
+        remedy=keep,
+        place=key,
+    )

@@ -1,0 +1,94 @@
+"""MongoDB through Debezium 3.6 and change streams: collections become changelog topics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from cdc.connectors.changelog import ChangelogConnector
+from cdc.connectors.debezium import exactly
+from cdc.secrets import revealed
+from eventstore.errors import InvalidIdentifier
+
+_COLLECTION = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+_URL: Final = "mongodb.connection.string"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MongoSource(ChangelogConnector):
+    """Collections of a replica set or a sharded cluster as changelog topics `{topic_prefix}.{database}.{collection}`.
+
+    `connection_string` begins with mongodb:// or mongodb+srv://; one with a password in it is a secret and must be a
+    reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections` are written
+    `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which names the
+    types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after` are
+    Debezium's; `before` needs images kept by the server.
+    """
+
+    JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"
+    CATALOGUE = "mongodb_keys.tsv"
+    DATABASE = "MongoDB"
+    OWNED = ChangelogConnector.OWNED | {
+        _URL,
+        "mongodb.user",
+        "mongodb.password",
+        "collection.include.list",
+        "capture.mode",
+    }
+
+    connection_string: str | SecretStr = field(repr=False)
+    collections: tuple[str, ...]
+    user: str = ""
+    password: str | SecretStr = field(default="", repr=False)
+    capture_mode: Literal[
+        "change_streams",
+        "change_streams_update_full",
+        "change_streams_with_pre_image",
+        "change_streams_update_full_with_pre_image",
+    ] = "change_streams_update_full"
+
+    def __post_init__(self) -> None:
+        self._settle("connection_string", self._checked_url())
+        self._settle("password", self._secret(self.password, "mongodb.password", "password"))
+        self._some("collections", "collection")
+        for name in [*self.collections, *([self.signal_table] if self.signal_table else [])]:
+            _check_collection(name)
+        super().__post_init__()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The collections as declared, `database.collection`."""
+        return self.collections
+
+    def _checked_url(self) -> SecretStr:
+        text = revealed(self.connection_string)
+        if text.startswith("mongodb") and urlsplit(text).password is None:
+            return SecretStr(text)
+        return self._secret(text, _URL, "connection_string")
+
+    def _connection(self) -> dict[str, str]:
+        login = {"mongodb.user": self.user, "mongodb.password": revealed(self.password)}
+        return {
+            _URL: revealed(self.connection_string),
+            **{key: value for key, value in login.items() if value},
+        }
+
+    def _capture(self) -> dict[str, str]:
+        signals = [self.signal_table] if self.signal_table else []
+        names = dict.fromkeys([*self.collections, *signals])
+        return {
+            "collection.include.list": ",".join(exactly([name]) for name in names),
+            "capture.mode": self.capture_mode,
+        }
+
+
+def _check_collection(name: str) -> None:
+    if _COLLECTION.fullmatch(name) is None:
+        raise InvalidIdentifier(
+            f"collection {name[:80]!r} is not a valid name",
+            remedy="write database.collection, of letters, digits, dashes and underscores",
+        )

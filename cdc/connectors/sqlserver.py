@@ -1,0 +1,93 @@
+"""SQL Server through Debezium 3.6 and the server's own change tables: tables become changelog topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cdc.connectors.changelog import ChangelogConnector
+from cdc.connectors.debezium import LoginConnector
+from cdc.connectors.encodings import BYTES, TEXT_OR_BYTES, Modes
+from cdc.identifiers import TableName, check_identifier, check_topic_prefix
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SqlServerSource(ChangelogConnector, LoginConnector):
+    """Tables of SQL Server databases as changelog topics `{topic_prefix}.{database}.{schema}.{table}`.
+
+    `tables` are written `schema.table` and captured in each of `databases`; `history` and `topic` take
+    `database.schema.table`, as `signal_table` does. Change data capture must be enabled for each database and table,
+    the signal table included. `encrypt` and `trust_certificate` are the driver's; a server with a certificate of its
+    own making needs the second. Definitions of tables are kept in `history_topic`, as BinlogConnector says.
+    """
+
+    JAVA_CLASS = "io.debezium.connector.sqlserver.SqlServerConnector"
+    CATALOGUE = "sqlserver_keys.tsv"
+    DATABASE = "SQL Server"
+    OWNED = (
+        ChangelogConnector.OWNED
+        | LoginConnector.OWNED
+        | {
+            "database.names",
+            "table.include.list",
+            "driver.encrypt",
+            "driver.trustServerCertificate",
+            "schema.history.internal.kafka.topic",
+            "schema.history.internal.kafka.bootstrap.servers",
+        }
+    )
+    PLAIN: ClassVar[Modes] = {
+        "time.precision.mode": ("isostring",),
+        "decimal.handling.mode": ("string",),
+        **TEXT_OR_BYTES,
+    }
+    WITH_SCHEMA: ClassVar[Modes] = BYTES
+
+    port: int = 1433
+    databases: tuple[str, ...]
+    tables: tuple[str, ...]
+    history_bootstrap_servers: str
+    history_topic: str = ""
+    encrypt: bool = True
+    trust_certificate: bool = False
+
+    def __post_init__(self) -> None:
+        self._settle("history_topic", check_topic_prefix(self.history_topic or f"{self.topic_prefix}.schema-history"))
+        self._some("databases", "database")
+        self._some("tables", "table")
+        for database in self.databases:
+            check_identifier(database, "database")
+        if self.signal_table:
+            database, _, table = self.signal_table.partition(".")
+            check_identifier(database, "database")
+            TableName.parse(table)
+        _ = self.table_names
+        super().__post_init__()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Every table in every database, `database.schema.table`."""
+        return tuple(f"{database}.{table}" for database in self.databases for table in self.tables)
+
+    @property
+    def table_names(self) -> tuple[TableName, ...]:
+        """The captured tables of each database, parsed."""
+        return tuple(TableName.parse(table) for table in self.tables)
+
+    def _connection(self) -> dict[str, str]:
+        return {
+            **super()._connection(),
+            "driver.encrypt": str(self.encrypt).lower(),
+            "driver.trustServerCertificate": str(self.trust_certificate).lower(),
+        }
+
+    def _capture(self) -> dict[str, str]:
+        return {
+            "database.names": ",".join(self.databases),
+            "table.include.list": ",".join(table.pattern for table in self.table_names),
+            "schema.history.internal.kafka.topic": self.history_topic,
+            "schema.history.internal.kafka.bootstrap.servers": self.history_bootstrap_servers,
+            "schema.history.internal.store.only.captured.tables.ddl": "true",
+            # A second topic of definitions, for readers of DDL; its name is the bare prefix.
+            "include.schema.changes": "false",
+        }

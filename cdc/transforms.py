@@ -1,0 +1,279 @@
+"""What Kafka Connect does with each record before it is written: single message transforms, as typed objects.
+
+A connector takes them as `transforms=(…)` and they work in that order, after those that the connector itself needs.
+Readers of change events (`ChangeDecoder`, `Table.from_changelog`) read the envelope as Debezium makes it: `Flatten` and
+`Outbox` leave nothing of it, `Mask` changes it; each says who reads what comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal
+
+from cdc.errors import InvalidConnector
+from cdc.secrets import refuse_literal, sounds_secret
+
+_KAFKA: Final = "org.apache.kafka.connect.transforms"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+Settings = dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicate:
+    """A question about a record; use TopicMatches, IsTombstone or HasHeader."""
+
+    java_class: ClassVar[str]
+
+    def settings(self) -> Settings:
+        """Return the predicate's settings by their own names."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicMatches(Predicate):
+    """Whether the whole name of the record's topic matches a regular expression, in Java's dialect."""
+
+    java_class = f"{_KAFKA}.predicates.TopicNameMatches"
+    pattern: str
+
+    def settings(self) -> Settings:
+        """Return the pattern."""
+        return {"pattern": self.pattern}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsTombstone(Predicate):
+    """Whether the record has no value."""
+
+    java_class = f"{_KAFKA}.predicates.RecordIsTombstone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HasHeader(Predicate):
+    """Whether the record has at least one header of that name."""
+
+    java_class = f"{_KAFKA}.predicates.HasHeaderKey"
+    header: str
+
+    def settings(self) -> Settings:
+        """Return the header's name."""
+        return {"name": self.header}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """One step for the records that `when` says yes to (no to, with `negate`), or for all.
+
+    `name` is what Connect calls it; by default its kind and its place.
+    """
+
+    java_class: ClassVar[str]
+
+    name: str = ""
+    when: Predicate | None = None
+    negate: bool = False
+
+    def settings(self) -> Settings:
+        """Return the transform's settings by their own names."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flatten(Transform):
+    """The row itself in place of the change event: Debezium's ExtractNewRecordState.
+
+    For sinks and readers that know rows and no envelopes; ours know envelopes, and cannot order flattened rows.
+    `deletes` says what a delete leaves. `fields` and `headers` name parts of the envelope to keep, such as `op` or
+    `source.lsn`. MongoDB's documents need `Custom` with ExtractNewDocumentState.
+    """
+
+    java_class = "io.debezium.transforms.ExtractNewRecordState"
+    deletes: Literal["drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"] = "tombstone"
+    fields: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    def settings(self) -> Settings:
+        """Return how deletes are told and what is kept."""
+        kept = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
+        return {"delete.tombstone.handling.mode": self.deletes, **{key: value for key, value in kept.items() if value}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outbox(Transform):
+    """Rows of an outbox table as records of their own topics: Debezium's EventRouter.
+
+    The columns of a row's id, message key, type and payload, and the one whose value replaces `${routedByValue}` in
+    `topic`. `placements` puts further columns into headers, the payload or the partition, as Debezium writes them:
+    `column:header:name`. Tables of our own event store need no more than `OutboxSource`.
+    """
+
+    java_class = "io.debezium.transforms.outbox.EventRouter"
+    id: str = "id"
+    key: str = "aggregateid"
+    event_type: str = "type"
+    payload: str = "payload"
+    route_by: str = "aggregatetype"
+    topic: str = "outbox.event.${routedByValue}"
+    placements: tuple[str, ...] = ()
+    require_placements: bool = True
+    tombstone_on_empty_payload: bool = False
+    on_update: Literal["fatal", "error", "warn"] = "warn"
+
+    def settings(self) -> Settings:
+        """Return columns, placements and the way records are routed."""
+        placed = {
+            "table.fields.additional.placement": ",".join(self.placements),
+            "table.fields.additional.error.on.missing": _flag(self.require_placements),
+        }
+        return {
+            "table.field.event.id": self.id,
+            "table.field.event.key": self.key,
+            "table.field.event.type": self.event_type,
+            "table.field.event.payload": self.payload,
+            **(placed if self.placements else {}),
+            "route.tombstone.on.empty.payload": _flag(self.tombstone_on_empty_payload),
+            "table.op.invalid.behavior": self.on_update,
+            "route.by.field": self.route_by,
+            "route.topic.replacement": self.topic,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Transform):
+    """Drop the records that `when` says yes to; without `when` it would drop all, and is refused."""
+
+    java_class = f"{_KAFKA}.Filter"
+
+    def __post_init__(self) -> None:
+        if self.when is None:
+            raise InvalidConnector("a Filter without a predicate drops every record", remedy="say which: when=…")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteByRegex(Transform):
+    """Another topic for records whose topic matches a whole regular expression; `$1` is its first group.
+
+    A connector's `topic(table)` goes on naming the topic as it was before.
+    """
+
+    java_class = f"{_KAFKA}.RegexRouter"
+    pattern: str
+    replacement: str
+
+    def settings(self) -> Settings:
+        """Return the expression and what replaces the topic."""
+        return {"regex": self.pattern, "replacement": self.replacement}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mask(Transform):
+    """Nothing, or `replacement`, in place of top-level fields of the value; null stays null.
+
+    A change event's fields are `before` and `after`, not columns: mask after `Flatten`, or let Debezium mask columns
+    (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones
+    have no fields and would stop the connector: they are let through unless `when` says otherwise.
+    """
+
+    java_class = f"{_KAFKA}.MaskField$Value"
+    fields: tuple[str, ...]
+    replacement: str = ""
+    when: Predicate | None = field(default_factory=IsTombstone)
+    negate: bool = True
+
+    def settings(self) -> Settings:
+        """Return the fields and their replacement."""
+        replaced = {"replacement": self.replacement} if self.replacement else {}
+        return {"fields": ",".join(self.fields), **replaced}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsertField(Transform):
+    """One more top-level field in every value, the same text in all; tombstones stay what they are."""
+
+    java_class = f"{_KAFKA}.InsertField$Value"
+    field: str
+    value: str
+
+    def settings(self) -> Settings:
+        """Return the field and its text."""
+        return {"static.field": self.field, "static.value": self.value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsertHeader(Transform):
+    """One more header in every record, the same text in all."""
+
+    java_class = f"{_KAFKA}.InsertHeader"
+    header: str
+    value: str
+
+    def settings(self) -> Settings:
+        """Return the header and its literal.
+
+        The transform reads numbers and keeps quotes: `1.0` would come out as 1. With a fraction below the precision of
+        the 32-bit float it makes of it, it is no whole number to the parser and prints as 1.0.
+        """
+        literal = f"{self.value}000000001" if re.fullmatch(r"[1-9]\.0", self.value) else self.value
+        return {"header": self.header, "value.literal": literal}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(Transform):
+    """Any other transform, by its Java class; `options` are its settings by their own names."""
+
+    class_name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, value in self.options.items():
+            if sounds_secret(key):
+                refuse_literal(key, value, connector=self.name or self.class_name)
+
+    def settings(self) -> Settings:
+        """Return the settings as given."""
+        return dict(self.options)
+
+
+def compiled(transforms: Sequence[Transform]) -> dict[str, str]:
+    """Write transforms as Connect reads them: in order, each with its predicate; InvalidConnector."""
+    if not transforms:
+        return {}
+    named = _named(transforms)
+    config = {"transforms": ",".join(named)}
+    asked = {name: transform.when for name, transform in named.items() if transform.when is not None}
+    if asked:
+        config["predicates"] = ",".join(asked)
+    for name, transform in named.items():
+        config |= _of_transform(name, transform)
+    for name, predicate in asked.items():
+        config[f"predicates.{name}.type"] = predicate.java_class
+        config |= {f"predicates.{name}.{key}": value for key, value in predicate.settings().items()}
+    return config
+
+
+def _named(transforms: Sequence[Transform]) -> dict[str, Transform]:
+    named: dict[str, Transform] = {}
+    for place, transform in enumerate(transforms, start=1):
+        name = transform.name or f"{type(transform).__name__.lower()}{place}"
+        if name in named or _NAME.fullmatch(name) is None:
+            raise InvalidConnector(
+                f"transform name {name[:80]!r} is taken or no name",
+                remedy="give each transform a name of its own, of letters, digits and underscores",
+                place=name[:80],
+            )
+        named[name] = transform
+    return named
+
+
+def _of_transform(name: str, transform: Transform) -> dict[str, str]:
+    kind = transform.class_name if isinstance(transform, Custom) else transform.java_class
+    config = {"type": kind, **transform.settings()}
+    if transform.when is not None:
+        config |= {"predicate": name, "negate": _flag(transform.negate)}
+    return {f"transforms.{name}.{key}": value for key, value in config.items()}
+
+
+def _flag(value: object) -> str:
+    return str(value).lower()
