@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
     from cdc.connect import ConnectClient
+    from cdc.connector_health import ConnectorHealth, health, healths
     from cdc.connectors.base import Connector
     from cdc.connectors.binlog import MariaDbSource, MySqlSource
     from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
@@ -21,15 +22,19 @@ if TYPE_CHECKING:
     from cdc.connectors.sqlserver import SqlServerSource
     from cdc.control import Applied, apply, delete, move, reset_offsets, restart, statuses
     from cdc.declarations import load
+    from cdc.diagnosis import diagnose
+    from cdc.findings import Finding, Severity
     from cdc.grants import check_source, drop_slot, grant_statements, mark_source, prepare_source
     from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
     from cdc.planning import Plan, SettingChange, plan
     from cdc.positions import SourcePosition
+    from cdc.rotation import rotate_password
     from cdc.secrets import write_secrets
     from cdc.signal_table import clear_signals, prepare_signals
     from cdc.signals import Signalled, Signals
     from cdc.snapshots import TableRead
     from cdc.status import ConnectorStatus
+    from cdc.supervisor import RestartPolicy, Supervisor
     from cdc.topics import prepare_topics
     from cdc.transaction_log import SourceTransactions
     from cdc.transactions import TransactionMarker, decode_marker
@@ -43,8 +48,10 @@ __all__ = [
     "ChangeEvent",
     "ConnectClient",
     "Connector",
+    "ConnectorHealth",
     "ConnectorStatus",
     "Encoding",
+    "Finding",
     "JsonWithSchemas",
     "LogMessage",
     "MariaDbSource",
@@ -60,7 +67,9 @@ __all__ = [
     "PlainJson",
     "Plan",
     "PostgresSource",
+    "RestartPolicy",
     "SettingChange",
+    "Severity",
     "Signalled",
     "Signals",
     "SnapshotKind",
@@ -68,6 +77,7 @@ __all__ = [
     "SourceTransactions",
     "SqlServerSource",
     "Stage",
+    "Supervisor",
     "TableRead",
     "TransactionMarker",
     "Until",
@@ -79,8 +89,11 @@ __all__ = [
     "decode_marker",
     "decode_message",
     "delete",
+    "diagnose",
     "drop_slot",
     "grant_statements",
+    "health",
+    "healths",
     "load",
     "mark_source",
     "move",
@@ -90,6 +103,7 @@ __all__ = [
     "prepare_topics",
     "reset_offsets",
     "restart",
+    "rotate_password",
     "statuses",
     "write_secrets",
 ]
@@ -98,6 +112,7 @@ __all__ = [
 _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "LogMessage", "Op", "decode_message"),
     "cdc.connect": ("ConnectClient",),
+    "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.binlog": ("MariaDbSource", "MySqlSource"),
     "cdc.connectors.encodings": ("ApicurioAvro", "Encoding", "JsonWithSchemas", "PlainJson"),
@@ -108,15 +123,19 @@ _HOMES = {
     "cdc.connectors.sqlserver": ("SqlServerSource",),
     "cdc.control": ("Applied", "apply", "delete", "move", "reset_offsets", "restart", "statuses"),
     "cdc.declarations": ("load",),
+    "cdc.diagnosis": ("diagnose",),
+    "cdc.findings": ("Finding", "Severity"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
     "cdc.notifications": ("Notification", "NotificationReader", "SnapshotKind", "Stage"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.positions": ("SourcePosition",),
+    "cdc.rotation": ("rotate_password",),
     "cdc.secrets": ("write_secrets",),
     "cdc.signal_table": ("clear_signals", "prepare_signals"),
     "cdc.signals": ("Signalled", "Signals"),
     "cdc.snapshots": ("TableRead",),
     "cdc.status": ("ConnectorStatus",),
+    "cdc.supervisor": ("RestartPolicy", "Supervisor"),
     "cdc.topics": ("prepare_topics",),
     "cdc.transaction_log": ("SourceTransactions",),
     "cdc.transactions": ("TransactionMarker", "decode_marker"),

@@ -14,7 +14,7 @@ import stamina
 from pydantic import SecretStr
 
 from cdc.connectors.base import setting
-from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, UnknownConnector
+from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
 from cdc.failures import remedy_for, short_message
 from cdc.secrets import revealed
 from cdc.status import (
@@ -309,6 +309,13 @@ class ConnectClient:
             )
         except (requests.ConnectionError, requests.Timeout) as error:
             raise _Again(self._unavailable(method, path)) from error
+        except requests.exceptions.InvalidHeader:
+            # Its words hold the header, which may be secret.
+            raise InvalidConnector(
+                "a header for the Connect worker cannot be sent: it begins with a space or holds an end of line",
+                remedy="look at the names and values of headers: a secret read from a file often ends with a line",
+                place=self.url,
+            ) from None
         except requests.RequestException as error:
             raise self._unavailable(method, path) from error
 
@@ -340,6 +347,12 @@ def _logger_path(name: str) -> str:
 
 def _without_password(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url.rstrip("/"))
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        # A slash, a question mark or a number sign ended the host in the middle of a password.
+        raise InvalidConnector(
+            "the URL of the Connect worker cannot be read",
+            remedy="write https://USER:PASSWORD@HOST:PORT, with @ / # ? of a password as %40 %2F %23 %3F",
+        )
     if parts.username is None:
         return url.rstrip("/"), None
     host = parts.netloc.rpartition("@")[2]
@@ -359,8 +372,9 @@ def _is_transient(response: requests.Response) -> bool:
     if response.status_code == 404:
         # A worker that is starting knows none of its own paths; afterwards a 404 names what is missing.
         return message in ("HTTP 404 Not Found", "Not Found")
-    if response.status_code == 500:
-        return "timed out" in message
+    if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+        # What a rebalance makes a 409 of elsewhere is a 500 to those who read a configuration or offsets.
+        return "timed out" in message or "rebalance is expected" in message
     if response.status_code == HTTPStatus.CONFLICT and "already exists" in message:
         return False
     return response.status_code in _TRANSIENT_STATUS

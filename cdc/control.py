@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectorFailed, ConnectUnavailable, UnknownConnector
-from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.stopping import stop
 from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, check, status_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def apply(
     changed = stored != {"name": connector.name, **connector.config()}
     if changed:
         client.put_config(connector.name, connector.config())
-        _stop(client, connector.name, watch.deadline)
+        # What is seen afterwards is of the new tasks: Connect goes on showing the old ones for some seconds.
+        stop(client, connector.name, watch.deadline)
     before = client.offsets(connector.name)
     resumed = _resume(client, connector.name)
     status = watch.until_there(before, content_after=CONTENT_SECONDS)
@@ -81,7 +83,7 @@ def restart(
 ) -> ConnectorStatus:
     """Start a connector and its tasks again, whatever their state, and wait until they work."""
     watch = _watch(client, name, until=until, source=source, timeout=timeout)
-    _stop(client, name, watch.deadline)
+    stop(client, name, watch.deadline)
     before = client.offsets(name)
     _resume(client, name)
     return watch.until_there(before, content_after=CONTENT_SECONDS)
@@ -92,12 +94,16 @@ def move(client: ConnectClient, name: str, state: str, *, timeout: float = TIMEO
 
     UnknownConnector, ConnectorTimeout; ConnectorFailed where it was to run.
     """
-    {RUNNING: client.resume, PAUSED: client.pause, STOPPED: client.stop}[state](name)
     deadline = Deadline(name, timeout)
+    if state == STOPPED:
+        return stop(client, name, deadline)
+    {RUNNING: client.resume, PAUSED: client.pause}[state](name)
 
     def there() -> ConnectorStatus | None:
-        status = client.status(name)
-        deadline.seen = status.summary()
+        status = status_of(client, name)
+        if status is None:
+            return None
+        deadline.saw(status)
         if state == RUNNING:
             return status if check(status).running else None
         tasks = {task.state for task in status.tasks}
@@ -111,7 +117,6 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
 
     Started again, a source takes a new initial snapshot: rows that were deleted meanwhile stay in its topics.
     """
-    client.status(name)
     _forget(client, name, Deadline(name, timeout))
 
 
@@ -134,9 +139,8 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
 
 
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
-    """Return the status of every connector of the cluster, by name."""
-    found = (status_of(client, name) for name in client.connectors())
-    return tuple(status for status in found if status is not None)
+    """Return the status of every connector of the cluster, by name; one so new that it has none is left out."""
+    return tuple(status for _, status in client.overview().values())
 
 
 def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
@@ -160,7 +164,7 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch) -> Applie
     """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
     name = connector.name
     client.create(name, connector.config(), state="STOPPED")
-    watch.deadline.wait(lambda: _is_stopped(client, name), goal="made")
+    watch.deadline.wait(lambda: _is_stopped(client, name, watch.deadline), goal="made")
     before = client.offsets(name)
     client.resume(name)
     try:
@@ -182,28 +186,14 @@ def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
         return None
 
 
-def _is_stopped(client: ConnectClient, name: str) -> bool | None:
+def _is_stopped(client: ConnectClient, name: str, deadline: Deadline) -> bool | None:
     status = status_of(client, name)
-    return True if status is not None and status.stopped else None
-
-
-def _stop(client: ConnectClient, name: str, deadline: Deadline) -> None:
-    """Let the tasks of the old configuration go, so that what is seen afterwards is of the new one.
-
-    Until then Connect goes on showing the old tasks, RUNNING or FAILED, for up to a few seconds.
-    """
-    client.stop(name)
-    deadline.wait(lambda: _is_stopped(client, name), goal="stopped")
+    return True if status is not None and deadline.saw(status).stopped else None
 
 
 def _forget(client: ConnectClient, name: str, deadline: Deadline) -> None:
-    def halted() -> ConnectorStatus | None:
-        status = status_of(client, name)
-        return status if status is not None and not status.tasks and status.state in (STOPPED, FAILED) else None
-
-    client.stop(name)
     # A connector whose own start FAILED cannot be STOPPED, has no offsets, and refuses to talk about them.
-    if deadline.wait(halted, goal="stopped").stopped:
+    if stop(client, name, deadline, or_failed=True).stopped:
         client.delete_offsets(name)
 
 

@@ -9,6 +9,7 @@ CdcError                        message, remedy, place
 ├── ConnectRejected             a worker answered no: status, Connect's own words
 │   └── UnknownConnector        the worker knows no connector of that name
 ├── ConnectorFailed             the connector or a task stands FAILED: trace
+├── RestartsExhausted           a supervisor gave connectors up: failures
 ├── ConnectorTimeout            not running, or not streaming, before the deadline
 ├── SignalNotAnswered           a connector said nothing to a signal before the deadline
 ├── SnapshotUnfinished          a snapshot was taken on, and not done before the deadline
@@ -31,6 +32,7 @@ __all__ = [
     "ConnectorTimeout",
     "InvalidConnector",
     "LiteralSecret",
+    "RestartsExhausted",
     "SignalNotAnswered",
     "SnapshotAborted",
     "SnapshotFailed",
@@ -84,6 +86,14 @@ class ConnectorFailed(CdcError):
     def __init__(self, message: str, *, remedy: str, place: str | None = None, trace: tuple[str, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
         self.trace = trace
+
+
+class RestartsExhausted(CdcError):
+    """A supervisor restarted connectors as often as it may; `failures` are their last ones."""
+
+    def __init__(self, message: str, *, remedy: str, failures: tuple[ConnectorFailed, ...]) -> None:
+        super().__init__(message, remedy=remedy)
+        self.failures = failures
 
 
 class ConnectorTimeout(CdcError):

@@ -14,7 +14,7 @@ _INNERMOST = re.compile(r"\s*(?:\[[^\[\]{}]*\]|\{[^\[\]{}]*\})")
 _INVALID_HEADING = re.compile(r"^Connector configuration is invalid and contains the following \d+ error\(s\):\s*")
 _INVALID_ENDING = re.compile(r"\s*You can also find the above list of errors at the endpoint .*$", re.DOTALL)
 
-_LOST: Final = (
+LOST_SLOT: Final = (
     "the slot lost its place and changes with it: delete the connector with its offsets "
     "(factfold cdc delete --forget) and its changelog topics, apply it again for a new initial snapshot, "
     "and rebuild the views that read them: in the old topics the snapshot's rows would lose to older changes"
@@ -31,8 +31,8 @@ _REMEDIES: Final = (
     ("connection to", "start the database, or check its host and port as the worker sees them"),
     ("connection attempt failed", "start the database, or check its host and port as the worker sees them"),
     ("unknownhostexception", "check the database host as the worker sees it"),
-    ("no longer available on the server", _LOST),
-    ("slot is ahead", _LOST),
+    ("no longer available on the server", LOST_SLOT),
+    ("slot is ahead", LOST_SLOT),
     ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
     ("must be owner", "run it as the tables' owner or a superuser"),
     ("permission denied to create role", "run it as a superuser: only one makes roles with REPLICATION"),

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
+from cdc.catalogue import publication_facts, typed_errors
 from cdc.errors import SourceNotReady
-from cdc.failures import remedy_for, short_message
+from cdc.findings import Finding, errors
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
-from cdc.signal_table import ensure_signal_table, signal_problems, signal_rights, signal_statements
+from cdc.signal_table import ensure_signal_table, signal_rights, signal_statements
+from cdc.source_health import PUBLISHED, preparation_findings, publication_options, source_findings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from cdc.connectors.postgres import PostgresConnector
 
-# Truncates are left out: their record has no key, and a compacted topic takes none.
-_PUBLISHED: Final = "insert, update, delete"
 _NOBODY: Final = 0
+_SHOWN: Final = 3
 _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+")
 
 
@@ -46,13 +46,13 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     """Make role, rights and publication as the connector needs them; again and again with the same result.
 
     The password travels as a SCRAM verifier, so it stands in no server log. Errors: SourceNotReady where the
-    server's wal_level is not logical or a captured table does not exist; nothing is made then.
+    server's wal_level is not logical, or a captured table does not exist, has no primary key or a replica identity
+    without it; nothing is made then: once such a table is published, the database refuses its updates.
     """
     check_identifier(connector.user, "role")
-    with _typed_errors(engine), engine.begin() as connection:
+    with typed_errors(engine), engine.begin() as connection:
         ensure_signal_table(connection, connector)
-        problems = [*_server_problems(connection), *_table_problems(connection, connector)]
-        if problems:
+        if problems := errors(preparation_findings(connection, connector)):
             raise _not_ready(connector, problems)
         _ensure_role(connection, connector.user, password)
         for statement in _rights(connector):
@@ -62,14 +62,8 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
     """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
-    with _typed_errors(engine), engine.connect() as connection:
-        problems = [
-            *_server_problems(connection),
-            *_table_problems(connection, connector),
-            *_role_problems(connection, connector),
-            *_publication_problems(connection, connector),
-            *signal_problems(connection, connector),
-        ]
+    with typed_errors(engine), engine.connect() as connection:
+        problems = errors(source_findings(connection, connector))
     if problems:
         raise _not_ready(connector, problems)
 
@@ -82,7 +76,7 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
     """
     end = time.monotonic() + timeout
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
-    with _typed_errors(engine), autocommit.connect() as connection:
+    with typed_errors(engine), autocommit.connect() as connection:
         while (reader := _slot_reader(connection, slot)) is not None:
             if reader == _NOBODY:
                 _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
@@ -102,7 +96,7 @@ def mark_source(engine: Engine) -> None:
 
     After a restart Debezium looks for its place until a transaction goes by; heartbeats are none, and pause.
     """
-    with _typed_errors(engine), engine.begin() as connection:
+    with typed_errors(engine), engine.begin() as connection:
         _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)
 
 
@@ -134,15 +128,21 @@ def _quoted_database(name: str) -> str:
 def _create_publication(connector: PostgresConnector) -> str:
     tables = ", ".join(table.quoted for table in connector.table_names)
     name = quoted(connector.publication)
-    return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH (publish = '{_PUBLISHED}')"
+    return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options()})"
 
 
 def _ensure_role(connection: Connection, user: str, password: str | SecretStr) -> None:
     if _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", user) is None:
         for statement in _role(user):
             connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION")
+    set_password(connection, user, password)
+
+
+def set_password(connection: Connection, user: str, password: str | SecretStr) -> None:
+    """Give a role another password, which travels as a SCRAM verifier; sessions that are open stay."""
     verifier = _scram_verifier(connection, user, password)
-    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '{verifier}'")
+    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} PASSWORD '{verifier}'")
 
 
 def _scram_verifier(connection: Connection, user: str, password: str | SecretStr) -> str:
@@ -157,79 +157,15 @@ def _scram_verifier(connection: Connection, user: str, password: str | SecretStr
 
 
 def _ensure_publication(connection: Connection, connector: PostgresConnector) -> None:
-    published = _published(connection, connector.publication)
-    wanted = {str(table) for table in connector.table_names}
-    if published is None:
+    found, name = publication_facts(connection, connector.publication), quoted(connector.publication)
+    if found is None:
         connection.exec_driver_sql(_create_publication(connector))
-    elif published != wanted:
+        return
+    if found.operations != set(PUBLISHED) or not found.by_root:
+        connection.exec_driver_sql(f"ALTER PUBLICATION {name} SET ({publication_options()})")
+    if found.tables != {str(table) for table in connector.table_names}:
         tables = ", ".join(table.quoted for table in connector.table_names)
-        connection.exec_driver_sql(f"ALTER PUBLICATION {quoted(connector.publication)} SET TABLE {tables}")
-
-
-def _published(connection: Connection, publication: str) -> set[str] | None:
-    if _one(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", publication) is None:
-        return None
-    rows = connection.exec_driver_sql(
-        "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s", (publication,)
-    )
-    return {row[0] for row in rows}
-
-
-def _server_problems(connection: Connection) -> Iterator[str]:
-    level = _one(connection, "SELECT setting FROM pg_settings WHERE name = %s", "wal_level")
-    if level != "logical":
-        yield f"wal_level is {level}: set wal_level=logical and restart PostgreSQL"
-
-
-def _table_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
-    for table in connector.table_names:
-        if _one(connection, "SELECT to_regclass(%s)::text", table.quoted) is None:
-            yield f"table {table} does not exist"
-
-
-def _role_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
-    user = connector.user
-    attributes = connection.exec_driver_sql(
-        "SELECT rolcanlogin, rolreplication, rolsuper FROM pg_roles WHERE rolname = %s", (user,)
-    ).first()
-    if attributes is None:
-        yield f"role {user} does not exist"
-        return
-    can_login, replicates, is_superuser = attributes
-    if not can_login or not (replicates or is_superuser):
-        yield f"role {user} lacks LOGIN or REPLICATION"
-    for table in connector.table_names:
-        # NULL for a table that does not exist, which is another problem.
-        readable = "SELECT has_table_privilege(%s, to_regclass(%s)::oid, 'SELECT')"
-        if _one(connection, readable, user, table.quoted) is False:
-            yield f"role {user} may not SELECT from {table}"
-
-
-def _publication_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
-    published = _published(connection, connector.publication)
-    if published is None:
-        yield f"publication {connector.publication} does not exist"
-        return
-    for table in connector.table_names:
-        if str(table) not in published:
-            yield f"publication {connector.publication} leaves out {table}"
-
-
-@contextmanager
-def _typed_errors(engine: Engine) -> Iterator[None]:
-    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
-    try:
-        yield
-    except Exception as error:
-        refused = getattr(error, "orig", None)
-        if refused is None:
-            raise
-        message = short_message(str(refused))
-        raise SourceNotReady(
-            f"the source database refused: {message}",
-            remedy=remedy_for(message),
-            place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
-        ) from error
+        connection.exec_driver_sql(f"ALTER PUBLICATION {name} SET TABLE {tables}")
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:
@@ -237,9 +173,12 @@ def _one(connection: Connection, statement: str, *values: object) -> Any:
     return None if row is None else row[0]
 
 
-def _not_ready(connector: PostgresConnector, problems: list[str]) -> SourceNotReady:
+def _not_ready(connector: PostgresConnector, problems: Sequence[Finding]) -> SourceNotReady:
+    remedies = list(dict.fromkeys(problem.remedy for problem in problems))
+    more = [f"{len(remedies) - _SHOWN} more that factfold cdc doctor shows"] if len(remedies) > _SHOWN else []
     return SourceNotReady(
-        f"the source of connector {connector.name!r} is not ready: {'; '.join(problems)}",
-        remedy="let the tables' owner run cdc.grants.prepare_source(engine, connector, password=…)",
+        f"the source of connector {connector.name!r} is not ready: {'; '.join(one.found for one in problems)}",
+        remedy=f"{'; '.join([*remedies[:_SHOWN], *more])}. Run by the tables' owner, cdc.prepare_source(engine, "
+        "connector, password=…) makes role, rights and publication",
         place=f"{connector.host}:{connector.port}/{connector.database}",
     )

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from cdc.errors import InvalidConnector, LiteralSecret
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^${}]+\}")
+_FILE_REFERENCE = re.compile(r"\$\{file:(?P<path>[^:${}]+):(?P<key>[^:${}]+)\}")
 _SECRET = re.compile(
     r"password|passphrase|secret|token|credential|jaas|api[._-]?key|private|connection\.string", re.IGNORECASE
 )
@@ -65,6 +66,27 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
     return {key: f"${{file:{path}:{key}}}" for key in values}
 
 
+def replace_secret(reference: str, value: str | SecretStr) -> None:
+    """Put another value behind a `${file:path:key}` reference; what else the file holds stays, as do mode and owner.
+
+    The file is replaced whole and at once. InvalidConnector for a reference to anything but a file, or to one that is
+    not on this machine.
+    """
+    found = _FILE_REFERENCE.fullmatch(reference)
+    if found is None or not (path := Path(found["path"])).is_file():
+        raise InvalidConnector(
+            "the reference to the secret names no file on this machine",
+            remedy="run this where the worker's secrets file is, or pass a function that writes the secret",
+            # What is no reference may be the secret.
+            place=reference if is_reference(reference) else None,
+        )
+    key, line = found["key"], f"{found['key']}={_escape(revealed(value))}"
+    # A line of a properties file goes on behind a backslash at its end.
+    entry = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*[=:](?:[^\\\n]|\\[\s\S])*$", re.MULTILINE)
+    text, count = entry.subn(lambda _: line, path.read_text(encoding="latin-1"))
+    _replace(path, text if count else f"{text}{line}\n", like=path.stat())
+
+
 def revealed(value: str | SecretStr) -> str:
     """Return a password as those need it who send it on."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
@@ -89,12 +111,15 @@ def _checked_path(path: Path) -> Path:
     return path
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: str, *, like: os.stat_result | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # mkstemp creates with mode 0600: the secret is at no moment readable by others.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
+        with os.fdopen(handle, "w", encoding="latin-1") as file:
+            if like is not None:
+                os.fchown(handle, like.st_uid, like.st_gid)
+                os.fchmod(handle, like.st_mode & 0o7777)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from cdc.catalogue import typed_errors
 from cdc.errors import InvalidConnector, SourceNotReady
+from cdc.findings import Finding
 from cdc.identifiers import TableName, quoted
 
 if TYPE_CHECKING:
@@ -51,12 +53,10 @@ def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
     where none is declared; SourceNotReady where a table of that name is something else, and where the role or the
     publication is missing.
     """
-    from cdc.grants import _typed_errors
-
     table = signal_table_of(connector)
     if table is None:
         raise not_declared(connector.name, "signal_table")
-    with _typed_errors(engine), engine.begin() as connection:
+    with typed_errors(engine), engine.begin() as connection:
         changed = [ensure_signal_table(connection, connector), _publish(connection, connector, table)]
         if not _may_insert(connection, connector.user, table):
             changed.append(True)
@@ -81,16 +81,18 @@ def ensure_signal_table(connection: Connection, connector: PostgresConnector) ->
     return bool(narrow)
 
 
-def signal_problems(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
-    """Yield what is missing of the signal table; nothing where none is declared."""
+def signal_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look at the signal table and the role's rights to it; nothing where none is declared, or none is there."""
     table = signal_table_of(connector)
     found = None if table is None else _columns(connection, table)
     if table is None or found is None:
         return
     if problem := _misfit(connection, table, found):
-        yield f"table {table} is no signal table: {problem}"
+        remedy = "declare another name as signal_table, or let that table go"
+        yield Finding.error("signal table", f"table {table} is no signal table: {problem}", remedy)
     if not _may_insert(connection, connector.user, table):
-        yield f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
+        found_missing = f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
+        yield Finding.error("signal table", found_missing, f"{next(signal_rights(connector))};")
 
 
 def clear_signals(engine: Engine, connector: PostgresSource) -> int:
@@ -98,12 +100,10 @@ def clear_signals(engine: Engine, connector: PostgresSource) -> int:
 
     Not while a snapshot runs: the marks of its chunk at hand would stay without effect on it, and be lost for reading.
     """
-    from cdc.grants import _typed_errors
-
     table = signal_table_of(connector)
     if table is None:
         raise not_declared(connector.name, "signal_table")
-    with _typed_errors(engine), engine.begin() as connection:
+    with typed_errors(engine), engine.begin() as connection:
         return connection.exec_driver_sql(f"DELETE FROM {table.quoted}").rowcount  # noqa: S608 - quoted by TableName
 
 

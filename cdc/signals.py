@@ -138,11 +138,11 @@ class Signals:
         return Signalled(signal, self, reader, AwaitedSnapshot(signal, snapshot, tuple(tables)))
 
     def _send(self, kind: str, data: Mapping[str, Any]) -> str:
-        from cdc.grants import _typed_errors
+        from cdc.catalogue import typed_errors
 
         table, signal = signal_table_of(self.source), str(uuid.uuid4())
         assert table is not None  # noqa: S101 - for the type checker
-        with _typed_errors(self.engine), self.engine.begin() as connection:
+        with typed_errors(self.engine), self.engine.begin() as connection:
             statement = f"INSERT INTO {table.quoted} (id, type, data) VALUES (%s, %s, %s)"  # noqa: S608 - quoted
             connection.exec_driver_sql(statement, (signal, kind, json.dumps(data)))
         return signal

@@ -185,6 +185,14 @@ class SourceOffset:
             return "lsn_proc" in self.offset
         return bool(self.offset) and not _OF_SNAPSHOTS & self.offset.keys()
 
+    @property
+    def at(self) -> datetime | None:
+        """When the source committed what the offset stands behind, by the source's clock; None where it is not told."""
+        if (micros := self.offset.get("ts_usec")) is not None:
+            return datetime.fromtimestamp(int(micros) / 1e6, UTC)
+        seconds = self.offset.get("ts_sec")  # MySQL's
+        return None if seconds is None else datetime.fromtimestamp(int(seconds), UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:

@@ -23,7 +23,7 @@ CONTENT_SECONDS: Final = 3.0
 _MARK_SECONDS: Final = 0.5
 # A worker that starts a connector asks for its tasks within a second. Now and then that request is lost, without a word
 # and for good: the connector runs, no task does, and a restart is the remedy.
-_TASKLESS_SECONDS: Final = 15.0
+TASKLESS_SECONDS: Final = 15.0
 
 T = TypeVar("T")
 Offsets = tuple[SourceOffset, ...]
@@ -77,7 +77,7 @@ class Watch:
         status = status_of(self._client, self._name)
         if status is None:
             return None
-        self.deadline.seen = check(status).summary()
+        self.deadline.saw(check(status))
         self._restart_without_tasks(status)
         if not status.running:
             self._running_since = None
@@ -91,7 +91,7 @@ class Watch:
             self._taskless_since = None
         elif self._taskless_since is None:
             self._taskless_since = now
-        elif now - self._taskless_since > _TASKLESS_SECONDS:
+        elif now - self._taskless_since > TASKLESS_SECONDS:
             self._client.restart(self._name)
             self._taskless_since = None
 
@@ -117,6 +117,11 @@ class Deadline:
         self._end = time.monotonic() + timeout
         self.seen = "no status yet"
 
+    def saw(self, status: ConnectorStatus) -> ConnectorStatus:
+        """Remember a status for the message, and give it back."""
+        self.seen = status.summary()
+        return status
+
     def wait(self, condition: Callable[[], T | None], *, goal: str) -> T:
         """Ask until the condition gives something; ConnectorTimeout."""
         while (found := condition()) is None:
@@ -138,16 +143,24 @@ def status_of(client: ConnectClient, name: str) -> ConnectorStatus | None:
         return None
 
 
-def check(status: ConnectorStatus) -> ConnectorStatus:
-    """Return a status in which nothing stands FAILED; else ConnectorFailed with the causes in short."""
+def failure_of(status: ConnectorStatus) -> ConnectorFailed | None:
+    """Return what a status shows as FAILED, with its causes in short; None where nothing is."""
     if status.failure is None:
-        return status
+        return None
     who, trace = status.failure
     causes = short_trace(trace)
     root = causes[-1] if causes else "Kafka Connect gives no reason"
-    raise ConnectorFailed(
+    return ConnectorFailed(
         f"connector {status.name!r}, {who} FAILED: {root}",
         remedy=remedy_for(" ".join(causes)),
         place=f"{status.name} on worker {status.worker_id}",
         trace=causes,
     )
+
+
+def check(status: ConnectorStatus) -> ConnectorStatus:
+    """Return a status in which nothing stands FAILED; else ConnectorFailed with the causes in short."""
+    failure = failure_of(status)
+    if failure is not None:
+        raise failure
+    return status

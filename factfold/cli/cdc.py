@@ -1,11 +1,11 @@
-"""`factfold cdc`: plan, grants, apply, status, restart, pause, resume, stop, offsets, delete."""
+"""`factfold cdc`: plan, grants, apply, restart, pause, resume, stop, offsets, delete."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,23 +114,6 @@ def _value(value: str | None) -> str:
 
 
 @app.command()
-def status(
-    names: Annotated[list[str] | None, typer.Argument(help="Names; default: all.")] = None,
-    connect_url: ConnectUrl = None,
-    as_json: Json = False,
-) -> None:
-    """Show connectors and their tasks; exit code 0 when all run, 3 when not."""
-    import cdc
-
-    with _client(connect_url) as client:
-        found = [client.status(name) for name in names] if names else list(cdc.statuses(client))
-    for one in found:
-        _show(one, as_json=as_json)
-    if not all(one.running for one in found):
-        raise typer.Exit(3)
-
-
-@app.command()
 def restart(
     names: Names,
     connect_url: ConnectUrl = None,
@@ -220,6 +203,7 @@ def delete(
 
 @contextmanager
 def _client(url: str | None) -> Iterator[ConnectClient]:
+    """Open a client of the worker at a URL, or of the local stack's."""
     from cdc import ConnectClient
 
     # Someone is waiting at a terminal: `apply` waits longer by itself for a worker that is starting.
@@ -235,19 +219,41 @@ def _local_worker() -> str:
 
 @contextmanager
 def _engine(url: str | None) -> Iterator[Engine | None]:
+    """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
     if url is None:
         yield None
         return
-    import sqlalchemy
+    with _database(url) as engine:
+        yield engine
 
-    engine = sqlalchemy.create_engine(url)
+
+@contextmanager
+def _database(url: str) -> Iterator[Engine]:
+    """Open a database; SourceNotReady for a URL that is none."""
+    engine = _created(url)
     try:
         yield engine
     finally:
         engine.dispose()
 
 
+def _created(url: str) -> Engine:
+    import sqlalchemy
+
+    from cdc.errors import SourceNotReady
+
+    with suppress(sqlalchemy.exc.ArgumentError, ValueError):
+        return sqlalchemy.create_engine(url)
+    # Raised here and not above: its own words may hold the URL, and with it a password.
+    raise SourceNotReady(
+        "the source's URL cannot be read",
+        remedy="write postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, with @ : / of a password as %40 %3A %2F",
+        place="--source-url",
+    )
+
+
 def _connectors(reference: str) -> Iterable[Connector]:
+    """Load what a .toml file declares, or what stands under `module:attribute`."""
     if reference.endswith(".toml"):
         import cdc
 
@@ -273,18 +279,23 @@ def _loaded(reference: str) -> Any:
 
 
 def _show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None) -> None:
-    causes = _causes(found)
+    """Print a connector's states, what was done with it, and why something FAILED."""
     if as_json:
-        tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
-        described = {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes}
-        typer.echo(json.dumps(described | ({"did": did} if did else {})))
+        typer.echo(json.dumps(described(found) | ({"did": did} if did else {})))
         return
     typer.echo("  ".join([found.name, *(did or ()), found.summary()]))
-    for cause in causes:
+    for cause in causes_of(found):
         typer.echo(f"    {cause}")
 
 
-def _causes(found: ConnectorStatus) -> list[str]:
+def described(found: ConnectorStatus) -> dict[str, Any]:
+    """A connector's states for JSON."""
+    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
+    return {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes_of(found)}
+
+
+def causes_of(found: ConnectorStatus) -> list[str]:
+    """The causes of a failure in short, the root last; nothing where nothing FAILED."""
     from cdc.failures import short_trace
 
     return list(short_trace(found.failure[1])) if found.failure else []

@@ -9,6 +9,7 @@ import typer
 from eventstore.errors import FactfoldError
 from factfold.cli import (
     branches,
+    cdc_operate,
     cdc_signals,
     doctor,
     erasure,
@@ -32,7 +33,8 @@ def application() -> typer.Typer:
     )
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
-    app.add_typer(cdc_signals.app, name="cdc")  # cdc's own, with the commands for snapshots
+    # One app for all of cdc: either module adds its commands to it.
+    app.add_typer(cdc_signals.app, name="cdc")
     app.add_typer(projections.app, name="projections")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")

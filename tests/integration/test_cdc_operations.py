@@ -16,6 +16,7 @@ import cdc
 from cdc import ConnectClient
 from cdc.errors import UnknownConnector
 from cdc.planning import MASK
+from cdc.status import STOPPED
 from factfold.cli import cdc as command_line
 from tests.connectors import heartbeats
 from tests.waiting import wait_until
@@ -102,3 +103,12 @@ def test_nobody_is_moved_who_is_not_there(connect: ConnectClient, run: Callable[
     ):
         with pytest.raises(UnknownConnector):
             CliRunner().invoke(command_line.app, [*words, "--connect-url", connect.url], catch_exceptions=False)
+
+
+def test_a_stop_right_after_a_change_of_configuration_is_followed(connect: ConnectClient, hearts: Hearts) -> None:
+    connect.create(hearts.name, hearts.config())
+    for seconds in range(2, 5):
+        connect.put_config(hearts.name, {**hearts.config(), "emit.heartbeats.interval.seconds": str(seconds)})
+        assert cdc.move(connect, hearts.name, STOPPED).stopped
+        connect.put_config(hearts.name, hearts.config())
+        connect.resume(hearts.name)

@@ -62,6 +62,7 @@ def test_a_connector_without_tasks_does_not_count_as_running(
         (409, refusal("Cannot complete request momentarily due to stale configuration", 409)),
         (503, refusal("Service unavailable", 503)),
         (500, refusal("Request timed out. The worker is currently flushing updates", 500)),
+        (500, refusal("Request cannot be completed because a rebalance is expected", 500)),
         (404, refusal("HTTP 404 Not Found", 404)),
     ],
 )
@@ -101,6 +102,7 @@ def test_a_rebalance_that_does_not_end_gives_connect_s_own_words(client: Connect
 
     assert failure.value.status == 409
     assert failure.value.message == "Kafka Connect refused: Cannot complete: rebalance in process"
+    assert failure.value.remedy == "try again when the Connect cluster has settled"
 
 
 def test_a_wrong_configuration_is_refused_at_once_in_one_line(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector
-from cdc.secrets import is_reference, write_secrets
+from cdc.secrets import is_reference, replace_secret, write_secrets
 
 
 def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:
@@ -61,3 +61,31 @@ def test_a_folder_that_would_break_the_reference_is_refused(tmp_path: Path) -> N
 )
 def test_only_a_whole_reference_counts_as_one(text: str, *, expected: bool) -> None:
     assert is_reference(text) is expected
+
+
+def test_one_value_of_a_file_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    references = write_secrets(tmp_path, "shop", values={"user": "ann", "password": "a\nb"})
+    path = tmp_path / "shop.properties"
+    path.write_text("# ours\nuser=ann\n password : old\\\n  er\nother=1\n")
+    path.chmod(0o640)
+
+    replace_secret(references["password"], SecretStr("n=w \\1"))
+
+    assert path.read_text() == "# ours\nuser=ann\npassword=n\\=w\\ \\\\1\nother=1\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["shop.properties"]
+
+
+def test_a_value_that_the_file_lacks_is_added(tmp_path: Path) -> None:
+    write_secrets(tmp_path, "shop", values={"user": "ann"})
+
+    replace_secret(f"${{file:{tmp_path}/shop.properties:password}}", "new")
+
+    assert (tmp_path / "shop.properties").read_text() == "user=ann\npassword=new\n"
+
+
+@pytest.mark.parametrize("reference", ["${env:PASSWORD}", "${file:/nowhere/shop.properties:password}", "sentinel"])
+def test_a_value_that_is_in_no_file_here_is_not_replaced(reference: str) -> None:
+    with pytest.raises(InvalidConnector, match="no file on this machine") as refused:
+        replace_secret(reference, "sentinel too")
+    assert "sentinel" not in str(refused.value)

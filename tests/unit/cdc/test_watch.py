@@ -32,7 +32,7 @@ def waited(worker, *, timeout):
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_connector_that_runs_without_a_task_is_restarted_until_it_has_one(monkeypatch, after):
-    monkeypatch.setattr(watch, "_TASKLESS_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "TASKLESS_SECONDS", 0.05)
     worker = Worker(after=after)
     assert waited(worker, timeout=60).running
     assert worker.restarts == after

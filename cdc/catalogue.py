@@ -1,0 +1,231 @@
+"""What a PostgreSQL source says of itself: server, role, tables, publication, slot; read in a few queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc.errors import SourceNotReady
+from cdc.failures import remedy_for, short_message
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from cdc.identifiers import TableName
+
+# Types whose columns Debezium 3.7 leaves out of every record without a word, seen on a live server; so it does with
+# composite types, multiranges, and arrays of domains.
+_LEFT_OUT: Final = (
+    "aclitem", "cid", "jsonpath", "pg_lsn", "pg_node_tree", "pg_snapshot", "refcursor", "regclass", "regcollation",
+    "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole",
+    "regtype", "tid", "tsquery", "txid_snapshot", "xid", "xid8",
+)  # fmt: skip
+# These have a form, and arrays of them have none.
+_ITEMS_LEFT_OUT: Final = ("interval", "money", "name", "point", "varbit", "xml")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """Settings of the server; sizes in bytes, `slot_cap` None for no limit."""
+
+    database: str
+    standby: bool
+    wal_level: str
+    slots: int
+    max_slots: int
+    senders: int
+    max_senders: int
+    slot_cap: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """A login, and what it may in this database."""
+
+    can_login: bool
+    replicates: bool
+    expired: bool
+    connects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table; names in `truncated_by` are quoted, `readable` and `schema_usable` None where the role does not exist.
+
+    ``identity`` is PostgreSQL's letter: d(efault), n(othing), f(ull), i(ndex). ``identity_columns`` are the columns of
+    the index that is the identity.
+    """
+
+    kind: str
+    logged: bool
+    identity: str
+    key: tuple[str, ...]
+    identity_columns: tuple[str, ...]
+    schema_usable: bool | None
+    readable: bool | None
+    row_security: bool
+    truncated_by: tuple[str, ...]
+    generated: tuple[str, ...]
+    stored_generated: tuple[str, ...]
+    formless: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationFacts:
+    """A publication: kinds of changes, tables; `filtered` are those of which it hides rows or columns."""
+
+    operations: frozenset[str]
+    by_root: bool
+    with_generated: bool
+    tables: frozenset[str]
+    filtered: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSlot:
+    """A replication slot. ``lag_bytes``: log its reader has not confirmed; ``retained_bytes``: log kept for it.
+
+    ``wal_status`` is reserved, extended, unreserved (about to be lost) or lost; ``safe_bytes`` how much more may be
+    written before it is in danger, None without a limit. Sizes are None for a slot that has lost its place.
+    """
+
+    name: str
+    plugin: str | None
+    database: str | None
+    active: bool
+    wal_status: str | None
+    lag_bytes: int | None
+    retained_bytes: int | None
+    safe_bytes: int | None
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """Read the settings that capture depends on."""
+    row = connection.exec_driver_sql(
+        "SELECT current_database(), pg_is_in_recovery(), current_setting('wal_level'),"
+        " (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int,"
+        " (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,"
+        # In MB; servers before 13 have none.
+        " (SELECT nullif(setting::bigint, -1) * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size')"
+    ).one()
+    return ServerFacts(*row)
+
+
+def role_facts(connection: Connection, role: str) -> RoleFacts | None:
+    """Read a role; None where there is none."""
+    row = connection.exec_driver_sql(
+        "SELECT rolcanlogin, rolreplication OR rolsuper, coalesce(rolvaliduntil <= now(), false),"
+        " has_database_privilege(oid, current_database(), 'CONNECT')"
+        " FROM pg_roles WHERE rolname = %s",
+        (role,),
+    ).first()
+    return None if row is None else RoleFacts(*row)
+
+
+_KEY_COLUMNS: Final = """ARRAY(
+    SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+    WHERE i.indrelid = c.oid AND {condition} ORDER BY a.attnum)"""
+# Nothing but the two conditions is put into it.
+_TABLE: Final = f"""
+SELECT c.relkind, c.relpersistence <> 'u', c.relreplident,
+  {_KEY_COLUMNS.format(condition="i.indisprimary")},
+  {_KEY_COLUMNS.format(condition="i.indisreplident")},
+  has_schema_privilege(r.oid, c.relnamespace, 'USAGE'),
+  has_table_privilege(r.oid, c.oid, 'SELECT'),
+  coalesce(c.relrowsecurity AND NOT (r.rolbypassrls OR r.rolsuper), false),
+  ARRAY(SELECT DISTINCT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(x.grantee)) END
+    FROM aclexplode(c.relacl) x WHERE x.privilege_type = 'TRUNCATE' AND x.grantee <> c.relowner ORDER BY 1),
+  ARRAY(SELECT attname::text FROM pg_attribute
+    WHERE attrelid = c.oid AND attgenerated <> '' AND NOT attisdropped ORDER BY attnum),
+  ARRAY(SELECT attname::text FROM pg_attribute
+    WHERE attrelid = c.oid AND attgenerated = 's' AND NOT attisdropped ORDER BY attnum),
+  ARRAY(SELECT a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_type d ON d.oid = t.typbasetype LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (
+      coalesce(e.typtype, d.typtype, t.typtype) IN ('c', 'm') OR e.typtype = 'd'
+      OR coalesce(e.typname, d.typname, t.typname) = ANY (%s) OR e.typname = ANY (%s))
+    ORDER BY a.attnum)
+FROM pg_class c LEFT JOIN pg_roles r ON r.rolname = %s WHERE c.oid = to_regclass(%s)
+"""  # noqa: S608
+
+
+def table_facts(connection: Connection, table: TableName, *, role: str) -> TableFacts | None:
+    """Read a table, and what a role may with it; None where there is none."""
+    values = (list(_LEFT_OUT), list(_ITEMS_LEFT_OUT), role, table.quoted)
+    row = connection.exec_driver_sql(_TABLE, values).first()
+    if row is None:
+        return None
+    facts: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
+    return TableFacts(*facts)
+
+
+def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
+    """Read a publication; None where there is none."""
+    row = connection.exec_driver_sql(
+        "SELECT array_remove(ARRAY[CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,"
+        " CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END], NULL),"
+        # Servers before 18 have no such column.
+        " pubviaroot, coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's' FROM pg_publication p WHERE pubname = %s",
+        (name,),
+    ).first()
+    if row is None:
+        return None
+    members = _members(connection, name)
+    return PublicationFacts(
+        frozenset(row[0]),
+        row[1],
+        row[2],
+        tables=frozenset(table for table, _ in members),
+        filtered=frozenset(table for table, is_filtered in members if is_filtered),
+    )
+
+
+def _members(connection: Connection, name: str) -> Iterable[Any]:
+    return connection.exec_driver_sql(
+        "SELECT schemaname || '.' || tablename,"
+        # Servers before 15 have neither filters nor lists of columns.
+        " to_jsonb(p) ->> 'rowfilter' IS NOT NULL OR jsonb_array_length(to_jsonb(p) -> 'attnames') <"
+        " (SELECT count(*) FROM pg_attribute WHERE attrelid = format('%%I.%%I', schemaname, tablename)::regclass"
+        "  AND attnum > 0 AND NOT attisdropped AND attgenerated = '')"
+        " FROM pg_publication_tables p WHERE pubname = %s",
+        (name,),
+    ).all()
+
+
+def slot_facts(connection: Connection, name: str) -> ReplicationSlot | None:
+    """Read a replication slot; None where there is none. On a standby, log counts up to what was replayed."""
+    row = connection.exec_driver_sql(
+        "SELECT slot_name, plugin, database, active, wal_status, (here - confirmed_flush_lsn)::bigint,"
+        " (here - restart_lsn)::bigint, safe_wal_size FROM pg_replication_slots, LATERAL (SELECT CASE"
+        " WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS here) AS log"
+        " WHERE slot_name = %s",
+        (name,),
+    ).first()
+    return None if row is None else ReplicationSlot(*row)
+
+
+def clock(connection: Connection) -> datetime:
+    """Return the time by the database's clock."""
+    now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    return now
+
+
+@contextmanager
+def typed_errors(engine: Engine) -> Iterator[None]:
+    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
+    try:
+        yield
+    except Exception as error:
+        refused = getattr(error, "orig", None)
+        if refused is None:
+            raise
+        message = short_message(str(refused))
+        raise SourceNotReady(
+            f"the source database refused: {message}",
+            remedy=remedy_for(message),
+            place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
+        ) from error

@@ -1,0 +1,132 @@
+"""What keeps a connector from working, or soon may: its source, slot, worker and topics, each with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cdc.catalogue import typed_errors
+from cdc.connector_health import committed_offsets
+from cdc.connectors.base import Connector
+from cdc.connectors.postgres import PostgresConnector
+from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
+from cdc.failures import remedy_for, short_message
+from cdc.findings import Finding
+from cdc.planning import differences
+from cdc.source_health import slot_findings, source_findings
+from cdc.status import ConnectorStatus
+from cdc.watch import failure_of
+from eventstore.errors import FactfoldError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect import ConnectClient
+    from eventstore.settings import Settings
+    from eventstore.topics import TopicSpec
+
+
+def diagnose(
+    connector: Connector,
+    *,
+    source: Engine | None = None,
+    client: ConnectClient | None = None,
+    settings: Settings | None = None,
+) -> tuple[Finding, ...]:
+    """Look at a connector from every side that is given, and change nothing; what cannot be asked is a finding too.
+
+    `source` is an engine of its database (PostgreSQL), `client` its worker, `settings` those of the broker that has
+    its topics.
+    """
+    found: list[Finding] = []
+    has_streamed = False
+    if client is not None:
+        found += _asked("worker", _worker_findings(client, connector))
+        has_streamed = _has_streamed(client, connector.name)
+    if source is not None and isinstance(connector, PostgresConnector):
+        found += _asked("source", _source_findings(source, connector, has_streamed=has_streamed))
+    if settings is not None:
+        found += _asked("topics", _topic_findings(settings, connector))
+    return tuple(found)
+
+
+def _asked(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    try:
+        yield from findings
+    except FactfoldError as error:
+        yield Finding.error(check, error.message, error.remedy)
+
+
+def _source_findings(source: Engine, connector: PostgresConnector, *, has_streamed: bool) -> Iterator[Finding]:
+    with typed_errors(source), source.connect() as connection:
+        yield from source_findings(connection, connector)
+        yield from slot_findings(connection, connector, has_streamed=has_streamed)
+
+
+def _has_streamed(client: ConnectClient, name: str) -> bool:
+    try:
+        return any(offset.streamed for offset in committed_offsets(client, name))
+    except CdcError:
+        return False
+
+
+def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
+    health = client.health()
+    if not health.healthy:
+        raise ConnectUnavailable(
+            f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
+            remedy="start the worker, or check the URL (factfold stack status shows the local one)",
+            place=client.url,
+        )
+    yield Finding.ok("worker", f"{client.url} is healthy, version {client.root().version}")
+    config = connector.config()
+    plugin = config["connector.class"]
+    if all(found.class_name != plugin for found in client.plugins()):
+        yield Finding.error(
+            "plug-in", f"the worker has no {plugin}", "install the plug-in into the worker's plugin.path"
+        )
+        return
+    yield Finding.ok("plug-in", plugin)
+    for problem in client.validate({"name": connector.name, **config}):
+        message = short_message(problem.message)
+        yield Finding.error(f"setting {problem.key}", message, remedy_for(message))
+    yield from _running(client, connector)
+
+
+def _running(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
+    check, declared = f"connector {connector.name}", {"name": connector.name, **connector.config()}
+    try:
+        running, status = client.config(connector.name), client.status(connector.name)
+    except UnknownConnector:
+        yield Finding.warning(check, "it is not applied, or has no state yet", "factfold cdc apply")
+        return
+    if changed := differences(running, declared):
+        keys = ", ".join(change.key for change in changed)
+        yield Finding.warning(
+            check, f"it runs with other settings than declared: {keys}", "factfold cdc plan, then apply"
+        )
+    yield _state(check, status)
+
+
+def _state(check: str, status: ConnectorStatus) -> Finding:
+    if status.running:
+        return Finding.ok(check, status.summary())
+    if (failure := failure_of(status)) is None:
+        return Finding.warning(check, status.summary(), f"factfold cdc resume {status.name}")
+    return Finding.error(check, failure.message, f"{failure.remedy}; then factfold cdc restart --failed {status.name}")
+
+
+def _topic_findings(settings: Settings, connector: Connector) -> Iterator[Finding]:
+    from eventstore.kafka.admin import compare_topics
+
+    specs: tuple[TopicSpec, ...] = getattr(connector, "topic_specs", ())
+    compared = compare_topics(settings, specs)
+    for name in compared.missing:
+        found = "it does not exist: the connector makes it with its first record"
+        yield Finding.warning(f"topic {name}", found, "make it before (eventstore.kafka.admin.ensure_topics)")
+    for mismatch in compared.mismatches:
+        yield Finding.error(f"topic {mismatch.place}", mismatch.message, mismatch.remedy)
+    wrong = {*compared.missing, *(mismatch.place for mismatch in compared.mismatches)}
+    for spec in specs:
+        if spec.name not in wrong:
+            yield Finding.ok(f"topic {spec.name}", f"{spec.partitions} partitions, as declared")

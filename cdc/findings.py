@@ -1,0 +1,54 @@
+"""A finding: what was looked at, what was found, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Severity(Enum):
+    """OK; WARNING: capture works, and something may go wrong; ERROR: it does not, or loses rows."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was looked at, what was found, and the SQL or command that helps where it is not well."""
+
+    severity: Severity
+    check: str
+    found: str
+    remedy: str = ""
+
+    @classmethod
+    def ok(cls, check: str, found: str) -> Finding:
+        """All is well."""
+        return cls(Severity.OK, check, found)
+
+    @classmethod
+    def warning(cls, check: str, found: str, remedy: str) -> Finding:
+        """Capture works, and something may go wrong."""
+        return cls(Severity.WARNING, check, found, remedy)
+
+    @classmethod
+    def error(cls, check: str, found: str, remedy: str) -> Finding:
+        """Capture does not work, or loses rows."""
+        return cls(Severity.ERROR, check, found, remedy)
+
+
+def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return those that keep a connector from working."""
+    return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people."""
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{count / (1 << 10 * power):.{1 if power else 0}f} {_UNITS[power]}"

@@ -1,0 +1,304 @@
+"""What a connector's source has and lacks: facts of the database turned into findings, each with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from cdc.catalogue import (
+    PublicationFacts,
+    ReplicationSlot,
+    RoleFacts,
+    ServerFacts,
+    TableFacts,
+    publication_facts,
+    role_facts,
+    server_facts,
+    slot_facts,
+    table_facts,
+)
+from cdc.failures import LOST_SLOT
+from cdc.findings import Finding, size
+from cdc.identifiers import TableName, quoted
+from cdc.signal_table import signal_findings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cdc.connectors.postgres import PostgresConnector
+
+# Truncates are left out: their record has no key, and a compacted topic takes none.
+PUBLISHED: Final = ("insert", "update", "delete")
+# A slot without a limit that holds this much has been standing for a while, on a busy database and on a quiet one.
+_MUCH: Final = 1 << 30
+_RESTART: Final = "and restart PostgreSQL"
+
+
+def source_findings(connection: Connection, connector: PostgresConnector) -> tuple[Finding, ...]:
+    """Look at all that has to be there before a connector starts: server, role, tables, publication."""
+    # Two tables may lack the same right to their schema.
+    return tuple(dict.fromkeys(_source_findings(connection, connector)))
+
+
+def _source_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
+    server = server_facts(connection)
+    role = role_facts(connection, connector.user)
+    publication = publication_facts(connection, connector.publication)
+    yield from of_server(server, connector)
+    yield from of_role(role, connector)
+    yield from of_publication(publication, connector)
+    for table in connector.table_names:
+        facts = table_facts(connection, table, role=connector.user)
+        yield from of_table(facts, table, connector, publication)
+        if facts is not None and publication is not None:
+            yield from of_membership(facts, table, publication, connector)
+    yield from signal_findings(connection, connector)
+
+
+def preparation_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look at what nobody can make for a connector: the server's settings, and tables that can be captured."""
+    yield from of_server(server_facts(connection), connector)
+    for table in connector.table_names:
+        facts = table_facts(connection, table, role=connector.user)
+        yield from _absent(table) if facts is None else _structure(facts, table)
+
+
+def slot_findings(connection: Connection, connector: PostgresConnector, *, has_streamed: bool) -> Iterator[Finding]:
+    """Look at a connector's slot; `has_streamed` says that the connector has offsets, and needs the slot it had."""
+    server, slot = server_facts(connection), slot_facts(connection, connector.slot)
+    yield from of_room(server, slot)
+    if slot is None:
+        yield _no_slot(connector, has_streamed=has_streamed)
+        return
+    yield from of_slot(slot, connector, server)
+
+
+def of_server(server: ServerFacts, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look at what the whole server must be like."""
+    if server.database != connector.database:
+        found = f"this is database {server.database}, the connector reads {connector.database}"
+        yield Finding.error("database", found, "give the URL of the connector's database")
+    if server.standby:
+        found = "this is a standby, which takes no heartbeats: a slot there does not move while its tables are quiet"
+        yield Finding.error("server", found, "name the primary as the connector's host")
+    if server.wal_level == "logical":
+        yield Finding.ok("wal_level", "logical")
+    else:
+        found = f"wal_level is {server.wal_level}: set wal_level=logical and restart PostgreSQL"
+        yield Finding.error("wal_level", found, f"ALTER SYSTEM SET wal_level = 'logical'; {_RESTART}")
+
+
+def of_room(server: ServerFacts, slot: ReplicationSlot | None) -> Iterator[Finding]:
+    """Look whether the server has room for the connector's slot and sender, and a limit to what slots may hold."""
+    senders_wanted = 0 if slot is not None and slot.active else 1
+    for what, used, most, wanted in (
+        ("max_replication_slots", server.slots, server.max_slots, 1 if slot is None else 0),
+        ("max_wal_senders", server.senders, server.max_senders, senders_wanted),
+    ):
+        found = f"{used} of {most} in use"
+        if used + wanted <= most:
+            yield Finding.ok(what, found)
+        else:
+            raise_it = f"ALTER SYSTEM SET {what} = {most + 10}; {_RESTART}"
+            yield Finding.error(
+                what, f"{found}, and {wanted} more is wanted", f"drop slots nobody reads, or {raise_it}"
+            )
+    if server.slot_cap is None:
+        found = "no limit to the log that slots hold: one that nobody reads fills the disk and stops the database"
+        remedy = "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf()"
+        yield Finding.warning("max_slot_wal_keep_size", found, remedy)
+    else:
+        yield Finding.ok("max_slot_wal_keep_size", size(server.slot_cap))
+
+
+def of_role(role: RoleFacts | None, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look at the connector's login."""
+    user, check = connector.user, f"role {connector.user}"
+    if role is None:
+        remedy = f"CREATE ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '…' (cdc.prepare_source does)"
+        yield Finding.error(check, f"role {user} does not exist", remedy)
+        return
+    faults = [
+        (not (role.can_login and role.replicates), "lacks LOGIN or REPLICATION", "LOGIN REPLICATION"),
+        (role.expired, "has a password that is no longer valid", "VALID UNTIL 'infinity'"),
+    ]
+    found = [
+        Finding.error(check, f"role {user} {what}", f"ALTER ROLE {quoted(user)} {sql}")
+        for is_so, what, sql in faults
+        if is_so
+    ]
+    if not role.connects:
+        remedy = f"GRANT CONNECT ON DATABASE {quoted(connector.database)} TO {quoted(user)}"
+        found.append(Finding.error(check, f"role {user} may not CONNECT to {connector.database}", remedy))
+    yield from found or [Finding.ok(check, "logs in, replicates, connects")]
+
+
+def of_table(
+    facts: TableFacts | None, table: TableName, connector: PostgresConnector, publication: PublicationFacts | None
+) -> Iterator[Finding]:
+    """Look at one captured table."""
+    if facts is None:
+        yield from _absent(table)
+        return
+    check = f"table {table}"
+    found = [
+        *_structure(facts, table),
+        *_rights(facts, table, check, connector.user),
+        *_columns(facts, table, publication, connector),
+        *_truncation(facts, table, check),
+    ]
+    yield from found or [
+        Finding.ok(check, f"key ({', '.join(facts.key)}), replica identity {_IDENTITIES[facts.identity]}")
+    ]
+
+
+_IDENTITIES: Final = {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "an index"}
+
+
+def _absent(table: TableName) -> Iterator[Finding]:
+    found = f"table {table} does not exist"
+    yield Finding.error(f"table {table}", found, "create it, or take it out of the declaration")
+
+
+def _structure(facts: TableFacts, table: TableName) -> Iterator[Finding]:
+    yield from _shape(facts, table, f"table {table}")
+    yield from _identity(facts, table, f"table {table}")
+
+
+def _shape(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
+    if facts.kind not in ("r", "p"):
+        yield Finding.error(check, f"{table} is no table: its rows are in no log", "capture the tables it is made of")
+    elif not facts.logged:
+        yield Finding.error(check, f"table {table} is unlogged: its changes are in no log", _alter(table, "SET LOGGED"))
+    elif not facts.key:
+        found = f"table {table} has no primary key: its records would have no key, and its updates would be refused"
+        yield Finding.error(check, found, _alter(table, "ADD PRIMARY KEY (…)"))
+
+
+def _identity(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
+    remedy = _alter(table, "REPLICA IDENTITY DEFAULT")
+    if facts.identity == "n":
+        found = f"table {table} has replica identity NOTHING: its updates and deletes would be refused by the database"
+        yield Finding.error(check, found, remedy)
+    elif facts.identity == "i" and not set(facts.key) <= set(facts.identity_columns):
+        found = f"table {table} has an index as replica identity that leaves out its primary key: deletes have no key"
+        yield Finding.error(check, found, remedy)
+
+
+def _rights(facts: TableFacts, table: TableName, check: str, user: str) -> Iterator[Finding]:
+    # None where the role does not exist, which is another finding.
+    if facts.schema_usable is False:
+        found = f"role {user} may not USE schema {table.schema}"
+        yield Finding.error(
+            f"schema {table.schema}", found, f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(user)}"
+        )
+    if facts.readable is False:
+        found = f"role {user} may not SELECT from {table}"
+        yield Finding.error(check, found, f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(user)}")
+    if facts.row_security:
+        found = f"row security of {table} hides rows from role {user}: the initial snapshot would leave them out"
+        yield Finding.error(check, found, f"ALTER ROLE {quoted(user)} BYPASSRLS")
+
+
+def _columns(
+    facts: TableFacts, table: TableName, publication: PublicationFacts | None, connector: PostgresConnector
+) -> Iterator[Finding]:
+    check = f"table {table}"
+    published = facts.stored_generated if publication is not None and publication.with_generated else ()
+    if generated := [name for name in facts.generated if name not in published]:
+        names = ", ".join(generated)
+        found = f"generated columns of {table} never reach its topic while streaming, only in the snapshot: {names}"
+        publish = f"ALTER PUBLICATION {quoted(connector.publication)} SET (publish_generated_columns = stored)"
+        yield Finding.warning(check, found, f"fill ordinary columns by a trigger; PostgreSQL 18, if stored: {publish}")
+    if facts.formless:
+        found = f"Debezium has no form for columns of {table}, and leaves them out: {', '.join(facts.formless)}"
+        remedy = "add a column of text that holds the same, or set include.unknown.datatypes"
+        yield Finding.warning(check, found, remedy)
+
+
+def _truncation(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
+    if facts.truncated_by:
+        who = ", ".join(facts.truncated_by)
+        found = f"table {table} may be emptied by {who} with TRUNCATE, which no record tells: readers keep all rows"
+        yield Finding.warning(check, found, f"REVOKE TRUNCATE ON TABLE {table.quoted} FROM {who}")
+
+
+def of_publication(facts: PublicationFacts | None, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look at what the publication lets through."""
+    name, check = connector.publication, f"publication {connector.publication}"
+    if facts is None:
+        tables = ", ".join(table.quoted for table in connector.table_names)
+        remedy = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {tables} WITH ({publication_options()})"
+        yield Finding.error(check, f"publication {name} does not exist", remedy)
+        return
+    missing = [operation for operation in PUBLISHED if operation not in facts.operations]
+    if missing:
+        found = f"publication {name} leaves out every {' and '.join(missing)}"
+        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{', '.join(PUBLISHED)}')")
+    else:
+        yield Finding.ok(check, f"{', '.join(PUBLISHED)} of {len(facts.tables)} tables")
+
+
+def publication_options() -> str:
+    """Return the options of our publications as SQL; by root, a partition's rows come as its table's."""
+    return f"publish = '{', '.join(PUBLISHED)}', publish_via_partition_root = true"
+
+
+def of_membership(
+    facts: TableFacts, table: TableName, publication: PublicationFacts, connector: PostgresConnector
+) -> Iterator[Finding]:
+    """Look whether a publication lets all of a table through."""
+    name, check = connector.publication, f"publication {connector.publication}"
+    if facts.kind == "p" and not publication.by_root:
+        found = f"publication {name} names the partitions of {table} and not the table: its changes would be left out"
+        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)")
+    elif str(table) not in publication.tables:
+        found = f"publication {name} leaves out {table}"
+        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table.quoted}")
+    elif str(table) in publication.filtered:
+        found = f"publication {name} hides rows or columns of {table}: what left the filter stays with readers"
+        remedy = f"ALTER PUBLICATION {quoted(name)} DROP TABLE {table.quoted}, then ADD TABLE {table.quoted}"
+        yield Finding.warning(check, found, remedy)
+
+
+def of_slot(slot: ReplicationSlot, connector: PostgresConnector, server: ServerFacts) -> Iterator[Finding]:
+    """Look at a slot that is there."""
+    check = f"slot {slot.name}"
+    if slot.plugin != "pgoutput" or slot.database != connector.database:
+        found = f"slot {slot.name} is of {slot.plugin or 'physical replication'} in {slot.database or 'no database'}"
+        yield Finding.error(check, found, "choose another slot name: this one is somebody else's")
+    elif slot.wal_status == "lost":
+        yield Finding.error(check, f"slot {slot.name} has lost its place: the log it needs is gone", LOST_SLOT)
+    elif slot.wal_status == "unreserved":
+        found = f"slot {slot.name} is about to lose its place: it holds {_held(slot)}"
+        yield Finding.error(check, found, _raise_cap(server))
+    elif not slot.active:
+        found = f"nobody reads slot {slot.name}, which holds {_held(slot)}"
+        remedy = f"factfold cdc resume {connector.name}; without the connector: cdc.drop_slot(engine, {slot.name!r})"
+        yield Finding.warning(check, found, remedy)
+    elif (slot.retained_bytes or 0) > (server.slot_cap // 2 if server.slot_cap else _MUCH):
+        found = f"slot {slot.name} holds {_held(slot)}: its reader does not keep up, or a transaction is open"
+        remedy = "SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start; and factfold cdc status"
+        yield Finding.warning(check, found, remedy)
+    else:
+        yield Finding.ok(check, f"read, {size(slot.lag_bytes or 0)} behind, holds {_held(slot)}")
+
+
+def _no_slot(connector: PostgresConnector, *, has_streamed: bool) -> Finding:
+    check, found = f"slot {connector.slot}", f"slot {connector.slot} does not exist"
+    if has_streamed:
+        return Finding.error(check, f"{found}, and the connector has streamed from it", LOST_SLOT)
+    return Finding.ok(check, f"{found}: the first start makes it")
+
+
+def _held(slot: ReplicationSlot) -> str:
+    return "nothing any more" if slot.retained_bytes is None else f"{size(slot.retained_bytes)} of log"
+
+
+def _raise_cap(server: ServerFacts) -> str:
+    doubled = (server.slot_cap or _MUCH) * 2 >> 20
+    return f"ALTER SYSTEM SET max_slot_wal_keep_size = '{doubled}MB'; SELECT pg_reload_conf(); and let it be read on"
+
+
+def _alter(table: TableName, action: str) -> str:
+    return f"ALTER TABLE {table.quoted} {action}"

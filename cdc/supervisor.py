@@ -1,0 +1,220 @@
+"""Connectors that fail are started again, with longer and longer waits between, and given up loudly.
+
+Every failure is treated alike, also one that no restart cures, such as a lost slot: somebody may cure it meanwhile, and
+a restart in vain costs nothing. The log has the cause and the remedy each time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdc.errors import CdcError, ConnectorFailed, RestartsExhausted, UnknownConnector
+from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.watch import TASKLESS_SECONDS, failure_of
+
+if TYPE_CHECKING:
+    from cdc.connect import ConnectClient
+
+_LOG = structlog.get_logger(__name__)
+# More would say nothing, and no longer fit a float in the end.
+_MOST_DOUBLINGS: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPolicy:
+    """When to start what failed again: all times in seconds.
+
+    The n-th restart in a row waits `first_wait` * 2ⁿ, at most `longest_wait`, and of that between half and all, so that
+    connectors that failed together do not start together. One that has run for `healthy_after` starts to count anew.
+    As it stands, ten restarts take five minutes: a database that fails over is back by then.
+    """
+
+    attempts: int = 10
+    first_wait: float = 1.0
+    longest_wait: float = 60.0
+    healthy_after: float = 120.0
+    poll: float = 2.0
+
+    def wait(self, restarts: int, *, chance: float) -> float:
+        """Return how long to wait after so many restarts; `chance` is between 0 and 1."""
+        whole = min(self.longest_wait, math.ldexp(self.first_wait, min(restarts, _MOST_DOUBLINGS)))
+        return whole * (0.5 + chance / 2)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What the supervisor remembers of one connector."""
+
+    restarts: int = 0
+    due: float | None = None
+    running_since: float | None = None
+    taskless_since: float | None = None
+    given_up: ConnectorFailed | None = None
+
+
+class Supervisor:
+    """Restarts what FAILED among connectors, by name, or among all of the cluster; PAUSED and STOPPED ones rest.
+
+    A worker that does not answer is waited for. A connector that is given up goes on being looked at, and is
+    supervised again once somebody has repaired it and it has run for `healthy_after`.
+    """
+
+    def __init__(
+        self,
+        client: ConnectClient,
+        names: Iterable[str] | None = None,
+        *,
+        policy: RestartPolicy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.policy = policy or RestartPolicy()
+        self._client = client
+        self._names = None if names is None else tuple(names)
+        self._clock = clock
+        self._chance = chance
+        self._watched: dict[str, _Watched] = {}
+        self._is_away = False
+
+    @property
+    def given_up(self) -> tuple[ConnectorFailed, ...]:
+        """The last failures of those that are given up."""
+        return tuple(one.given_up for one in self._watched.values() if one.given_up is not None)
+
+    def run(self, stop: threading.Event) -> None:
+        """Look again and again until `stop` is set, or nothing is left that is not given up.
+
+        RestartsExhausted, at the end, where connectors stand given up; UnknownConnector for a name nobody knows.
+        """
+        while not stop.is_set() and not self._is_hopeless():
+            self.look()
+            stop.wait(self.policy.poll)
+        if self.given_up:
+            raise _exhausted(self.given_up)
+
+    def look(self) -> None:
+        """Look at every connector once, and restart what is due."""
+        try:
+            statuses = {name: status for name, (_, status) in self._client.overview().items()}
+            self._know(statuses)
+        except UnknownConnector:
+            raise
+        except CdcError as error:
+            self._went_away(error)
+            return
+        if self._is_away:
+            _LOG.info("worker back")
+        self._is_away = False
+        for name, one in self._watched.items():
+            if name in statuses:
+                self._step(one, statuses[name])
+
+    def _went_away(self, error: CdcError) -> None:
+        if not self._is_away:
+            _LOG.warning("worker away", cause=error.message, remedy=error.remedy)
+        self._is_away = True
+
+    def _is_hopeless(self) -> bool:
+        return bool(self._watched) and all(one.given_up is not None for one in self._watched.values())
+
+    def _know(self, statuses: dict[str, ConnectorStatus]) -> None:
+        """Take up connectors that are new; those asked for by name have to be there at first, and may go later."""
+        for name in statuses if self._names is None else self._names:
+            if name not in self._watched:
+                if name not in statuses:
+                    self._client.info(name)
+                self._watched[name] = _Watched()
+        if self._names is None:
+            for name in [name for name in self._watched if name not in statuses]:
+                del self._watched[name]
+
+    def _step(self, one: _Watched, status: ConnectorStatus) -> None:
+        now = self._clock()
+        failure = None if status.state in (PAUSED, STOPPED) else self._failure(one, status, now)
+        if failure is None:
+            self._settle(one, status, now)
+        elif one.given_up is not None:
+            one.running_since = None
+        elif one.restarts >= self.policy.attempts:
+            self._give_up(one, status, failure)
+        elif one.due is None:
+            self._schedule(one, status, failure, now)
+        elif now >= one.due:
+            self._restart(one, status)
+
+    def _failure(self, one: _Watched, status: ConnectorStatus, now: float) -> ConnectorFailed | None:
+        """Return what is wrong: something FAILED, or a connector has run without any task for long."""
+        if status.state != RUNNING or status.tasks:
+            one.taskless_since = None
+            return failure_of(status)
+        if one.taskless_since is None:
+            one.taskless_since = now
+        if now - one.taskless_since <= TASKLESS_SECONDS:
+            return None
+        return ConnectorFailed(
+            f"connector {status.name!r} runs without a task",
+            remedy="the worker lost its request for tasks; a restart makes another",
+            place=f"{status.name} on worker {status.worker_id}",
+        )
+
+    def _settle(self, one: _Watched, status: ConnectorStatus, now: float) -> None:
+        one.due = None
+        if not status.running:
+            one.running_since = None
+            return
+        if one.running_since is None:
+            one.running_since = now
+        if now - one.running_since >= self.policy.healthy_after and (one.restarts or one.given_up):
+            _LOG.info("connector recovered", connector=status.name, restarts=one.restarts)
+            one.restarts, one.given_up = 0, None
+
+    def _schedule(self, one: _Watched, status: ConnectorStatus, failure: ConnectorFailed, now: float) -> None:
+        wait = self.policy.wait(one.restarts, chance=self._chance())
+        one.due, one.running_since = now + wait, None
+        _LOG.warning(
+            "connector failed",
+            connector=status.name,
+            cause=failure.message,
+            remedy=failure.remedy,
+            restart=one.restarts + 1,
+            of=self.policy.attempts,
+            wait_seconds=round(wait, 1),
+        )
+
+    def _restart(self, one: _Watched, status: ConnectorStatus) -> None:
+        try:
+            self._client.restart(status.name, only_failed=status.failure is not None)
+        except CdcError as error:
+            # It was deleted meanwhile, or the worker went away or rebalances: the next look tells, or tries again.
+            _LOG.warning("restart refused", connector=status.name, cause=error.message)
+            return
+        one.restarts, one.due, one.taskless_since = one.restarts + 1, None, None
+        _LOG.info("connector restarted", connector=status.name, restart=one.restarts)
+
+    def _give_up(self, one: _Watched, status: ConnectorStatus, failure: ConnectorFailed) -> None:
+        one.given_up = failure
+        _LOG.error(
+            "connector given up",
+            connector=status.name,
+            restarts=one.restarts,
+            causes=failure.trace,
+            remedy=failure.remedy,
+        )
+
+
+def _exhausted(failures: tuple[ConnectorFailed, ...]) -> RestartsExhausted:
+    told = "; ".join(failure.message for failure in failures)
+    remedies = dict.fromkeys(failure.remedy for failure in failures)
+    return RestartsExhausted(
+        f"given up after the last restart: {told}",
+        remedy=f"{'; '.join(remedies)}; then factfold cdc restart --failed, and supervise again",
+        failures=failures,
+    )

@@ -1,0 +1,187 @@
+"""`factfold cdc status`, `doctor`, `supervise`, `rotate-password`: looking after connectors that run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold.cli.cdc import (
+    ConnectUrl,
+    Json,
+    Reference,
+    SourceUrl,
+    Timeout,
+    _client,
+    _connectors,
+    _database,
+    _engine,
+    _show,
+    app,
+    causes_of,
+    described,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cdc import Connector, ConnectorHealth, Finding
+    from cdc.catalogue import ReplicationSlot
+    from cdc.connectors.postgres import PostgresConnector
+    from eventstore import Settings
+
+__all__ = ["app"]
+
+MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
+Kafka = Annotated[
+    str | None,
+    typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
+]
+
+
+@app.command()
+def status(
+    names: MaybeNames = None,
+    connect_url: ConnectUrl = None,
+    source_url: SourceUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show connectors, tasks, slots and the age of the last event; exit code 0 when all run, 3 when not."""
+    import cdc
+
+    with _client(connect_url) as client, _engine(source_url) as source:
+        found = cdc.healths(client, names or None, source=source)
+    if as_json:
+        for one in found:
+            typer.echo(json.dumps(_health_json(one)))
+    else:
+        _print_healths(found)
+    if not all(one.status.running for one in found):
+        raise typer.Exit(3)
+
+
+def _health_json(one: ConnectorHealth) -> dict[str, Any]:
+    slot = None if one.slot is None else dataclasses.asdict(one.slot)
+    return described(one.status) | {"last_event_age_seconds": one.last_event_age, "slot": slot}
+
+
+def _print_healths(found: tuple[ConnectorHealth, ...]) -> None:
+    if not found:
+        return
+    heading = ("name", "state", "tasks", "last event", "slot", "behind", "holds", "log")
+    rows = [heading, *(_cells(one) for one in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
+    causes = [[], *(causes_of(one.status) for one in found)]
+    for row, below in zip(rows, causes, strict=True):
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        for cause in below:
+            typer.echo(f"    {cause}")
+
+
+def _cells(one: ConnectorHealth) -> tuple[str, ...]:
+    tasks = ", ".join(f"{task.id} {task.state}" for task in one.status.tasks) or "none"
+    age = "-" if one.last_event_age is None else f"{one.last_event_age:.0f} s ago"
+    return (one.status.name, one.status.state, tasks, age, *_slot_cells(one.slot))
+
+
+def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
+    from cdc.findings import size
+
+    if slot is None:
+        return ("-", "-", "-", "-")
+    sizes = ("-" if count is None else size(count) for count in (slot.lag_bytes, slot.retained_bytes))
+    return ("read" if slot.active else "not read", *sizes, slot.wal_status or "-")
+
+
+@app.command()
+def doctor(
+    reference: Reference,
+    source_url: SourceUrl = None,
+    connect_url: ConnectUrl = None,
+    kafka: Kafka = None,
+    offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work."""
+    from contextlib import nullcontext
+
+    import cdc
+
+    findings = {}
+    with _engine(source_url) as source, nullcontext() if offline else _client(connect_url) as client:
+        for connector in _connectors(reference):
+            findings[connector.name] = cdc.diagnose(connector, source=source, client=client, settings=_settings(kafka))
+    for name, found in findings.items():
+        _print_findings(name, found, as_json=as_json)
+    if any(one.severity is cdc.Severity.ERROR for found in findings.values() for one in found):
+        raise typer.Exit(1)
+
+
+def _settings(kafka: str | None) -> Settings | None:
+    from eventstore import Settings
+
+    if kafka is None:
+        return None
+    settings = Settings()
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": kafka})})
+
+
+def _print_findings(name: str, found: tuple[Finding, ...], *, as_json: bool) -> None:
+    if as_json:
+        shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
+        typer.echo(json.dumps({"name": name, "findings": shown}))
+        return
+    typer.echo(name)
+    for one in found:
+        typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
+        if one.remedy:
+            typer.echo(f"          remedy: {one.remedy}")
+
+
+@app.command()
+def supervise(
+    names: MaybeNames = None,
+    connect_url: ConnectUrl = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
+    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+) -> None:
+    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are."""
+    import cdc
+    from factfold.cli.signals import stop_on_signal
+
+    policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
+    stop = stop_on_signal()
+    with _client(connect_url) as client:
+        cdc.Supervisor(client, names or None, policy=policy).run(stop)
+
+
+@app.command()
+def rotate_password(
+    reference: Reference,
+    source_url: Annotated[
+        str,
+        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
+    ],
+    connect_url: ConnectUrl = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
+    timeout: Timeout = 90.0,
+    as_json: Json = False,
+) -> None:
+    """Give connectors' roles new passwords, in the database and in the secrets file, while rows go on being written."""
+    import cdc
+
+    password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
+    with _client(connect_url) as client, _database(source_url) as source:
+        for connector in _one_of_each_role(_connectors(reference)):
+            for status in cdc.rotate_password(client, connector, source=source, password=password, timeout=timeout):
+                _show(status, as_json=as_json, did=["rotated"])
+
+
+def _one_of_each_role(connectors: Iterable[Connector]) -> list[PostgresConnector]:
+    """Connectors that share a secret are restarted together."""
+    from cdc.connectors.postgres import PostgresConnector
+
+    sources = [connector for connector in connectors if isinstance(connector, PostgresConnector)]
+    return list({connector.config()["database.password"]: connector for connector in sources}.values())

@@ -1,0 +1,250 @@
+"""What keeps a source from being captured, planted on a live PostgreSQL: found, named, and healed by its remedy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from typer.testing import CliRunner
+
+import cdc
+from cdc import Finding, Severity, diagnose
+from cdc.errors import SourceNotReady
+from factfold.cli import cdc_operate
+from tests.waiting import wait_until
+
+OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
+TABLES = ("public.items", "public.parts", "public.Odd One")
+
+
+@pytest.fixture(scope="module")
+def shop(captured: Callable[[], Any]) -> Any:
+    shop = captured()
+    shop.run(
+        "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL UNIQUE)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "CREATE VIEW seen AS SELECT * FROM items",
+        "CREATE TABLE apart (id int PRIMARY KEY)",
+        f'CREATE ROLE "{shop.name} clerk"',
+    )
+    yield shop
+    shop.run(f'DROP OWNED BY "{shop.name} clerk"', f'DROP ROLE "{shop.name} clerk"')
+
+
+@pytest.fixture(scope="module")
+def source(shop: Any) -> Any:
+    return shop.prepared(shop.source(tables=("public.items", "public.parts")))
+
+
+def unwell(shop: Any, source: Any) -> list[Finding]:
+    found = diagnose(source, source=shop.engine)
+    return [one for one in found if one.severity is not OK]
+
+
+@contextmanager
+def planted(shop: Any, source: Any, *statements: str) -> Iterator[None]:
+    """Plant a fault, and leave the source as it was."""
+    assert unwell(shop, source) == []
+    shop.run(*(statement.format(**names(shop, source)) for statement in statements))
+    yield
+    assert unwell(shop, source) == []
+
+
+def names(shop: Any, source: Any) -> dict[str, str]:
+    return {
+        "role": source.user, "publication": source.publication, "database": source.database, "slot": source.slot,
+        "clerk": f'"{shop.name} clerk"',
+    }  # fmt: skip
+
+
+# severity, what the finding says, what plants it; the finding's own remedy heals it, as SQL.
+HEALED_BY_THEIR_REMEDY = [
+    (ERROR, "publication {publication} does not exist", ["DROP PUBLICATION {publication}"]),
+    (ERROR, "leaves out every update and delete", ["ALTER PUBLICATION {publication} SET (publish = 'insert')"]),
+    (ERROR, "leaves out public.items", ["ALTER PUBLICATION {publication} DROP TABLE items"]),
+    (
+        ERROR,
+        "names the partitions of public.parts and not the table",
+        ["ALTER PUBLICATION {publication} SET (publish_via_partition_root = false)"],
+    ),
+    (
+        ERROR,
+        "may not CONNECT to {database}",
+        ["REVOKE CONNECT ON DATABASE {database} FROM PUBLIC", "REVOKE CONNECT ON DATABASE {database} FROM {role}"],
+    ),
+    (
+        ERROR,
+        "may not USE schema public",
+        ["REVOKE USAGE ON SCHEMA public FROM PUBLIC", "REVOKE USAGE ON SCHEMA public FROM {role}"],
+    ),
+    (ERROR, "may not SELECT from public.items", ["REVOKE SELECT ON items FROM {role}"]),
+    (ERROR, "lacks LOGIN or REPLICATION", ["ALTER ROLE {role} NOREPLICATION"]),
+    (ERROR, "lacks LOGIN or REPLICATION", ["ALTER ROLE {role} NOLOGIN"]),
+    (ERROR, "has a password that is no longer valid", ["ALTER ROLE {role} VALID UNTIL 'yesterday'"]),
+    (ERROR, "has replica identity NOTHING", ["ALTER TABLE items REPLICA IDENTITY NOTHING"]),
+    (
+        ERROR,
+        "an index as replica identity that leaves out its primary key",
+        ["ALTER TABLE items REPLICA IDENTITY USING INDEX items_name_key"],
+    ),
+    (WARNING, "may be emptied by {clerk} with TRUNCATE", ["GRANT TRUNCATE ON items TO {clerk}"]),
+    (WARNING, "may be emptied by PUBLIC with TRUNCATE", ["GRANT TRUNCATE ON parts TO PUBLIC"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("severity", "words", "faults"), HEALED_BY_THEIR_REMEDY, ids=[faults[-1] for *_, faults in HEALED_BY_THEIR_REMEDY]
+)
+def test_a_fault_is_found_and_its_remedy_heals_it(
+    shop: Any, source: Any, severity: Severity, words: str, faults: list[str]
+) -> None:
+    with planted(shop, source, *faults):
+        (found,) = unwell(shop, source)
+        assert (found.severity, words.format(**names(shop, source)) in found.found) == (severity, True)
+        shop.run(found.remedy)
+
+
+# severity, what the finding says, a part of its remedy, what plants it, what heals it
+HEALED_BY_HAND = [
+    (
+        ERROR, "public.items has no primary key", 'ALTER TABLE "public"."items" ADD PRIMARY KEY (…)',
+        ["ALTER TABLE items DROP CONSTRAINT items_pkey"], ["ALTER TABLE items ADD PRIMARY KEY (id)"],
+    ),
+    (
+        ERROR, "public.items is unlogged", 'ALTER TABLE "public"."items" SET LOGGED',
+        ["ALTER PUBLICATION {publication} DROP TABLE items", "ALTER TABLE items SET UNLOGGED"],
+        ["ALTER TABLE items SET LOGGED", "ALTER PUBLICATION {publication} ADD TABLE items"],
+    ),
+    (
+        ERROR, "row security of public.items hides rows", "BYPASSRLS",
+        ["ALTER TABLE items ENABLE ROW LEVEL SECURITY"], ["ALTER TABLE items DISABLE ROW LEVEL SECURITY"],
+    ),
+    (
+        WARNING, "generated columns of public.items never reach its topic while streaming", "trigger",
+        ["ALTER TABLE items ADD double int GENERATED ALWAYS AS (id * 2) STORED"], ["ALTER TABLE items DROP double"],
+    ),
+    (
+        WARNING, "no form for columns of public.items, and leaves them out: q tsquery, w money[]", "a column of text",
+        ["ALTER TABLE items ADD q tsquery", "ALTER TABLE items ADD w money[]"],
+        ["ALTER TABLE items DROP q", "ALTER TABLE items DROP w"],
+    ),
+    (
+        WARNING, "hides rows or columns of public.items", "DROP TABLE",
+        ["ALTER PUBLICATION {publication} SET TABLE items WHERE (id > 5), parts"],
+        ["ALTER PUBLICATION {publication} SET TABLE items, parts"],
+    ),
+    (
+        WARNING, "hides rows or columns of public.items", "DROP TABLE",
+        ["ALTER PUBLICATION {publication} SET TABLE items (id), parts"],
+        ["ALTER PUBLICATION {publication} SET TABLE items, parts"],
+    ),
+    (
+        WARNING, "nobody reads slot {slot}, which holds", "factfold cdc resume",
+        ["SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"],
+        ["SELECT pg_drop_replication_slot('{slot}')"],
+    ),
+    (
+        ERROR, "slot {slot} is of physical replication in no database", "another slot name",
+        ["SELECT pg_create_physical_replication_slot('{slot}')"], ["SELECT pg_drop_replication_slot('{slot}')"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("severity", "words", "remedy", "faults", "healing"),
+    HEALED_BY_HAND,
+    ids=[faults[-1] for *_, faults, _ in HEALED_BY_HAND],
+)
+def test_a_fault_is_found_with_its_remedy(
+    shop: Any, source: Any, severity: Severity, words: str, remedy: str, faults: list[str], healing: list[str]
+) -> None:
+    with planted(shop, source, *faults):
+        found = next(one for one in unwell(shop, source) if words.format(**names(shop, source)) in one.found)
+        assert (found.severity, remedy in found.remedy) == (severity, True)
+        shop.run(*(statement.format(**names(shop, source)) for statement in healing))
+
+
+def test_what_is_sent_nowhere_is_refused_before_anything_is_sent(shop: Any, source: Any) -> None:
+    with planted(shop, source, "ALTER TABLE items REPLICA IDENTITY NOTHING"):
+        with pytest.raises(SourceNotReady, match="NOTHING") as refused:
+            cdc.check_source(shop.engine, source)
+        assert 'ALTER TABLE "public"."items" REPLICA IDENTITY DEFAULT' in refused.value.remedy
+        shop.run("ALTER TABLE items REPLICA IDENTITY DEFAULT")
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [("public.keyless", "has no primary key"), ("public.seen", "is no table"), ("public.gone", "does not exist")],
+)
+def test_a_table_that_cannot_be_captured_is_never_published(shop: Any, table: str, words: str) -> None:
+    shop.run("CREATE TABLE IF NOT EXISTS keyless (id int)")
+    declared = shop.source(name=f"{shop.name}-not", user=f"{shop.name}_not", tables=("public.apart", table))
+    with pytest.raises(SourceNotReady, match=words):
+        shop.prepared(declared)
+    assert shop.rows(f"SELECT 1 FROM pg_publication WHERE pubname = '{declared.publication}'") == []
+    shop.run("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET id = 2")
+
+
+def test_a_slot_that_lost_its_place_is_found(shop: Any, source: Any) -> None:
+    autocommit = shop.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with planted(shop, source, "SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"):
+        with autocommit.connect() as connection:
+            connection.exec_driver_sql("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'")
+            connection.exec_driver_sql("SELECT pg_reload_conf()")
+
+            def lost() -> list[Finding]:
+                connection.exec_driver_sql("CHECKPOINT")
+                return [one for one in unwell(shop, source) if "has lost its place" in one.found]
+
+            (found,) = wait_until(lost, what="the loss of the slot")
+            connection.exec_driver_sql("ALTER SYSTEM RESET idle_replication_slot_timeout")
+            connection.exec_driver_sql("SELECT pg_reload_conf()")
+        assert (found.severity, "--forget" in found.remedy) == (ERROR, True)
+        shop.run(f"SELECT pg_drop_replication_slot('{source.slot}')")
+
+
+def test_a_server_without_room_for_one_more_slot_is_found(shop: Any, source: Any) -> None:
+    with planted(shop, source):
+        filled = "FROM generate_series(1, current_setting('max_replication_slots')::int - {used}) n"
+        (used,) = shop.rows("SELECT count(*) FROM pg_replication_slots")[0]
+        shop.run(f"SELECT pg_create_physical_replication_slot('{shop.name}_' || n) {filled.format(used=used)}")
+        (found,) = unwell(shop, source)
+        assert (found.check, "1 more is wanted" in found.found) == ("max_replication_slots", True)
+        shop.run(
+            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ '^{shop.name}_'"
+        )
+
+
+def test_another_database_and_none_are_found(shop: Any, source: Any) -> None:
+    other = create_engine(shop.engine.url.set(database="postgres"))
+    nobody = create_engine(shop.engine.url.set(port=9))
+    assert any("this is database postgres" in one.found for one in diagnose(source, source=other))
+    (found,) = diagnose(source, source=nobody)
+    assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
+    other.dispose()
+
+
+def test_the_command_tells_it_as_text_and_as_json(shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    declarations = type(sys)("source_here")
+    declarations.source = source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "source_here", declarations)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(cdc_operate.app, ["doctor", "source_here:source", "--no-worker", *words])
+
+    assert run().exit_code == 0
+    with planted(shop, source, "REVOKE SELECT ON items FROM {role}", "GRANT TRUNCATE ON parts TO PUBLIC"):
+        text, told = run(), run("--json")
+        assert (text.exit_code, told.exit_code) == (1, 1)
+        found = json.loads(told.stdout)["findings"]
+        assert {one["severity"] for one in found} == {"ok", "warning", "error"}
+        remedies = [one["remedy"] for one in found if one["remedy"]]
+        assert all(f"remedy: {remedy}" in text.stdout for remedy in remedies)
+        shop.run(*remedies)

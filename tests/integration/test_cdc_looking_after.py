@@ -1,0 +1,356 @@
+"""One connector that runs, looked after: its health, its doctor, its supervisor, its password."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+
+import cdc
+from cdc import ConnectClient, RestartPolicy, Severity, Supervisor, diagnose
+from cdc.errors import ConnectRejected, InvalidConnector, RestartsExhausted, UnknownConnector
+from cdc.secrets import replace_secret
+from cdc.status import FAILED, PAUSED, RUNNING, STOPPED
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.consumer import read_range
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+from factfold.cli import cdc_operate
+from tests.unit.test_documentation import ON_SERVERS, ROOT, program
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from factfold.stack import LocalStack
+
+TABLES = ("public.items", "public.parts")
+# Rows written after the last step of a rotation, and before its first.
+MARGIN = 50
+
+
+@pytest.fixture(scope="module")
+def shop(captured: Callable[[], Any]) -> Any:
+    shop = captured()
+    shop.run(
+        "CREATE TABLE items (id bigserial PRIMARY KEY, name text)",
+        "INSERT INTO items (name) VALUES ('nail')",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+    )
+    return shop
+
+
+@pytest.fixture(scope="module")
+def source(connect: ConnectClient, shop: Any, settings: Settings) -> Any:
+    """A connector that runs; every test leaves it running as declared."""
+    declared = shop.prepared(shop.source(tables=TABLES))
+    ensure_topics(settings, declared.topic_specs)
+    cdc.apply(connect, declared, source=shop.engine)
+    return declared
+
+
+@pytest.fixture
+def run(connect: ConnectClient, shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    declarations = type(sys)("source_here")
+    declarations.source = source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "source_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
+    return lambda *words: CliRunner().invoke(cdc_operate.app, words, catch_exceptions=False)
+
+
+def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectClient, shop: Any, source: Any) -> None:
+    def found() -> Any:
+        return cdc.health(connect, source, source=shop.engine)
+
+    first = found()
+    assert (first.status.running, first.slot.active, first.slot.wal_status) == (True, True, "reserved")
+    # Nothing is written but heartbeats: the slot follows them, the last event grows old.
+    wait_until(lambda: found().last_event_age > first.last_event_age + 2, what="age")
+    old = found()
+    assert old.slot.lag_bytes < 1 << 20
+    shop.run("INSERT INTO items (name) VALUES ('screw')")
+    wait_until(lambda: found().last_event_age < old.last_event_age, what="the event")
+    assert cdc.health(connect, shop.name).slot is None
+
+
+def test_rows_of_a_partition_come_as_their_table_s(
+    shop: Any, source: Any, records_of: Callable[..., list[TopicRecord]]
+) -> None:
+    shop.run("INSERT INTO parts VALUES (1)")
+    assert [record.key for record in records_of(source.topic("public.parts"), count=1)] == [b'{"id":1}']
+
+
+def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop: Any, source: Any) -> None:
+    cdc.move(connect, shop.name, STOPPED)
+    before = cdc.health(connect, shop.name, source=shop.engine).slot
+    shop.run("INSERT INTO items (name) SELECT repeat(md5(n::text), 50) FROM generate_series(1, 1000) n")
+    (found,) = [one for one in cdc.healths(connect, source=shop.engine) if one.status.name == shop.name]
+    assert (found.status.state, found.slot.active) == (STOPPED, False)
+    assert found.slot.lag_bytes - before.lag_bytes > 1_000_000
+    assert found.slot.retained_bytes >= found.slot.lag_bytes
+    cdc.move(connect, shop.name, RUNNING)
+
+
+def test_the_command_shows_slots_and_ages(shop: Any, source: Any, run: Callable[..., Any]) -> None:
+    wait_until(lambda: "  read  " in run("status", shop.name).stdout, what="a reader of its slot")
+    heading, row = (re.split(r" {2,}", line) for line in run("status", shop.name).stdout.splitlines())
+    assert heading == ["name", "state", "tasks", "last event", "slot", "behind", "holds", "log"]
+    assert (row[:3], row[4], row[7]) == ([shop.name, "RUNNING", "0 RUNNING"], "read", "reserved")
+    assert re.fullmatch(r"\d+ s ago", row[3])
+    assert all(re.fullmatch(r"[\d.]+ [KMG]?i?B", cell) for cell in row[5:7])
+    told = json.loads(run("status", shop.name, "--json").stdout)
+    assert told["slot"]["name"] == source.slot
+    assert (told["last_event_age_seconds"] >= 0, told["causes"]) == (True, [])
+    with pytest.raises(UnknownConnector):
+        run("status", "nobody")
+
+
+def test_a_connector_that_is_well_has_nothing_to_find(
+    connect: ConnectClient, shop: Any, source: Any, settings: Settings, stack: LocalStack, run: Callable[..., Any]
+) -> None:
+    found = diagnose(source, source=shop.engine, client=connect, settings=settings)
+    assert [one for one in found if one.severity is not Severity.OK] == []
+    checks = {one.check.split()[0] for one in found}
+    assert {"worker", "plug-in", "connector", "slot", "topic", "table", "role", "publication"} <= checks
+    assert run("doctor", "source_here:source", "--kafka", stack.info.bootstrap_servers).exit_code == 0
+
+
+def otherwise(shop: Any, **changes: Any) -> Any:
+    """The declaration of the connector that runs, with something changed."""
+    return shop.source(**{"tables": TABLES, **changes})
+
+
+def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
+    found = diagnose(connector, **sides)
+    return [(one.severity.value, one.found, one.remedy) for one in found if one.severity is not Severity.OK]
+
+
+def test_what_is_wrong_at_the_worker_is_found_from_there(connect: ConnectClient, shop: Any, stack: LocalStack) -> None:
+    wrong = cdc.write_secrets(stack.info.secrets_dir, f"{shop.name}-wrong", values={"password": "wrong"})
+    ((severity, found, remedy),) = errors_of(
+        otherwise(shop, password=wrong["password"], extra={"max.batch.size": 99}), client=connect
+    )[:1]
+    assert (severity, "password authentication failed" in found) == ("error", True)
+    assert "the password behind the connector's reference" in remedy
+    (*_, (severity, found, remedy)) = errors_of(otherwise(shop, extra={"max.batch.size": 99}), client=connect)
+    assert (severity, "other settings than declared: max.batch.size" in found) == ("warning", True)
+    (*_, (severity, found, remedy)) = errors_of(otherwise(shop, name=f"{shop.name}-new"), client=connect)
+    assert (severity, remedy) == ("warning", "factfold cdc apply")
+    with ConnectClient("http://127.0.0.1:9", patience=0.1) as nobody:
+        ((severity, found, remedy),) = errors_of(otherwise(shop), client=nobody)
+    assert (severity, "no Kafka Connect worker answers" in found, "start the worker" in remedy) == ("error", True, True)
+
+
+def test_a_plug_in_that_is_not_there_is_found(connect: ConnectClient, shop: Any, source: Any) -> None:
+    class Other:
+        name = shop.name
+
+        def config(self) -> dict[str, str]:
+            return {**source.config(), "connector.class": "io.example.NoConnector"}
+
+        def check_source(self, engine: Any) -> None:
+            raise AssertionError
+
+    ((severity, found, remedy),) = errors_of(Other(), client=connect)
+    assert (severity, "no io.example.NoConnector" in found, "plugin.path" in remedy) == ("error", True, True)
+
+
+def test_topics_that_are_otherwise_than_declared_are_found(shop: Any, source: Any, settings: Settings) -> None:
+    ((severity, found, _),) = errors_of(otherwise(shop, tables=TABLES[:1], partitions=7), settings=settings)
+    assert (severity, "has 4 partitions, 7 are wanted" in found) == ("error", True)
+    ((severity, found, _),) = errors_of(otherwise(shop, tables=("public.more",)), settings=settings)
+    assert (severity, "does not exist" in found) == ("warning", True)
+
+
+@pytest.fixture
+def failed(connect: ConnectClient, shop: Any, source: Any) -> Iterator[None]:
+    """The connector's publication is dropped and its task fails; both are well again afterwards."""
+    shop.run(f"DROP PUBLICATION {source.publication}")
+    connect.restart(shop.name)
+    wait_until(lambda: connect.status(shop.name).failure, what="the failure")
+    yield
+    shop.prepared(source)
+    cdc.apply(connect, source, source=shop.engine)
+    assert cdc.restart(connect, shop.name, source=shop.engine).running
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
+    connect: ConnectClient, shop: Any, source: Any, settings: Settings
+) -> None:
+    hasty = RestartPolicy(attempts=1, first_wait=0.1, poll=0.1)
+    with capture_logs() as logs, pytest.raises(RestartsExhausted, match="Publication autocreation") as exhausted:
+        Supervisor(connect, [shop.name], policy=hasty).run(threading.Event())
+    assert [log["event"] for log in logs] == ["connector failed", "connector restarted", "connector given up"]
+    assert "prepare_source" in exhausted.value.remedy
+    (*_, (severity, found, remedy)) = errors_of(source, client=connect)
+    assert (severity, "Publication autocreation is disabled" in found) == ("error", True)
+    assert f"factfold cdc restart --failed {shop.name}" in remedy
+
+    stop, patient = threading.Event(), RestartPolicy(attempts=100, first_wait=0.2, longest_wait=0.2, poll=0.1)
+    with ThreadPoolExecutor(1) as pool:
+        supervision = pool.submit(Supervisor(connect, [shop.name], policy=patient).run, stop)
+        shop.prepared(source)
+        wait_until(lambda: connect.status(shop.name).running and streams(connect, shop), what="a stream again")
+        stop.set()
+        assert supervision.result(timeout=60) is None
+
+
+def streams(connect: ConnectClient, shop: Any) -> bool:
+    health = cdc.health(connect, shop.name, source=shop.engine)
+    return health.slot is not None and health.slot.active
+
+
+def test_a_supervisor_leaves_at_sigterm_and_leaves_alone_what_rests(
+    connect: ConnectClient, shop: Any, source: Any
+) -> None:
+    cdc.move(connect, shop.name, PAUSED)
+    words = ["-m", "factfold", "cdc", "supervise", shop.name, "--connect-url", connect.url]
+    process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: catches_sigterm(process.pid), what="the supervisor")
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60) == (None, "")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert connect.status(shop.name).state == PAUSED
+    cdc.move(connect, shop.name, RUNNING)
+
+
+def catches_sigterm(pid: int) -> bool:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        (caught,) = [line.split()[1] for line in status if line.startswith("SigCgt")]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+class Writer:
+    """Writes rows, each in a transaction of its own, until it is told to stop."""
+
+    def __init__(self, shop: Any) -> None:
+        self._shop = shop
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.written = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        self.go_on()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.go_on()
+        self._stop.set()
+        self._thread.join()
+
+    def go_on(self) -> None:
+        """Wait until some more rows are written."""
+        enough = self.written + MARGIN
+        wait_until(lambda: self.written >= enough, what="more rows")
+
+    def _write(self) -> None:
+        while not self._stop.wait(0.005):
+            self._shop.run("INSERT INTO items (name) VALUES ('rotated')")
+            self.written += 1
+
+
+def may_log_in(shop: Any, source: Any, password: str) -> bool:
+    engine = create_engine(shop.engine.url.set(username=source.user, password=password))
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text("SELECT 1")).scalar_one() == 1
+    except OperationalError:
+        return False
+    finally:
+        engine.dispose()
+
+
+def test_a_password_is_rotated_while_rows_are_written_and_each_arrives_once(
+    connect: ConnectClient, shop: Any, source: Any, settings: Settings, run: Callable[..., Any]
+) -> None:
+    with Writer(shop) as writer:
+        (status,) = cdc.rotate_password(connect, source, source=shop.engine, password=SecretStr("new = \\ ü"))
+        assert status.running
+        writer.go_on()
+        assert run("rotate-password", "source_here:source").stdout == f"{shop.name}  rotated  {status.summary()}\n"
+    assert not may_log_in(shop, source, shop.password)
+    assert not may_log_in(shop, source, "new = \\ ü")
+    expected = {row[0] for row in shop.rows("SELECT id FROM items")}
+    assert len(expected) > writer.written > MARGIN * 3
+
+    def arrived() -> Counter[int]:
+        return Counter(json.loads(record.key)["id"] for record in read_range(settings, source.topic("public.items")))
+
+    wait_until(lambda: arrived().keys() >= expected, what="every row")
+    assert arrived() == Counter(expected)
+    cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
+
+
+def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_another(
+    connect: ConnectClient, shop: Any, source: Any, stack: LocalStack
+) -> None:
+    def broken(secret: SecretStr) -> None:
+        raise OSError("the vault is closed")
+
+    with pytest.raises(OSError, match="vault"):
+        cdc.rotate_password(connect, source, source=shop.engine, password="never", write=broken)
+    assert may_log_in(shop, source, shop.password)
+
+    elsewhere: list[SecretStr] = []
+    with pytest.raises(ConnectRejected, match="password authentication failed") as refused:
+        cdc.rotate_password(connect, source, source=shop.engine, password="not there yet", write=elsewhere.append)
+    assert "rotate again" in refused.value.remedy
+    assert [secret.get_secret_value() for secret in elsewhere] == ["not there yet"]
+    assert streams(connect, shop)
+
+    (status,) = cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
+    assert (status.running, may_log_in(shop, source, shop.password)) == (True, True)
+
+
+def test_what_cannot_be_rotated_is_refused_before_anything_is_changed(
+    connect: ConnectClient, shop: Any, source: Any
+) -> None:
+    literal = otherwise(shop, password="clear", allow_literal_secrets=True)
+    with pytest.raises(InvalidConnector, match="in clear"):
+        cdc.rotate_password(connect, literal, source=shop.engine)
+    other = otherwise(shop, password="${file:/elsewhere.properties:password}")
+    with pytest.raises(InvalidConnector, match="runs with another"):
+        cdc.rotate_password(connect, other, source=shop.engine)
+    assert may_log_in(shop, source, shop.password)
+
+
+@pytest.mark.parametrize("page", ["operate-connectors.md", "rotate-a-password.md"])
+def test_the_page_runs(connect: ConnectClient, shop: Any, source: Any, page: str) -> None:
+    def keep(vault: dict[str, str], secret: SecretStr) -> None:
+        vault["password"] = secret.get_secret_value()
+        replace_secret(source.config()["database.password"], secret)
+
+    names = {"client": connect, "engine": shop.engine, "rows": source, "keep": keep}
+    exec(compile(program(ROOT / "docs" / "how-to" / page, ON_SERVERS), page, "exec"), names)
+    assert may_log_in(shop, source, names.get("vault", {}).get("password", shop.password))
+    assert all(finding.severity is Severity.OK for finding in names.get("findings", ()))
+
+
+def test_the_slot_that_a_connector_streamed_from_is_missed(connect: ConnectClient, shop: Any, source: Any) -> None:
+    cdc.move(connect, shop.name, STOPPED)
+    cdc.drop_slot(shop.engine, source.slot)
+    ((_, found, remedy), _) = sorted(errors_of(source, client=connect, source=shop.engine), key=lambda one: one[0])
+    assert "does not exist, and the connector has streamed from it" in found
+    assert "--forget" in remedy
+    cdc.delete(connect, shop.name, forget=True)
+    assert FAILED not in {one.state for one in cdc.statuses(connect)}
