@@ -73,6 +73,7 @@ __all__ = [
 _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "Op", "SourcePosition"),
     "cdc.connect": ("ConnectClient",),
+    "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.outbox": ("OutboxSource",),
     "cdc.connectors.postgres": ("PostgresSource",),
@@ -80,7 +81,6 @@ _HOMES = {
     "cdc.diagnosis": ("diagnose",),
     "cdc.findings": ("Finding", "Severity"),
     "cdc.grants": ("check_source", "drop_slot", "grant_statements", "mark_source", "prepare_source"),
-    "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.rotation": ("rotate_password",),
     "cdc.secrets": ("write_secrets",),
