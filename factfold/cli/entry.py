@@ -9,7 +9,6 @@ import typer
 from eventstore.errors import FactfoldError
 from factfold.cli import (
     branches,
-    cdc_operate,
     cdc_signals,
     doctor,
     erasure,
