@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.cdc import ConnectUrl, Json, Reference, _client, _connectors, _engine, app
+from factfold.cli.cdc import ConnectUrl, Json, Reference, _client, _connectors, _engine
+from factfold.cli.cdc_operate import app  # one app, which three modules fill in turn
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ def application() -> typer.Typer:
     )
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
-    # One app for all of cdc: either module adds its commands to it.
-    app.add_typer(cdc_signals.app, name="cdc")
+    app.add_typer(cdc_signals.app, name="cdc")  # with the commands of cdc and cdc_operate
     app.add_typer(projections.app, name="projections")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
