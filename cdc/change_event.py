@@ -77,7 +77,7 @@ class ChangeEvent:
 
 
 class ChangeDecoder:
-    """Decodes the records of one table's changelog topic; columns and key come from the SQLAlchemy table.
+    """Decodes the records of one table's changelog topic; columns and key come from a SQLAlchemy table or mapped class.
 
     Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
     the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
@@ -86,7 +86,8 @@ class ChangeDecoder:
     the record's place, UnsupportedEncoding for a column whose values leave two readings.
     """
 
-    def __init__(self, table: Table, *, full_identity: bool = False, schemas: Lookup | None = None) -> None:
+    def __init__(self, model: Any, *, full_identity: bool = False, schemas: Lookup | None = None) -> None:
+        table: Table = getattr(model, "__table__", model)
         self._name = str(table)
         self._columns = {column.name: column for column in table.columns}
         self._readers: dict[str, Reader] = {name: reader_for(column) for name, column in self._columns.items()}

@@ -47,6 +47,11 @@ class ColumnType:
     bits: int | None = None
 
     @property
+    def varies_in_length(self) -> bool:
+        """Whether PostgreSQL may store a value apart, and then leaves it out of an update that does not touch it."""
+        return self.kind in ("string", "binary", "decimal")
+
+    @property
     def ddl(self) -> str:
         """The type as Spark's DDL spells it."""
         return f"decimal({self.precision},{self.scale})" if self.kind == "decimal" else _SPARK[self.kind]

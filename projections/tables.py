@@ -331,4 +331,4 @@ def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, 
 
 
 def _of_variable_length(table: Table) -> tuple[str, ...]:
-    return tuple(c for c in table.payload if table.columns[c].kind in {"string", "binary", "decimal"})
+    return tuple(c for c in table.payload if table.columns[c].varies_in_length)

@@ -67,6 +67,8 @@ def _properties(info: StackInfo) -> dict[str, object]:
         "rest.advertised.host.name": LOOPBACK,
         "plugin.path": ",".join(map(str, connect_plugins())),
         "config.providers.file.param.allowed.paths": info.secrets_dir,
+        # An exactly-once task that is starting waits for the thread that waits for its end: for the default 5 s.
+        "task.shutdown.graceful.timeout.ms": 1000,
     }
 
 

@@ -288,5 +288,7 @@ def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -
     from pyspark.sql import functions as F
 
     value = typed(text, column, form)
-    wrong = text.isNotNull() & value.isNull() & ~is_unavailable(text)
+    wrong = text.isNotNull() & value.isNull()
+    if column.varies_in_length:
+        wrong &= ~is_unavailable(text)
     return F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)

@@ -49,8 +49,6 @@ _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
 _FIRST_MOMENT, _LAST_MOMENT = f"{_FIRST} 00:00:00", f"{_LAST} 23:59:59.999999"
-_ISO_DATE = r"^\d{4}-\d{2}-\d{2}Z?$"
-_ISO_MOMENT = r"^\d{4}-"
 _TO_THE_MICROSECOND = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 
 
@@ -80,7 +78,7 @@ def typed(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
     """The text as the column's type; null where it does not fit, and where it is unavailable."""
     from pyspark.sql import functions as F
 
-    present = F.when(~is_unavailable(text), text)
+    present = F.when(~is_unavailable(text), text) if column.varies_in_length else text
     if column.items is not None:
         return _array(present, column.items, form)
     if column.bits is not None:
@@ -103,8 +101,9 @@ def _date(text: Column, form: FieldForm | None) -> Column:
     from pyspark.sql import functions as F
 
     last, first = F.lit(_LAST).cast("date"), F.lit(_FIRST).cast("date")
-    plain = F.when(text.rlike(_ISO_DATE), F.substring(text, 1, 10).try_cast("date"))
-    said = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first).otherwise(plain)
+    # 2013-01-31, or 2013-01-31Z as isostring has it; years of more digits are longer.
+    plain = F.when(F.length(text).between(10, 11), F.substring(text, 1, 10).try_cast("date"))
+    said = F.coalesce(plain, F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first))
     if form is None:
         return said
     days = text.try_cast("int")
@@ -121,8 +120,8 @@ def _timestamp(text: Column, form: FieldForm | None) -> Column:
     from pyspark.sql import functions as F
 
     last, first = F.lit(_LAST_MOMENT).cast("timestamp"), F.lit(_FIRST_MOMENT).cast("timestamp")
-    plain = F.when(text.rlike(_ISO_MOMENT), text.try_cast("timestamp"))
-    said = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first).otherwise(plain)
+    plain = F.when(F.substring(text, 5, 1) == "-", text.try_cast("timestamp"))  # years have four digits here
+    said = F.coalesce(plain, F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first))
     if form is None:
         return said
     units = text.try_cast("bigint")
