@@ -1,4 +1,4 @@
-"""Maps (hstore) in change events. NOT recorded, for want of a server with the extension: built as Debezium documents them.
+"""Maps (hstore) in change events. NOT recorded, for want of the extension: built as Debezium documents them.
 
 `hstore.handling.mode=json`, our default, sends the JSON of the map as text; `map` sends a map, with or without schema.
 """
