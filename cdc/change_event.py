@@ -128,6 +128,8 @@ class ChangeDecoder:
         position = _position(body, epoch=epoch, offset=offset, place=at)
         if body.get(rules.FIELD_OP) == Op.TRUNCATE:
             return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body))
+        if body.get(rules.FIELD_OP) == Op.MESSAGE:
+            raise _undecodable("a message of the log is no change of a row", "read it with cdc.decode_message", at)
         key_row = self._key_row(key, at)
         readers = self._readers_of(form)
         after, unavailable = self._after(body.get(rules.FIELD_AFTER), readers, at)

@@ -16,6 +16,7 @@ from cdc.rules import (
     FIELD_EPOCH,
     OP_DELETE,
     OP_INSERT,
+    OP_MESSAGE,
     OP_SNAPSHOT,
     OP_TRUNCATE,
     OP_UPDATE,
@@ -114,7 +115,7 @@ class Avro:
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring({side}, {FRAME + 1})")
-        wanted = {id_: form for id_, form in self._forms.items() if ("after" in fields_of(form)) == (side == "value")}
+        wanted = {id_: form for id_, form in self._forms.items() if ("op" in fields_of(form)) == (side == "value")}
         chosen = F.when(F.col(side).isNull(), None)
         for id_, form in wanted.items():
             decoded = from_avro(body, json.dumps(self._schemas[id_]), {"mode": "PERMISSIVE"})
@@ -164,7 +165,11 @@ def _avro_event(event: Column, form: Form, table: Table, times: Sequence[str]) -
 
     fields = fields_of(form)
     source_form = fields_of(form, "source")
-    after = F.when(event["after"].isNotNull(), _struct(event["after"], fields_of(form, "after"), table.columns))
+    nothing = F.lit(None).cast(f"struct<{_row(table.columns)}>")
+    after = nothing  # of a message of the log
+    if "after" in fields:
+        row = _struct(event["after"], fields_of(form, "after"), table.columns)
+        after = F.when(event["after"].isNotNull(), row).otherwise(nothing)
     wanted = {name: kind for name, kind in (part.split() for part in _source(times).split(", "))}
     source = F.struct(
         *(
@@ -279,8 +284,10 @@ def _required(text: Column, column: ColumnType, name: str, form: FieldForm | Non
     from pyspark.sql import functions as F
 
     value = typed(text, column, form)
-    emptied = F.when(F.col("v.op") == OP_TRUNCATE, refuse("truncated").cast(column.ddl))  # it has no key
-    return emptied.when(value.isNull(), refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)
+    op = F.col("v.op")  # the two that are no row's change have no key, or another one
+    other = F.when(op == OP_TRUNCATE, refuse("truncated")).when(op == OP_MESSAGE, refuse("message"))
+    no_row = F.when(op.isin(OP_TRUNCATE, OP_MESSAGE), other.cast(column.ddl))
+    return no_row.when(value.isNull(), refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)
 
 
 def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:

@@ -209,6 +209,15 @@ def test_a_truncation_stops_what_cannot_follow_it(spark: Any, encoding: str) -> 
         rows_in_spark(raw(spark, recording, traps.WHOLE), recording, captured(recording, WHOLE))
 
 
+@pytest.mark.parametrize("encoding", ["plain", "schemas-adaptive", "avro-adaptive"])
+def test_a_message_of_the_log_is_no_row(spark: Any, encoding: str) -> None:
+    recording = recordings()[encoding]
+    among_rows = replace(recording, topics={"rows": recording.topics["message"]})
+
+    with pytest.raises(UndecodableRecord, match="decode_message"):
+        rows_in_spark(raw(spark, among_rows, "rows"), among_rows, captured(among_rows, WHOLE))
+
+
 def test_another_encoding_than_the_declared_one_is_refused(spark: Any) -> None:
     recording = recordings()["schemas-adaptive"]
     table = Table.from_changelog(WHOLE, topic="recorded")
