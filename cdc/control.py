@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectorFailed, ConnectUnavailable, UnknownConnector
+from cdc.grants import check_life
 from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorStatus
 from cdc.stopping import stop
 from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, check, status_of
@@ -61,13 +62,15 @@ def apply(
         connector.check_source(source)
     stored = _config(client, connector.name)
     if stored is None:
-        return _create(client, connector, watch)
+        return _create(client, connector, watch, source)
     changed = stored != {"name": connector.name, **connector.config()}
     if changed:
         client.put_config(connector.name, connector.config())
         # What is seen afterwards is of the new tasks: Connect goes on showing the old ones for some seconds.
         stop(client, connector.name, watch.deadline)
     before = client.offsets(connector.name)
+    if source is not None:
+        check_life(source, connector.name, before)
     resumed = _resume(client, connector.name)
     status = watch.until_there(before, content_after=CONTENT_SECONDS)
     return Applied(connector.name, status, changed=changed, resumed=resumed and not changed)
@@ -160,12 +163,14 @@ def _watch(client: ConnectClient, name: str, *, until: Until, source: Engine | N
     return Watch(client, name, until=until, source=source, deadline=Deadline(name, timeout))
 
 
-def _create(client: ConnectClient, connector: Connector, watch: Watch) -> Applied:
+def _create(client: ConnectClient, connector: Connector, watch: Watch, source: Engine | None) -> Applied:
     """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
     name = connector.name
     client.create(name, connector.config(), state="STOPPED")
     watch.deadline.wait(lambda: _is_stopped(client, name, watch.deadline), goal="made")
     before = client.offsets(name)
+    if source is not None:
+        check_life(source, name, before)
     client.resume(name)
     try:
         status = watch.until_there(before, content_after=math.inf if connector.has_heartbeats else CONTENT_SECONDS)

@@ -39,12 +39,12 @@ def diagnose(
     its topics.
     """
     found: list[Finding] = []
-    has_streamed = False
+    read_to = 0
     if client is not None:
         found += _asked("worker", _worker_findings(client, connector))
-        has_streamed = _has_streamed(client, connector.name)
+        read_to = _read_to(client, connector.name)
     if source is not None and isinstance(connector, PostgresConnector):
-        found += _asked("source", _source_findings(source, connector, has_streamed=has_streamed))
+        found += _asked("source", _source_findings(source, connector, read_to=read_to))
     if settings is not None:
         found += _asked("topics", _topic_findings(settings, connector))
     return tuple(found)
@@ -57,17 +57,17 @@ def _asked(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield Finding.error(check, error.message, error.remedy)
 
 
-def _source_findings(source: Engine, connector: PostgresConnector, *, has_streamed: bool) -> Iterator[Finding]:
+def _source_findings(source: Engine, connector: PostgresConnector, *, read_to: int) -> Iterator[Finding]:
     with typed_errors(source), source.connect() as connection:
         yield from source_findings(connection, connector)
-        yield from slot_findings(connection, connector, has_streamed=has_streamed)
+        yield from slot_findings(connection, connector, read_to=read_to)
 
 
-def _has_streamed(client: ConnectClient, name: str) -> bool:
+def _read_to(client: ConnectClient, name: str) -> int:
     try:
-        return any(offset.streamed for offset in committed_offsets(client, name))
+        return max((offset.lsn for offset in committed_offsets(client, name)), default=0)
     except CdcError:
-        return False
+        return 0
 
 
 def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Finding]:

@@ -19,6 +19,11 @@ LOST_SLOT: Final = (
     "(factfold cdc delete --forget) and its changelog topics, apply it again for a new initial snapshot, "
     "and rebuild the views that read them: in the old topics the snapshot's rows would lose to older changes"
 )
+ANOTHER_LIFE: Final = (
+    "declare the connector with `epoch` one higher, forget its offsets (factfold cdc offsets reset), drop its slot if "
+    "there is one, apply: a new initial snapshot wins over all older changes. Rows that are gone meanwhile stay in the "
+    "topics: to lose them, delete the changelog topics too, and rebuild the views"
+)
 _TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
 # Words of a cause → what to do. The first match counts.
 _REMEDIES: Final = (

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
 from cdc.catalogue import publication_facts, typed_errors
 from cdc.errors import SourceNotReady
-from cdc.findings import Finding, errors
+from cdc.findings import Finding, Severity, errors
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
 from cdc.signal_table import ensure_signal_table, signal_rights, signal_statements
-from cdc.source_health import PUBLISHED, preparation_findings, publication_options, source_findings
+from cdc.source_health import PUBLISHED, of_life, preparation_findings, publication_options, source_findings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from cdc.connectors.postgres import PostgresConnector
+    from cdc.status import SourceOffset
 
 _NOBODY: Final = 0
 _SHOWN: Final = 3
@@ -66,6 +67,18 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
         problems = errors(source_findings(connection, connector))
     if problems:
         raise _not_ready(connector, problems)
+
+
+def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) -> None:
+    """Look whether a connector's offsets are of this server's log; SourceNotReady where it ends before them.
+
+    What such a server has written since was never read, and its changes would lose to older ones.
+    """
+    read_to = max((offset.lsn for offset in offsets), default=0)
+    with typed_errors(engine), engine.connect() as connection:
+        finding = of_life(connection, connector, read_to)
+    if finding.severity is Severity.ERROR:
+        raise SourceNotReady(finding.found, remedy=finding.remedy, place=str(engine.url.database))
 
 
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:

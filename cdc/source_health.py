@@ -17,7 +17,7 @@ from cdc.catalogue import (
     slot_facts,
     table_facts,
 )
-from cdc.failures import LOST_SLOT
+from cdc.failures import ANOTHER_LIFE, LOST_SLOT
 from cdc.findings import Finding, size
 from cdc.identifiers import TableName, quoted
 from cdc.signal_table import signal_findings
@@ -63,14 +63,26 @@ def preparation_findings(connection: Connection, connector: PostgresConnector) -
         yield from _absent(table) if facts is None else _structure(facts, table)
 
 
-def slot_findings(connection: Connection, connector: PostgresConnector, *, has_streamed: bool) -> Iterator[Finding]:
-    """Look at a connector's slot; `has_streamed` says that the connector has offsets, and needs the slot it had."""
+def slot_findings(connection: Connection, connector: PostgresConnector, *, read_to: int) -> Iterator[Finding]:
+    """Look at a connector's slot; it has read the log up to an LSN, and then needs the slot it had: 0 for not yet."""
     server, slot = server_facts(connection), slot_facts(connection, connector.slot)
+    if read_to and not server.standby:
+        yield of_life(connection, connector.name, read_to)
     yield from of_room(server, slot)
     if slot is None:
-        yield _no_slot(connector, has_streamed=has_streamed)
+        yield _no_slot(connector, has_streamed=read_to > 0)
         return
     yield from of_slot(slot, connector, server)
+
+
+def of_life(connection: Connection, connector: str, read_to: int) -> Finding:
+    """Look whether the log that a connector has read up to an LSN is this server's: it must not end before that."""
+    end = int(connection.exec_driver_sql("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").scalar_one())
+    check = "life of the source"
+    if read_to <= end:
+        return Finding.ok(check, f"the log goes on from where connector {connector} has read it")
+    found = f"the log ends at {end}, and connector {connector} has read one up to {read_to}"
+    return Finding.error(check, f"{found}: this is another server, or a restored one", ANOTHER_LIFE)
 
 
 def of_server(server: ServerFacts, connector: PostgresConnector) -> Iterator[Finding]:

@@ -186,6 +186,11 @@ class SourceOffset:
         return bool(self.offset) and not _OF_SNAPSHOTS & self.offset.keys()
 
     @property
+    def lsn(self) -> int:
+        """How far a connector has read PostgreSQL's log; 0 for other sources, and before the stream of changes."""
+        return int(self.offset.get("lsn_proc") or 0)
+
+    @property
     def at(self) -> datetime | None:
         """When the source committed what the offset stands behind, by the source's clock; None where it is not told."""
         if (micros := self.offset.get("ts_usec")) is not None:
