@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 Readers = Mapping[str, Reader]
 
+# As Debezium's field.name.adjustment.mode=avro leaves it.
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -95,9 +98,11 @@ class ChangeDecoder:
         self._key = tuple(column.name for column in table.primary_key)
         self._certain_before = tuple(self._readers) if full_identity else self._key
         self._keys, self._values = RecordReader("key", schemas), RecordReader("value", schemas)
-        self._described: dict[int, tuple[Form, Readers]] = {}
+        self._described: dict[int, Readers] = {}
         if not full_identity:
             self._require_marks()
+        if schemas is not None:
+            self._require_avro_names()
 
     def _require_marks(self) -> None:
         for column in self._columns.values():
@@ -105,6 +110,15 @@ class ChangeDecoder:
                 raise UnsupportedEncoding(
                     f"column {column}: an update that leaves a long array of its type alone comes as null",
                     remedy="give the table REPLICA IDENTITY FULL and say full_identity=True, or leave the column out",
+                    place=str(column),
+                )
+
+    def _require_avro_names(self) -> None:
+        for name, column in self._columns.items():
+            if not _AVRO_NAME.fullmatch(name):
+                raise UnsupportedEncoding(
+                    f"column {column} has another name in Avro, which takes letters, digits and underscores only",
+                    remedy="capture the table as JSON, or leave the column out",
                     place=str(column),
                 )
 
@@ -127,7 +141,7 @@ class ChangeDecoder:
         body, form = self._values.read(value, at)
         position = _position(body, epoch=epoch, offset=offset, place=at)
         if body.get(rules.FIELD_OP) == Op.TRUNCATE:
-            return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body))
+            return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body, at))
         if body.get(rules.FIELD_OP) == Op.MESSAGE:
             raise _undecodable("a message of the log is no change of a row", "read it with cdc.decode_message", at)
         key_row = self._key_row(key, at)
@@ -140,16 +154,16 @@ class ChangeDecoder:
             after=after,
             unavailable=unavailable,
             position=position,
-            time=_time(body),
+            time=_time(body, at),
         )
 
-    def _readers_of(self, form: Form | None) -> Readers:
-        """The readers of rows; made once for each form that the topic's records have had."""
+    def _readers_of(self, form: Form | None, part: str | None = rules.FIELD_AFTER) -> Readers:
+        """The readers of rows, or of keys; made once for each form that the topic's records have had."""
         if form is None:
             return self._readers
-        if id(form) not in self._described:
-            self._described[id(form)] = form, self._made_for(fields_of(form, rules.FIELD_AFTER))
-        return self._described[id(form)][1]
+        if id(form) not in self._described:  # a form is one object, and lives as long as its reader
+            self._described[id(form)] = self._made_for(fields_of(form, part))
+        return self._described[id(form)]
 
     def _made_for(self, fields: Mapping[str, Form]) -> Readers:
         return {name: reader_for(column, fields.get(name)) for name, column in self._columns.items()}
@@ -163,7 +177,7 @@ class ChangeDecoder:
             raise _undecodable(
                 f"the key lacks {missing} of table {self._name}", "read this topic with its own table", place
             )
-        readers = self._readers if form is None else self._made_for(fields_of(form))
+        readers = self._readers_of(form, None)
         return {name: self._value(name, body[name], readers, place) for name in self._key}
 
     def _after(self, row: Any, readers: Readers, place: str) -> tuple[dict[str, Any] | None, frozenset[str]]:
@@ -227,7 +241,7 @@ def decode_message(
         prefix=str(message.get("prefix") or ""),
         content=content if isinstance(content, bytes) else base64.b64decode(content),
         position=_position(body, epoch=epoch, offset=offset, place=at),
-        time=_time(body),
+        time=_time(body, at),
     )
 
 
@@ -243,12 +257,15 @@ def _is_unavailable(value: Any) -> bool:
     return value in _MARKS
 
 
+_OPS = {op.value: op for op in Op if op is not Op.TOMBSTONE}
+
+
 def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
     try:
-        op = Op(str(body.get(rules.FIELD_OP)))
-    except ValueError as error:
+        op = _OPS[body[rules.FIELD_OP]]
+    except (LookupError, TypeError) as error:
         raise _undecodable(
-            f"operation {body.get(rules.FIELD_OP)!r} is none of {', '.join(Op)}", "upgrade Factfold", place
+            f"operation {body.get(rules.FIELD_OP)!r} is none of {', '.join(_OPS)}", "upgrade Factfold", place
         ) from error
     if has_after != (op is not Op.DELETE):
         raise _undecodable(f"a {op.name.lower()} must not stand with such an `after`", "see the record", place)
@@ -256,7 +273,10 @@ def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
 
 
 def _position(body: Mapping[str, Any], *, epoch: int, offset: int, place: str) -> SourcePosition:
-    position = position_of(body, epoch=epoch, offset=offset)
+    try:
+        position = position_of(body, epoch=epoch, offset=offset)
+    except (ValueError, TypeError) as error:
+        raise _undecodable(f"the record's position is no number: {error}", "see the record", place) from error
     if position is None:
         raise _undecodable(
             "the record is no change event of PostgreSQL or MySQL: it has no source.lsn, and no source.file and pos",
@@ -266,9 +286,12 @@ def _position(body: Mapping[str, Any], *, epoch: int, offset: int, place: str) -
     return position
 
 
-def _time(body: Mapping[str, Any]) -> datetime | None:
+def _time(body: Mapping[str, Any], place: str) -> datetime | None:
     millis = body["source"].get("ts_ms")
-    return _EPOCH + timedelta(milliseconds=millis) if millis else None
+    try:
+        return _EPOCH + timedelta(milliseconds=millis) if millis else None
+    except (OverflowError, TypeError) as error:
+        raise _undecodable(f"the record's time {millis!r} is none", "see the record", place) from error
 
 
 def _undecodable(message: str, remedy: str, place: str | None) -> UndecodableChange:

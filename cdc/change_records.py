@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from cdc.errors import UndecodableChange
 from cdc.semantic_types import Form
@@ -15,6 +15,7 @@ from eventstore.serialization import AvroDecoder
 
 Lookup = Callable[[int], RegisteredSchema]
 Content = tuple[dict[str, Any], Form | None]
+_RECENT: Final = 4
 
 
 class RecordReader:
@@ -27,10 +28,14 @@ class RecordReader:
         self._part = part
         self._avro = None if schemas is None else AvroDecoder(lambda schema_id: _as_written(schemas(schema_id)))
         self._avro_forms: dict[int, Form] = {}
-        self._seen: tuple[Any, Form] | None = None
+        self._forms: dict[Form, Form] = {}
+        self._recent: list[tuple[Any, Form]] = []
 
     def read(self, data: bytes, place: str) -> Content:
-        """Return the record's object and its form, None where it carries no schema; UndecodableChange."""
+        """Return the record's object and its form, None where it carries no schema; UndecodableChange.
+
+        Records of one schema have one form, the same object.
+        """
         if data[:1] == b"\0":
             return self._read_avro(data, place)
         body = self._object(data, place)
@@ -41,13 +46,17 @@ class RecordReader:
         return body["payload"], self._form(body["schema"], place)
 
     def _form(self, schema: Any, place: str) -> Form:
-        # Record after record has the same one.
-        if self._seen is None or self._seen[0] != schema:
-            try:
-                self._seen = schema, Form.of_connect(schema)
-            except (LookupError, TypeError, AttributeError, ValueError) as error:
-                raise self._refused("has a schema that is none of Connect's", place) from error
-        return self._seen[1]
+        # Record after record has the same one, or one of a few: partitions differ around a change of the table.
+        for known, form in self._recent:
+            if known == schema:
+                return form
+        try:
+            form = Form.of_connect(schema)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise self._refused("has a schema that is none of Connect's", place) from error
+        form = self._forms.setdefault(form, form)
+        self._recent = [(schema, form), *self._recent[: _RECENT - 1]]
+        return form
 
     def _read_avro(self, data: bytes, place: str) -> Content:
         if self._avro is None:

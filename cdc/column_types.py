@@ -96,8 +96,14 @@ def _reader_of(kind: Any, python_type: type | None) -> Reader | None:
     if python_type is time:
         return _zoned_time if kind.timezone else _time
     if _is_enum(python_type):
-        return lambda value: python_type[value]  # type: ignore[index]
+        return _members(kind).__getitem__
     return _READERS.get(python_type) if python_type is not None else None
+
+
+def _members(kind: Any) -> dict[str, Enum]:
+    """What is stored of each member: its name, or what `values_callable` says, in the order of the members."""
+    members = [member for name, member in kind.enum_class.__members__.items() if member.name == name]
+    return dict(zip(kind.enums, members, strict=True))
 
 
 def _is_enum(python_type: type | None) -> bool:
@@ -161,7 +167,10 @@ def _naive(value: Any) -> datetime:
         return value
     # Debezium writes a Z behind times without time zone as well; it means nothing there.
     text = _text(value)
-    return _limit(text, datetime) or datetime.fromisoformat(text.removesuffix("Z"))
+    found: datetime = _limit(text, datetime) or datetime.fromisoformat(text.removesuffix("Z"))
+    if found.tzinfo is not None or "T" not in text:
+        raise ValueError("a time without time zone arrived with one, or without a time of day")
+    return found
 
 
 def _date(value: Any) -> date:
@@ -179,7 +188,10 @@ def _limit(text: str, kind: Any) -> Any:
 
 
 def _time(value: Any) -> time:
-    return value if type(value) is time else time.fromisoformat(_text(value).removesuffix("Z"))
+    found = value if type(value) is time else time.fromisoformat(_text(value).removesuffix("Z"))
+    if found.tzinfo is not None:
+        raise ValueError("a time without time zone arrived with one")
+    return found
 
 
 def _zoned_time(value: Any) -> time:
@@ -206,12 +218,16 @@ def _bits(kind: Any) -> Reader | None:
     if getattr(kind, "varying", False):
         return None
 
+    length = kind.length or 1
+
     def read(value: Any) -> str:
-        if type(value) is bool:
+        if type(value) is bool and length == 1:
             return str(int(value))
         # The lowest byte comes first, and zero bytes at the end do not come.
         number = int.from_bytes(_bytes(value), "little")
-        return format(number, f"0{kind.length or 1}b")
+        if number >> length:
+            raise ValueError(f"more than {length} bits")
+        return format(number, f"0{length}b")
 
     return read
 

@@ -38,11 +38,6 @@ FIELD_EPOCH: Final = "factfold_epoch"
 # of a snapshot taken beside the stream, incremental.
 STREAMED: Final = "false"
 
-# Order of the changes of one key: (epoch, streamed, position, offset). `streamed` stands before the position because
-# the LSN of a row change is where the change was written, not where its transaction committed: a transaction
-# open while the slot was made can be streamed with an LSN below the snapshot's, and yet is newer than it.
-POSITION_FIELDS: Final = ("epoch", "streamed", "position", "offset")
-
 # A place in MySQL's binary log as one number: the file's, and the byte in it. A file is cut at 1 GiB and outgrows that
 # by its last transaction only; the number of a row inside its event decides nothing, the records' offsets do.
 BINLOG_BYTES: Final = 38  # bits

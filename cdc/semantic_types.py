@@ -86,7 +86,10 @@ class Form:
 
 def _of_avro(schema: Any, *, known: dict[str, Form], namespace: str) -> Form:
     if isinstance(schema, list):
-        (schema,) = (member for member in schema if member != "null")
+        members = [member for member in schema if member != "null"]
+        if len(members) != 1:
+            return Form("union")  # none of Connect's; only who reads the field minds
+        (schema,) = members
     if isinstance(schema, str):
         return known.get(schema) or known.get(f"{namespace}.{schema}") or Form(schema)
     if isinstance(schema["type"], Mapping | list):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,13 @@ from cdc.errors import UnsupportedEncoding
 from projections.columns import ColumnType, decimal_type, from_python
 from projections.errors import InvalidDefinition
 
-_AS_TEXT = (dt.time, dt.timedelta, object)
+_ZONED_TIME = ColumnType("string", meaning="zoned time")
+_AS_TEXT = {
+    dt.time: ColumnType("string", meaning="time"),
+    dt.timedelta: ColumnType("string", meaning="interval"),
+    uuid.UUID: ColumnType("string", meaning="uuid"),
+    object: ColumnType("string"),  # what SQLAlchemy knows by name only: addresses, ranges, search vectors
+}
 
 
 def key_and_columns(model: Any, *, full_identity: bool = False) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
@@ -45,13 +52,17 @@ def _type_of(kind: Any, place: str) -> ColumnType:
         return ColumnType("string", bits=kind.length or 1)
     if name == "OID":
         return ColumnType("long")
-    if name in ("JSON", "JSONB", "HSTORE"):
+    if name in ("JSON", "JSONB"):
         return ColumnType("string")  # JSON travels as its text
+    if name == "HSTORE":
+        return ColumnType("string", meaning="map")
     if python_type is list:
         return ColumnType("string", items=_type_of(kind.item_type, place))
     if python_type is Decimal:
         return _decimal(kind, place)
-    return ColumnType("string") if python_type in _AS_TEXT else from_python(python_type, place=place)
+    if python_type in (dt.time, dt.datetime) and kind.timezone:
+        return ColumnType("timestamp", meaning="zoned") if python_type is dt.datetime else _ZONED_TIME
+    return _AS_TEXT[python_type] if python_type in _AS_TEXT else from_python(python_type, place=place)
 
 
 def _decimal(kind: Any, place: str) -> ColumnType:

@@ -8,7 +8,7 @@ import types
 import typing
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from projections.errors import InvalidDefinition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Meaning = Literal["", "map", "time", "zoned time", "zoned", "interval", "uuid"]
 Kind = Literal["string", "int", "long", "double", "boolean", "decimal", "timestamp", "date", "binary"]
 
 _SPARK = {"string": "string", "int": "int", "long": "bigint", "double": "double", "boolean": "boolean",
@@ -37,14 +38,21 @@ class ColumnType:
     """The type of one column; precision and scale are decimal digits and count for decimals only.
 
     Text may stand for something that no store of ours has: ``items`` is the type of a JSON array's items, ``bits`` the
-    number of a bit string's digits.
+    number of a bit string's digits, ``meaning`` what else it is. To joins they are text: only values are compared.
     """
 
     kind: Kind
     precision: int = 0
     scale: int = 0
-    items: ColumnType | None = None
-    bits: int | None = None
+    items: ColumnType | None = field(default=None, compare=False)
+    bits: int | None = field(default=None, compare=False)
+    meaning: Meaning = field(default="", compare=False)
+
+    @property
+    def said(self) -> str:
+        """The type and what its text stands for, for fingerprints."""
+        parts = [self.items.said if self.items else "", str(self.bits or ""), self.meaning]
+        return " ".join([self.ddl, *filter(None, parts)])
 
     @property
     def varies_in_length(self) -> bool:

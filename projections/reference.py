@@ -92,21 +92,23 @@ def _evolved(table: EventTable, identity: str, decoded: Iterable[Decoded]) -> di
 def newest_per_key(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
     """The live rows of a changelog by the text of their key: one change after another, older ones passed over.
 
-    A snapshot's row loses to every streamed change of its key; a tombstone deletes at the position of the record before
-    it; an unavailable value leaves the column as it was.
+    A snapshot's row loses to every streamed change of its key; a tombstone deletes at the position of its key's record
+    before it, and nothing where that one was old; an unavailable value leaves the column as it was.
     """
     rows: dict[str, dict[str, Any]] = {}
     places: dict[str, tuple[bool, int]] = {}
+    was_newest: dict[str, bool] = {}
     for _, key, value in sorted(records):
         if value is None:
-            rows.pop(key, None)
+            if was_newest.get(key, True):
+                rows.pop(key, None)
             continue
         change = json.loads(value)
-        place = (change["source"]["snapshot"] == "false", change["source"]["lsn"])
-        if place < places.get(key, (False, -1)):
-            continue
-        places[key] = place
-        _apply(rows, key, change)
+        place = _place(change)
+        was_newest[key] = place >= places.get(key, (False, -1))
+        if was_newest[key]:
+            places[key] = place
+            _apply(rows, key, change)
     return rows
 
 

@@ -137,7 +137,7 @@ class Table:
 
     def signature(self) -> str:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
-        columns = sorted((c, t.ddl) for c, t in {**self.columns, **self.sealed}.items())
+        columns = sorted((c, t.said) for c, t in {**self.columns, **self.sealed}.items())
         return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}"
 
     @staticmethod

@@ -26,6 +26,7 @@ from cdc.semantic_types import Form
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
 from projections.columns import ColumnType
+from projections.spark.bit_fields import base64_of
 from projections.spark.failures import refuse
 from projections.spark.semantic_types import FieldForm, is_unavailable, typed
 from projections.tables import ChangelogTable, Table, VersionTable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 BELOW_STREAMED: Final = 1 << 62  # half of what a bigint holds; a position counts bytes and stays below
 _APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
-_SOURCE: Final = "lsn bigint, snapshot string, sequence string, file string, pos bigint"
+_SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint"}
 
 
 class Encoding(Protocol):
@@ -89,19 +90,25 @@ class JsonWithSchemas:
 
         fields = F.col(f"{side}_fields")
         found = F.get(F.filter(fields, lambda field: field["field"] == column), F.lit(0))
-        items = FieldForm(found["items"]["name"], found["items"]["parameters"]["scale"])
-        return FieldForm(found["name"], found["parameters"]["scale"], items)
+        of_items = found["items"]
+        items = FieldForm(of_items["type"], of_items["name"], of_items["parameters"]["scale"])
+        return FieldForm(found["type"], found["name"], found["parameters"]["scale"], items)
 
 
-_ITEMS = "name: string, parameters: struct<scale: string>"
+_ITEMS = "type: string, name: string, parameters: struct<scale: string>"
 _FIELDS = f"fields: array<struct<field: string, {_ITEMS}, items: struct<{_ITEMS}>>>"
+
+
+_ENVELOPE: Final = frozenset({"op", "source"})
 
 
 class Avro:
     """Avro in Confluent framing, as Connect's converters write it; the writers' schemas by their ids."""
 
     def __init__(self, schemas: Mapping[int, RegisteredSchema]) -> None:
-        self._schemas = {id_: without_logical_types(schema.schema) for id_, schema in schemas.items()}
+        # Connect's converters name what they wrote; others in the registry are of events.
+        of_connect = {id_: found.schema for id_, found in schemas.items() if "connect.name" in found.schema}
+        self._schemas = {id_: without_logical_types(schema) for id_, schema in of_connect.items()}
         self._forms = {id_: Form.of_avro(schema) for id_, schema in self._schemas.items()}
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column]:
@@ -115,7 +122,9 @@ class Avro:
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring({side}, {FRAME + 1})")
-        wanted = {id_: form for id_, form in self._forms.items() if ("op" in fields_of(form)) == (side == "value")}
+        wanted = {
+            i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")
+        }
         chosen = F.when(F.col(side).isNull(), None)
         for id_, form in wanted.items():
             decoded = from_avro(body, json.dumps(self._schemas[id_]), {"mode": "PERMISSIVE"})
@@ -149,7 +158,8 @@ def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
         return found
 
     items = {id_: form.items for id_, form in forms.items() if form.items is not None}
-    return FieldForm(chosen(lambda f: f.name), chosen(lambda f: f.scale), _by_id(column, items) if items else None)
+    parts = (chosen(lambda f: f.type), chosen(lambda f: f.name), chosen(lambda f: f.scale))
+    return FieldForm(*parts, _by_id(column, items) if items else None)
 
 
 def _id(side: str) -> Column:
@@ -170,11 +180,10 @@ def _avro_event(event: Column, form: Form, table: Table, times: Sequence[str]) -
     if "after" in fields:
         row = _struct(event["after"], fields_of(form, "after"), table.columns)
         after = F.when(event["after"].isNotNull(), row).otherwise(nothing)
-    wanted = {name: kind for name, kind in (part.split() for part in _source(times).split(", "))}
     source = F.struct(
         *(
             (event["source"][name] if name in source_form else F.lit(None)).cast(kind).alias(name)
-            for name, kind in wanted.items()
+            for name, kind in _source(times).items()
         )
     )
     epoch = event[FIELD_EPOCH] if FIELD_EPOCH in fields else F.lit(None)
@@ -196,7 +205,7 @@ def _text_of(value: Column, form: Form) -> Column:
     from pyspark.sql import functions as F
 
     if form.type in ("bytes", "fixed"):
-        return F.base64(value)
+        return base64_of(value)
     return F.to_json(value) if form.type in ("array", "map", "record") else value.cast("string")
 
 
@@ -208,12 +217,12 @@ def _row(columns: Iterable[str]) -> str:
     return ", ".join(f"`{c}`: string" for c in columns)
 
 
-def _source(times: Sequence[str]) -> str:
-    return ", ".join([_SOURCE, *(f"{name} bigint" for name in times)])
+def _source(times: Sequence[str]) -> dict[str, str]:
+    return {**_SOURCE, **dict.fromkeys(times, "bigint")}
 
 
 def _event(table: Table, times: Sequence[str]) -> str:
-    source = _source(times).replace(" bigint", ": bigint").replace(" string", ": string")
+    source = ", ".join(f"{name}: {kind}" for name, kind in _source(times).items())
     return f"op: string, after: struct<{_row(table.columns)}>, source: struct<{source}>, {FIELD_EPOCH}: string"
 
 
@@ -233,7 +242,7 @@ def typed_columns(table: Table, encoding: Encoding, known: Sequence[str]) -> lis
     return [
         *(_required(F.col("k")[c], types[c], c, encoding.form("k", c)).alias(c) for c in table.key),
         *(_cast(after[c], types[c], c, encoding.form("v", c)).alias(c) for c in table.payload),
-        *(F.coalesce(is_unavailable(after[c]), F.lit(False)).alias(missing(c)) for c in known),
+        *(F.coalesce(is_unavailable(after[c], types[c]), F.lit(False)).alias(missing(c)) for c in known),
         F.col("_tombstone"),
         _operation().alias("_op"),
         _epoch().alias("_epoch"),
@@ -258,7 +267,8 @@ def _operation() -> Column:
 def _epoch() -> Column:
     from pyspark.sql import functions as F
 
-    epoch = F.coalesce(F.col("v")[FIELD_EPOCH].try_cast("bigint"), F.lit(0).cast("bigint"))
+    said = F.col("v")[FIELD_EPOCH]
+    epoch = F.coalesce(said.try_cast("bigint"), F.when(said.isNotNull(), refuse("bad_json").cast("bigint")), F.lit(0))
     return F.when(~F.col("_tombstone"), epoch)
 
 
@@ -297,5 +307,5 @@ def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -
     value = typed(text, column, form)
     wrong = text.isNotNull() & value.isNull()
     if column.varies_in_length:
-        wrong &= ~is_unavailable(text)
+        wrong &= ~is_unavailable(text, column)
     return F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)

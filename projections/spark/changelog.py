@@ -34,6 +34,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
     return [
         F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
+        F.max(F.when(applied, F.col("_offset"))).alias("latest"),
         *(_last_known(c, order).alias(f"known_{c}") for c in known),
     ]
 
@@ -42,9 +43,16 @@ def _last_known(column: str, order: Column) -> Column:
     from pyspark.sql import functions as F
 
     here = (F.col("_op") != "d") & ~F.col(missing(column))
-    return F.max_by(
-        F.when(here, F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"))), F.when(here, order)
-    )
+    known = F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"), F.col("_epoch").alias("life"))
+    return F.max_by(F.when(here, known), F.when(here, order))
+
+
+def _known(column: str) -> Column:
+    """The last value that a record of the same life of the source had; one of an earlier life says nothing."""
+    from pyspark.sql import functions as F
+
+    known = F.col(f"known_{column}")
+    return F.when(known["life"] == F.col("last")["_epoch"], known)
 
 
 def _column(name: str, known: list[str]) -> Column:
@@ -54,18 +62,22 @@ def _column(name: str, known: list[str]) -> Column:
     if name not in known:
         return last.alias(name)
     unavailable = F.col("last")[missing(name)]
-    return F.when(unavailable, F.col(f"known_{name}")["value"]).otherwise(last).alias(name)
+    return F.when(unavailable, _known(name)["value"]).otherwise(last).alias(name)
 
 
 def _staging(known: list[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
     last = F.col("last")
-    tombstone_is_last = F.coalesce(F.col("tombstone") > last["_offset"], F.col("tombstone").isNotNull())
+    # A tombstone has the position of its key's record before it: where that one is old, so is the tombstone.
+    follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
+    tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
     return [
         F.coalesce(last["_epoch"], F.lit(0)).alias("_epoch"),
         last["_pos"].alias("_pos"),
-        F.greatest(last["_offset"], F.col("tombstone")).alias("_offset"),
+        F.when(tombstone_is_last, F.greatest(last["_offset"], F.col("tombstone")))
+        .otherwise(last["_offset"])
+        .alias("_offset"),
         ((F.coalesce(last["_op"], F.lit("d")) == "d") | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
-        *(F.when(last[missing(c)], F.col(f"known_{c}")["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
+        *(F.when(last[missing(c)], _known(c)["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]

@@ -1,9 +1,9 @@
 """Values of change events as Spark columns: what `cdc.column_types` does in Python, inside the JVM.
 
 Every value comes as text: a JSON string's content, the JSON of anything else, base64 of bytes. With what the record's
-schema says of the field, a column of days, of units since 1970 or of a decimal's bytes becomes the type it stands for.
-Types that Spark lacks (times of day, intervals, arrays) stay text that says by itself what it is. Null is a value that
-does not fit.
+schema says of the field, a number of days, of units since 1970 or a decimal's bytes becomes the type it stands for.
+Types that Spark lacks are text of one form, whatever the encoding: `03:04:05.678901`, `P0Y0M0DT0H0M93784.500000S`, JSON
+of an array whose items say by themselves what they are. Null is a value that does not fit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cdc.rules import (
-    UNAVAILABLE,
-    UNAVAILABLE_BASE64,
-    UNAVAILABLE_CODES,
-    UNAVAILABLE_UUID,
-)
+from cdc.rules import UNAVAILABLE, UNAVAILABLE_BASE64, UNAVAILABLE_CODES, UNAVAILABLE_UUID
 from cdc.semantic_types import (
     BEGINLESS,
     BEGINLESS_DAYS,
@@ -33,29 +28,39 @@ from cdc.semantic_types import (
     Form,
 )
 from projections.columns import ColumnType
+from projections.spark.bit_fields import base64_of, bits, unscaled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_MARKS: Final = (
-    UNAVAILABLE,
-    UNAVAILABLE_BASE64,
-    f'["{UNAVAILABLE}"]',
-    f'["{UNAVAILABLE_UUID}"]',
-    f"[{','.join(map(str, UNAVAILABLE_CODES))}]",
-    f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}',
-)
+_CODES: Final = f"[{','.join(map(str, UNAVAILABLE_CODES))}]"
+_LISTS: Final = (f'["{UNAVAILABLE}"]', f'["{UNAVAILABLE_UUID}"]', _CODES)
+_MAP: Final = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
 _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
 _FIRST_MOMENT, _LAST_MOMENT = f"{_FIRST} 00:00:00", f"{_LAST} 23:59:59.999999"
 _TO_THE_MICROSECOND = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+_TIME = r"^(\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z?$"
+_INTERVAL = r"^P(-?\d+)Y(-?\d+)M(-?\d+)DT(-?\d+)H(-?\d+)M(-?\d+(?:\.\d+)?)S$"
+_UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_BASE64 = r"^[A-Za-z0-9+/]*={0,2}$"  # no group is repeated: Java's matcher would go one frame deeper for each turn
+# What a schema may say of a value that then does not say it itself; which of them a kind of column takes.
+_LED: Final = frozenset({*DAYS, *TIMES, *TIMESTAMPS, DECIMAL, VARIABLE_SCALE, DURATION})
+_TAKEN: Final = {
+    "date": DAYS,
+    "timestamp": frozenset(TIMESTAMPS),
+    "decimal": frozenset({DECIMAL, VARIABLE_SCALE}),
+    "time": frozenset(TIMES),
+    "interval": frozenset({DURATION}),
+}
 
 
 @dataclass(frozen=True)
 class FieldForm:
-    """What the schema says of a field, as columns: semantic type's name, decimal's scale; of an array's items too."""
+    """What the schema says of a field, as columns: type, semantic type, a decimal's scale; of an array's items too."""
 
+    type: Column
     name: Column
     scale: Column
     items: FieldForm | None = None
@@ -66,35 +71,67 @@ class FieldForm:
         from pyspark.sql import functions as F
 
         items = None if form.items is None else cls.fixed(form.items)
-        return cls(F.lit(form.name).cast("string"), F.lit(form.scale).cast("string"), items)
+        kind, name, scale = (F.lit(said).cast("string") for said in (form.type, form.name, form.scale))
+        return cls(kind, name, scale, items)
 
 
-def is_unavailable(text: Column) -> Column:
+def is_unavailable(text: Column, column: ColumnType) -> Column:
     """Whether a text stands for a value that an update left alone."""
-    return text.isin(*_MARKS)
+    if column.items is not None:
+        return text.isin(*_LISTS)
+    if column.kind == "binary":
+        return text.isin(UNAVAILABLE, UNAVAILABLE_BASE64)
+    return text.isin(UNAVAILABLE, _MAP) if column.meaning == "map" else text == UNAVAILABLE
 
 
 def typed(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
     """The text as the column's type; null where it does not fit, and where it is unavailable."""
     from pyspark.sql import functions as F
 
-    present = F.when(~is_unavailable(text), text) if column.varies_in_length else text
+    present = F.when(~is_unavailable(text, column), text) if column.varies_in_length else text
+    value = _value(present, column, form)
+    return value if form is None else F.when(_fits(column, form), value)
+
+
+def _fits(column: ColumnType, form: FieldForm) -> Column:
+    """Whether the column is of a type that the schema's can be: a number of days is a date, and no number."""
+    from pyspark.sql import functions as F
+
+    name = F.coalesce(form.name, F.lit(""))
+    taken = _TAKEN.get(column.meaning or column.kind, frozenset())
+    fits = ~name.isin(*sorted(_LED - taken))
+    if column.kind == "binary":
+        return fits & (form.type == "bytes")  # as text it could be base64 or hexadecimal
+    if column.kind == "string" and column.bits is None and column.items is None:
+        return fits & (form.type != "bytes")
+    return fits
+
+
+def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
+    from pyspark.sql import functions as F
+
     if column.items is not None:
-        return _array(present, column.items, form)
+        return _array(text, column.items, None if form is None else form.items)
     if column.bits is not None:
-        return _bits(present, column.bits)
-    match column.kind:
-        case "string":
-            return present if form is None else _text(present, form)
+        return bits(text, column.bits)
+    match column.meaning or column.kind:
         case "date":
-            return _date(present, form)
-        case "timestamp":
-            return _timestamp(present, form)
+            return _date(text, form)
+        case "timestamp" | "zoned":
+            return _timestamp(text, form, zoned=column.meaning == "zoned")
         case "decimal":
-            return _decimal(present, form).try_cast(column.ddl)
+            return _decimal(text, form).try_cast(column.ddl)
+        case "time" | "zoned time":
+            return _time(text, form, zone="Z" if column.meaning == "zoned time" else "")
+        case "interval":
+            return _interval(text, form)
+        case "uuid":
+            return F.when(text.rlike(_UUID), text)
         case "binary":
-            return F.unbase64(present)
-    return present.try_cast(column.ddl)
+            return F.when(text.rlike(_BASE64) & (F.length(text) % 4 == 0), F.unbase64(text))
+        case "boolean":
+            return F.when(text.isin("true", "1"), F.lit(True)).when(text.isin("false", "0"), F.lit(False))
+    return text if column.kind == "string" else text.try_cast(column.ddl)
 
 
 def _date(text: Column, form: FieldForm | None) -> Column:
@@ -103,7 +140,8 @@ def _date(text: Column, form: FieldForm | None) -> Column:
     last, first = F.lit(_LAST).cast("date"), F.lit(_FIRST).cast("date")
     # 2013-01-31, or 2013-01-31Z as isostring has it; years of more digits are longer.
     plain = F.when(F.length(text).between(10, 11), F.substring(text, 1, 10).try_cast("date"))
-    said = F.coalesce(plain, F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first))
+    endless = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first)
+    said = F.coalesce(F.when(plain >= first, plain), endless)
     if form is None:
         return said
     days = text.try_cast("int")
@@ -116,13 +154,16 @@ def _date(text: Column, form: FieldForm | None) -> Column:
     return F.when(form.name.isin(*DAYS), counted).otherwise(said)
 
 
-def _timestamp(text: Column, form: FieldForm | None) -> Column:
+def _timestamp(text: Column, form: FieldForm | None, *, zoned: bool) -> Column:
     from pyspark.sql import functions as F
 
     last, first = F.lit(_LAST_MOMENT).cast("timestamp"), F.lit(_FIRST_MOMENT).cast("timestamp")
-    plain = F.when(F.substring(text, 5, 1) == "-", text.try_cast("timestamp"))  # years have four digits here
-    said = F.coalesce(plain, F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first))
-    if form is None:
+    plain = F.when((F.substring(text, 5, 1) == "-") & (F.substring(text, 11, 1) == "T"), text.try_cast("timestamp"))
+    if zoned:
+        plain = F.when((F.right(text, F.lit(1)) == "Z") | F.substring(text, -6, 1).isin("+", "-"), plain)
+    endless = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first)
+    said = F.coalesce(F.when(plain >= first, plain), endless)
+    if form is None or zoned:
         return said
     units = text.try_cast("bigint")
     moment = F.timestamp_micros(_micros(units, form.name, TIMESTAMPS))
@@ -147,16 +188,37 @@ def _micros(units: Column, name: Column, per_second: dict[str, int]) -> Column:
     return chosen
 
 
-def _text(text: Column, form: FieldForm) -> Column:
-    """Text as it is; a time of day and a duration as ISO 8601 has them, in the parts that Debezium writes."""
+def _time(text: Column, form: FieldForm | None, *, zone: str) -> Column:
+    """Hours to microseconds; finer digits are cut off, as a time of Python's has no more."""
     from pyspark.sql import functions as F
 
-    units = text.try_cast("bigint")
-    past = _micros(units, form.name, TIMES)
-    time = F.when((past >= 0) & (past < _DAY_MICROS), F.date_format(F.timestamp_micros(past), "HH:mm:ss.SSSSSS"))
-    seconds = (units.cast("decimal(20,0)") / F.lit(_MICROS)).cast("decimal(26,6)").cast("string")
-    duration = F.concat(F.lit("P0Y0M0DT0H0M"), seconds, F.lit("S"))
-    return F.when(form.name.isin(*TIMES), time).when(form.name == DURATION, duration).otherwise(text)
+    fraction = F.rpad(F.substring(F.regexp_extract(text, _TIME, 2), 1, 6), 6, "0")
+    said = F.concat(F.regexp_extract(text, _TIME, 1), F.lit("."), fraction, F.lit(zone))
+    in_a_day = F.substring(text, 1, 2).between("00", "23")
+    zoned = F.right(text, F.lit(1)) == "Z"
+    plain = F.when(text.rlike(_TIME) & in_a_day & (zoned if zone else F.lit(True)), said)
+    if form is None or zone:
+        return plain
+    past = _micros(text.try_cast("bigint"), form.name, TIMES)
+    counted = F.when((past >= 0) & (past < _DAY_MICROS), F.date_format(F.timestamp_micros(past), "HH:mm:ss.SSSSSS"))
+    return F.when(form.name.isin(*TIMES), counted).otherwise(plain)
+
+
+def _interval(text: Column, form: FieldForm | None) -> Column:
+    """Years and months as they are, all else in seconds: a day of PostgreSQL's has 24 hours when it is compared."""
+    from pyspark.sql import functions as F
+
+    def part(number: int, unit: int) -> Column:
+        return F.regexp_extract(text, _INTERVAL, number).cast("decimal(20,6)") * F.lit(unit).cast("decimal(6,0)")
+
+    seconds = part(3, 86_400) + part(4, 3_600) + part(5, 60) + part(6, 1)
+    months = (F.regexp_extract(text, _INTERVAL, 1), F.lit("Y"), F.regexp_extract(text, _INTERVAL, 2))
+    written = F.concat(F.lit("P"), *months, F.lit("M0DT0H0M"), seconds.cast("decimal(26,6)").cast("string"), F.lit("S"))
+    plain = F.when(text.rlike(_INTERVAL), written)
+    if form is None:
+        return plain
+    whole = (text.try_cast("bigint").cast("decimal(20,0)") / F.lit(_MICROS)).cast("decimal(26,6)").cast("string")
+    return F.when(form.name == DURATION, F.concat(F.lit("P0Y0M0DT0H0M"), whole, F.lit("S"))).otherwise(plain)
 
 
 def _decimal(text: Column, form: FieldForm | None) -> Column:
@@ -165,63 +227,28 @@ def _decimal(text: Column, form: FieldForm | None) -> Column:
 
     if form is None:
         return text
-    varying = _unscaled(F.get_json_object(text, "$.value"), F.get_json_object(text, "$.scale"))
-    fixed = _unscaled(text, form.scale)
+    varying = unscaled(F.get_json_object(text, "$.value"), F.get_json_object(text, "$.scale"))
+    fixed = unscaled(text, form.scale)
     return F.when(form.name == DECIMAL, fixed).when(form.name == VARIABLE_SCALE, varying).otherwise(text)
 
 
-def _unscaled(encoded: Column, scale: Column) -> Column:
-    """A number's bytes, two's complement and big-endian, as its digits with an exponent; up to sixteen bytes.
-
-    Four bytes at a time: no function of Spark's reads more than eight, and no decimal has more than 38 digits.
-    """
-    from pyspark.sql import functions as F
-
-    digits = F.hex(F.unbase64(encoded))
-    negative = F.substring(digits, 1, 1) >= "8"
-    # Of a negative number, the bytes that are left when one is added to it: -1 - x.
-    magnitude = F.when(negative, F.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    padded = F.lpad(magnitude, 32, "0")
-    words = [F.conv(F.substring(padded, at, 8), 16, 10).cast("decimal(38,0)") for at in (1, 9, 17, 25)]
-    total = words[0]
-    for word in words[1:]:
-        total = F.try_add(F.try_multiply(total, F.lit(1 << 32).cast("decimal(11,0)")).try_cast("decimal(38,0)"), word)
-    signed = F.when(negative, F.lit(-1).cast("decimal(38,0)") - total).otherwise(total)
-    fits = (F.length(digits) <= 32) & (F.length(digits) > 0)
-    return F.when(fits, F.concat(signed.try_cast("decimal(38,0)").cast("string"), F.lit("E-"), scale))
-
-
-def _bits(text: Column, length: int) -> Column:
-    """Bits as text, the first one first: one bit is a boolean, more are bytes, the lowest first, zeros left out."""
-    from pyspark.sql import functions as F
-
-    backwards = F.reverse(F.transform(F.sequence(F.lit(1), F.lit((length + 7) // 8)), lambda at: _byte(text, at)))
-    bits = F.substring(F.array_join(backwards, ""), -length, length)
-    one = F.when(text == "true", F.lit("1")).when(text == "false", F.lit("0"))
-    return one.when(text.isNotNull(), bits)
-
-
-def _byte(encoded: Column, at: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    digits = F.substring(F.hex(F.unbase64(encoded)), at * 2 - 1, F.lit(2))
-    return F.lpad(F.conv(F.when(digits == "", "00").otherwise(digits), 16, 2), 8, "0")
-
-
 def _array(text: Column, items: ColumnType, form: FieldForm | None) -> Column:
-    """The array as JSON whose items say by themselves what they are; as it came where they do."""
+    """The array as JSON of its items, each of which says by itself what it is."""
     from pyspark.sql import functions as F
 
-    if form is None or form.items is None or items.kind not in ("date", "timestamp", "decimal", "string"):
-        return text
-    of_items = form.items
     texts = F.from_json(text, "array<string>")
-    opened = F.transform(texts, lambda item: _said(typed(item, items, of_items), items))
-    broken = F.exists(F.arrays_zip(texts.alias("a"), opened.alias("b")), lambda p: p["a"].isNotNull() & p["b"].isNull())
-    return F.when(~F.coalesce(broken, F.lit(False)), F.to_json(opened, {"ignoreNullFields": "false"}))
+    opened = F.transform(texts, lambda item: _said(typed(item, items, form), items))
+    pairs = F.arrays_zip(texts.alias("text"), opened.alias("value"))
+    broken = F.exists(pairs, lambda pair: pair["text"].isNotNull() & pair["value"].isNull())
+    is_array = F.substring(text, 1, 1) == "["
+    return F.when(is_array & ~F.coalesce(broken, F.lit(True)), F.to_json(opened))
 
 
 def _said(value: Column, column: ColumnType) -> Column:
     from pyspark.sql import functions as F
 
-    return F.date_format(value, _TO_THE_MICROSECOND) if column.kind == "timestamp" else value.cast("string")
+    if column.kind == "timestamp":
+        return F.date_format(value, _TO_THE_MICROSECOND)
+    if column.kind == "binary":
+        return base64_of(value)
+    return value if column.kind in ("int", "long", "double", "boolean") else value.cast("string")

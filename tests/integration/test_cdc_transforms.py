@@ -19,7 +19,7 @@ ENVELOPES, ROWS, DROPPED = "public.people", "public.addresses", "public.drafts"
 def source(captured: Callable[[], Any], connect: ConnectClient) -> Any:
     """A source in its second life: envelopes as they are, rows flattened, masked and routed, drafts dropped."""
     shop = captured()
-    for table in (ENVELOPES, ROWS, DROPPED, "public.signals"):
+    for table in (ENVELOPES, ROWS, DROPPED):
         shop.run(f"CREATE TABLE {table} (id int PRIMARY KEY, email text, town text)")
         shop.run(f"INSERT INTO {table} VALUES (1, 'a@example.org', 'Ulm')")
     rows = TopicMatches(pattern=rf".*\.{ROWS}")
@@ -39,7 +39,7 @@ def source(captured: Callable[[], Any], connect: ConnectClient) -> Any:
     )
     apply(connect, shop.prepared(declared), source=shop.engine)
     shop.run(f"DELETE FROM {ENVELOPES}", f"INSERT INTO {ROWS} VALUES (2, NULL, 'Bonn')")
-    shop.run("INSERT INTO public.signals VALUES (2, NULL, NULL)")
+    shop.run("INSERT INTO public.signals VALUES ('2', 'log', '{}')")
     return declared
 
 

@@ -116,14 +116,14 @@ rows = st.fixed_dictionaries({
 @st.composite
 def change_records(draw):
     """Keys with a life: created, changed, deleted, made again; stale snapshot rows and repeated changes between."""
-    records, lsn, lives = [], 100, {}
+    records, lsn, lives, replayed = [], 100, {}, {}
     for key in draw(st.lists(st.integers(0, 9), min_size=1, max_size=60)):
         lsn += 10
         text = json.dumps({"id": key})
         if lives.get(key) and draw(st.integers(0, 3)) == 0:
-            records.append((text, _change("d", None, lsn)))
-            if draw(st.booleans()):
-                records.append((text, None))
+            gone = [(text, _change("d", None, lsn)), *([(text, None)] if draw(st.booleans()) else [])]
+            records += gone
+            replayed[key] = gone
             lives[key] = False
         else:
             row = draw(rows) | {"id": key}
@@ -131,6 +131,8 @@ def change_records(draw):
                 row["note"] = "__debezium_unavailable_value"
             records.append((text, _change("u" if lives.get(key) else "c", row, lsn)))
             lives[key] = True
+        if key in replayed and draw(st.integers(0, 3)) == 0:
+            records += replayed[key]  # sent again after a kill: old by now, its tombstone too
         if draw(st.integers(0, 5)) == 0:
             records.append((text, _change("r", draw(rows) | {"id": key}, 10**9, snapshot=True)))
     return [(offset, *record) for offset, record in enumerate(records)]
