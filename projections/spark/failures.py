@@ -30,7 +30,8 @@ MESSAGES: Final[Mapping[str, str]] = {
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event of the encoding that the table was declared with",
     "message": "a message of the log is no change of a row: read its topic with cdc.decode_message",
-    "truncated": "the table was emptied (TRUNCATE), which no row of its topic tells: rebuild the views that read it",
+    "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
+    "the topic anew",
     "bad_value": "column {detail} has a value that does not fit its declared type",
     "events_missing": "events of {topic}-{detail} are missing from the topic",
     "no_time": "the event has no time: {detail} is missing",

@@ -11,12 +11,26 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import ARRAY, JSON, Column, Integer, LargeBinary, MetaData, Numeric, Text, Uuid
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Text,
+    Uuid,
+)
 from sqlalchemy import Table as SqlTable
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import BIT, JSONB
 
 from cdc import ChangeDecoder, Op
 from cdc.column_types import reader_for
+from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord
 from projections.log import arrow_record_schema
@@ -137,6 +151,44 @@ def test_a_value_that_no_type_holds_is_refused_with_its_place(spark: Any, encodi
         return
     with pytest.raises(UndecodableRecord, match=f"column {column} has a value that does not fit"):
         rows_in_spark(raw(spark, recording, EVERY), recording, table)
+
+
+# Declared otherwise than the database has them: what the schema says is no value of the declared type.
+MISMATCHES = [
+    ("born", Text), ("born", Integer), ("born", Numeric(8, 2)), ("moment", Text), ("moment", BigInteger),
+    ("amount", Text), ("amount", Integer), ("raw", Text), ("alarm", Text), ("alarm", Integer),
+    ("span", BigInteger), ("name", Integer), ("name", LargeBinary), ("bits", BIT(4)), ("ints", ARRAY(Boolean)),
+    ("name", Uuid), ("name", Boolean), ("moment", DateTime(timezone=True)), ("days", ARRAY(Integer)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "kind"), MISMATCHES, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_wrong_declaration_is_refused_by_both(spark: Any, column: str, kind: Any) -> None:
+    recording = recordings()["schemas-adaptive"]
+    model = SqlTable("every_type", MetaData(), Column("id", Integer, primary_key=True), Column(column, kind))
+    usual = replace(recording, topics={"usual": recording.topics[EVERY][:1]})
+    (key, value) = usual.topics["usual"][0]
+
+    with pytest.raises((UndecodableChange, UnsupportedEncoding)):
+        ChangeDecoder(model, full_identity=True).decode(key, value, offset=0)
+    with pytest.raises(UndecodableRecord, match=f"column {column} has a value that does not fit"):
+        rows_in_spark(raw(spark, usual, "usual"), usual, captured(usual, model, full_identity=True))
+
+
+def test_what_is_text_to_spark_is_the_same_text_in_every_encoding(spark: Any) -> None:
+    model = model_of(
+        [case for case in CASES if case.name in ("alarm3", "alarmz", "uid", "days", "seens", "ints", "bits")]
+    )
+    rows = []
+    for written in ("json", "json-with-schemas", "avro"):
+        together = [recording for recording in recordings().values() if written_as(recording) == written]
+        rows += [row for (_, offset), row in values_in_spark(spark, together, model, ()).items() if offset == 0]
+
+    assert len(rows) == len(recordings())
+    assert {(row["alarm3"], row["alarmz"], row["days"], row["bits"]) for row in rows} == {
+        ("03:04:05.678000", "01:04:05.678901Z", '["1980-02-29"]', "1000000011")
+    }
+    assert len({(row["uid"], row["seens"], row["ints"]) for row in rows}) == 1
 
 
 LONG = {

@@ -6,6 +6,7 @@ import json
 import random
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from enum import Enum as PythonEnum
 from typing import Any
 from uuid import UUID
 
@@ -283,3 +284,55 @@ def test_a_numeric_column_declared_as_float_reads_its_text() -> None:
     change = ChangeDecoder(table).decode(b'{"id":"a"}', value("c", after={"id": "a", "x": "1.5"}), offset=0)
 
     assert change.after == {"id": "a", "x": 1.5}
+
+
+class Colour(PythonEnum):
+    RED = "red"
+    DARK_RED = "dark red"
+
+
+def test_an_enum_stored_by_its_values_is_read_by_its_values() -> None:
+    stored = Enum(Colour, values_callable=lambda kind: [member.value for member in kind])
+    table = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("colour", stored))
+    record = value("c", after={"id": 1, "colour": "dark red"})
+
+    assert ChangeDecoder(table).decode(b'{"id": 1}', record, offset=0).after == {"id": 1, "colour": Colour.DARK_RED}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"factfold_epoch": "x"},
+        {"source": {"lsn": None, "snapshot": "incremental", "sequence": '["1","x"]'}},
+        {"source": {"lsn": 7, "snapshot": "false", "ts_ms": 10**18}},
+        {"source": {"lsn": 7, "snapshot": "false", "ts_ms": "x"}},
+        {"op": "tombstone"},
+        {"op": ["c"]},
+    ],
+)
+def test_a_record_whose_envelope_is_broken_is_refused_with_its_place(broken: dict[str, Any]) -> None:
+    body = json.loads(value("c", after=ROW)) | broken
+
+    with pytest.raises(UndecodableChange, match="offset 3"):
+        ChangeDecoder(CUSTOMERS).decode(b'{"id": 1}', json.dumps(body).encode(), offset=3)
+
+
+def test_readers_are_made_once_for_each_schema_however_the_records_of_two_alternate() -> None:
+    table = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", Text))
+    decoder = ChangeDecoder(table)
+    for turn in range(50):
+        row = [{"field": "id", "type": "int32"}, {"field": "name", "type": "string", "version": turn % 2}]
+        schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": row[: 1 + turn % 2]}]}
+        key = {"schema": {"type": "struct", "fields": row[:1]}, "payload": {"id": 1}}
+        payload = {"op": "c", "after": {"id": 1}, "source": {"lsn": 7, "snapshot": "false"}}
+        record = json.dumps({"schema": schema, "payload": payload}).encode()
+        assert decoder.decode(json.dumps(key).encode(), record, offset=turn).after == {"id": 1, "name": None}
+
+    assert len(decoder._described) == 3  # two of rows, one of keys
+
+
+def test_a_column_that_avro_names_otherwise_is_refused_where_records_are_avro() -> None:
+    table = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("e-mail", Text))
+
+    with pytest.raises(UnsupportedEncoding, match="e-mail"):
+        ChangeDecoder(table, schemas=lambda schema_id: None)  # type: ignore[arg-type, return-value]
