@@ -187,7 +187,8 @@ def _check(client: ConnectClient, login: _Login) -> None:
     user = login.config["database.user"]
     found = [problem for problem in client.validate(login.config) if user not in problem.message]
     if found:
-        raise _rejected(found[0], "the worker cannot use the connector, and nothing was changed", "repair that first")
+        what = f"the worker cannot use connector {login.name!r}, and nothing was changed"
+        raise _rejected(found[0], what, "repair the connector first, or delete it")
 
 
 def _try(client: ConnectClient, login: _Login) -> None:

@@ -97,7 +97,7 @@ def replace_secrets(references: Iterable[str], value: str | SecretStr) -> None:
 
 def _located(reference: str) -> tuple[Path, str]:
     found = _FILE_REFERENCE.fullmatch(reference)
-    if found is None or not (path := Path(found["path"])).is_file():
+    if found is None or not _is_file(path := Path(found["path"])):
         raise InvalidConnector(
             "the reference to the secret names no file on this machine",
             remedy="run this where the worker's secrets file is, or pass a function that writes the secret",
@@ -105,6 +105,11 @@ def _located(reference: str) -> tuple[Path, str]:
             place=reference if is_reference(reference) else None,
         )
     return path, found["key"]
+
+
+def _is_file(path: Path) -> bool:
+    with _typed(path):
+        return path.is_file()
 
 
 def _with_entry(text: str, key: str, value: str) -> str:
@@ -125,7 +130,7 @@ def _typed(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise InvalidConnector(
             f"this user may not replace the secrets file as it is: {error.strerror}",
-            remedy="run this as the file's owner, a member of its group, or as root",
+            remedy="run this as the file's owner, who has to be in its group, or as root",
             place=str(path),
         ) from error
 
