@@ -125,6 +125,7 @@ def _sharing(client: ConnectClient, declared: list[PostgresConnector]) -> list[_
 def _declared(connector: PostgresConnector, running: _Login | None) -> _Login:
     state = None if running is None else running.state
     declared = _Login(connector.name, {"name": connector.name, **connector.config()}, state)
+    _require_reference(declared)
     for key in (*_ROLE, _KEY):
         if running is not None and running.config.get(key) != declared.config.get(key):
             raise InvalidConnector(

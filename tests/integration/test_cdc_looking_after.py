@@ -349,7 +349,7 @@ def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[]
     apart.run("CREATE TABLE items (id int PRIMARY KEY)")
     declared = apart.source(tables=("public.items",), user=source.user)
     cdc.prepare_source(apart.engine, declared)
-    replace_secret(declared.password, shop.password)
+    replace_secret(declared.config()["database.password"], shop.password)
     cdc.apply(connect, declared, source=apart.engine)
     return declared
 
@@ -372,7 +372,7 @@ def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
 
 
 def read_secret(connector: Any) -> str:
-    path = re.fullmatch(r"\$\{file:(.*):password\}", connector.password).group(1)  # type: ignore[union-attr]
+    path = connector.config()["database.password"].removeprefix("${file:").removesuffix(":password}")
     return Path(path).read_text().removeprefix("password=").rstrip("\n")
 
 
