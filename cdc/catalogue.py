@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,15 +23,17 @@ _LEFT_OUT: Final = (
     "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole",
     "regtype", "tid", "tsquery", "txid_snapshot", "xid", "xid8",
 )  # fmt: skip
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
 # These have a form, and arrays of them have none.
 _ITEMS_LEFT_OUT: Final = ("interval", "money", "name", "point", "varbit", "xml")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Settings of the server; sizes in bytes, `slot_cap` None for no limit."""
+    """Settings of the server; `version` as 180001 for 18.1, sizes in bytes, `slot_cap` None for no limit."""
 
     database: str
+    version: int
     standby: bool
     wal_level: str
     slots: int
@@ -75,13 +77,20 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationFacts:
-    """A publication: kinds of changes, tables; `filtered` are those of which it hides rows or columns."""
+    """A publication: kinds of changes, and the tables it covers, whichever way.
+
+    ``filtered`` are those of which it hides rows or columns, ``partitions`` those that are part of another table;
+    ``enumerated`` is whether the tables are named one by one, and not as all there are, or all of a schema.
+    """
 
     operations: frozenset[str]
     by_root: bool
     with_generated: bool
+    all_tables: bool
+    enumerated: bool
     tables: frozenset[str]
     filtered: frozenset[str]
+    partitions: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,8 @@ class ReplicationSlot:
 def server_facts(connection: Connection) -> ServerFacts:
     """Read the settings that capture depends on."""
     row = connection.exec_driver_sql(
-        "SELECT current_database(), pg_is_in_recovery(), current_setting('wal_level'),"
+        "SELECT current_database(), current_setting('server_version_num')::int, pg_is_in_recovery(),"
+        " current_setting('wal_level'),"
         " (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int,"
         " (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,"
         # In MB; servers before 13 have none.
@@ -117,9 +127,12 @@ def server_facts(connection: Connection) -> ServerFacts:
 def role_facts(connection: Connection, role: str) -> RoleFacts | None:
     """Read a role; None where there is none."""
     row = connection.exec_driver_sql(
-        "SELECT rolcanlogin, rolreplication OR rolsuper, coalesce(rolvaliduntil <= now(), false),"
+        "SELECT rolcanlogin, rolreplication OR rolsuper"
+        # Managed servers (Amazon's) keep the attribute to themselves, and let members of this role replicate.
+        " OR EXISTS (SELECT FROM pg_roles m WHERE rolname = 'rds_replication' AND pg_has_role(r.oid, m.oid, 'MEMBER')),"
+        " coalesce(rolvaliduntil <= now(), false),"
         " has_database_privilege(oid, current_database(), 'CONNECT')"
-        " FROM pg_roles WHERE rolname = %s",
+        " FROM pg_roles r WHERE rolname = %s",
         (role,),
     ).first()
     return None if row is None else RoleFacts(*row)
@@ -135,7 +148,8 @@ SELECT c.relkind, c.relpersistence <> 'u', c.relreplident,
   {_KEY_COLUMNS.format(condition="i.indisreplident")},
   has_schema_privilege(r.oid, c.relnamespace, 'USAGE'),
   has_table_privilege(r.oid, c.oid, 'SELECT'),
-  coalesce(c.relrowsecurity AND NOT (r.rolbypassrls OR r.rolsuper), false),
+  coalesce(c.relrowsecurity AND NOT (r.rolbypassrls OR r.rolsuper)
+    AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE')), false),
   ARRAY(SELECT DISTINCT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(x.grantee)) END
     FROM aclexplode(c.relacl) x WHERE x.privilege_type = 'TRUNCATE' AND x.grantee <> c.relowner ORDER BY 1),
   ARRAY(SELECT attname::text FROM pg_attribute
@@ -169,28 +183,36 @@ def publication_facts(connection: Connection, name: str) -> PublicationFacts | N
         "SELECT array_remove(ARRAY[CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,"
         " CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END], NULL),"
         # Servers before 18 have no such column.
-        " pubviaroot, coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's' FROM pg_publication p WHERE pubname = %s",
+        " pubviaroot, coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's', puballtables,"
+        # Servers before 15 have no schemas in publications; a table of one has no entry of its own.
+        " (SELECT count(*) FROM pg_publication_rel WHERE prpubid = p.oid)"
+        " FROM pg_publication p WHERE pubname = %s",
         (name,),
     ).first()
     if row is None:
         return None
+    operations, by_root, with_generated, all_tables, entries = row
     members = _members(connection, name)
     return PublicationFacts(
-        frozenset(row[0]),
-        row[1],
-        row[2],
-        tables=frozenset(table for table, _ in members),
-        filtered=frozenset(table for table, is_filtered in members if is_filtered),
+        frozenset(operations),
+        by_root,
+        with_generated,
+        all_tables,
+        enumerated=not all_tables and entries >= len(members),
+        tables=frozenset(table for table, _, _ in members),
+        filtered=frozenset(table for table, is_filtered, _ in members if is_filtered),
+        partitions=frozenset(table for table, _, is_partition in members if is_partition),
     )
 
 
-def _members(connection: Connection, name: str) -> Iterable[Any]:
+def _members(connection: Connection, name: str) -> Sequence[Any]:
     return connection.exec_driver_sql(
         "SELECT schemaname || '.' || tablename,"
         # Servers before 15 have neither filters nor lists of columns.
         " to_jsonb(p) ->> 'rowfilter' IS NOT NULL OR jsonb_array_length(to_jsonb(p) -> 'attnames') <"
         " (SELECT count(*) FROM pg_attribute WHERE attrelid = format('%%I.%%I', schemaname, tablename)::regclass"
-        "  AND attnum > 0 AND NOT attisdropped AND attgenerated = '')"
+        "  AND attnum > 0 AND NOT attisdropped AND attgenerated = ''),"
+        " (SELECT relispartition FROM pg_class WHERE oid = format('%%I.%%I', schemaname, tablename)::regclass)"
         " FROM pg_publication_tables p WHERE pubname = %s",
         (name,),
     ).all()
@@ -215,8 +237,11 @@ def clock(connection: Connection) -> datetime:
 
 
 @contextmanager
-def typed_errors(engine: Engine) -> Iterator[None]:
-    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error."""
+def typed_errors(engine: Engine, *, denied: str | None = None) -> Iterator[None]:
+    """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error.
+
+    `denied` is the remedy where the login lacks a right: who asks knows whose right it is.
+    """
     try:
         yield
     except Exception as error:
@@ -224,8 +249,9 @@ def typed_errors(engine: Engine) -> Iterator[None]:
         if refused is None:
             raise
         message = short_message(str(refused))
+        lacks_a_right = getattr(refused, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
         raise SourceNotReady(
             f"the source database refused: {message}",
-            remedy=remedy_for(message),
+            remedy=denied if denied and lacks_a_right else remedy_for(message),
             place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
         ) from error

@@ -1,7 +1,8 @@
 """The least a connector needs in its PostgreSQL: a login that replicates and reads its tables, a publication.
 
-Run by a superuser, or by the tables' owner where the role exists: only superusers make REPLICATION roles.
-Statements go through the driver as they are, so the engine is `postgresql+psycopg`.
+Run by a superuser, or by the tables' owner where role and publication exist: only superusers make REPLICATION roles,
+and what is there already is left alone. Statements go through the driver as they are, so the engine is
+`postgresql+psycopg`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from cdc.catalogue import publication_facts, typed_errors
+from cdc.catalogue import PublicationFacts, publication_facts, role_facts, table_facts, typed_errors
 from cdc.errors import SourceNotReady
 from cdc.findings import Finding, Severity, errors
 from cdc.identifiers import check_identifier, quoted
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
 from cdc.signal_table import ensure_signal_table, signal_rights, signal_statements
-from cdc.source_health import PUBLISHED, of_life, preparation_findings, publication_options, source_findings
+from cdc.source_health import (
+    PUBLISHED,
+    of_life,
+    preparation_findings,
+    publication_options,
+    rights_findings,
+    source_findings,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -30,6 +38,12 @@ if TYPE_CHECKING:
 
 _NOBODY: Final = 0
 _SHOWN: Final = 3
+_DENIED: Final = (
+    "run it as the owner of the tables and of the publication; as a superuser, where the role is to be made or to get "
+    "LOGIN, REPLICATION or a password"
+)
+# Amazon's servers let no one set the attribute REPLICATION: members of this role replicate.
+_REPLICATES_WHERE_MANAGED: Final = "rds_replication"
 _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+")
 
 
@@ -43,21 +57,37 @@ def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
     )
 
 
-def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr) -> None:
+def grant_notes(connector: PostgresConnector) -> tuple[str, ...]:
+    """Return what those must know who run `grant_statements` by hand, as SQL comments."""
+    role, publication = quoted(connector.user), quoted(connector.publication)
+    tables = ", ".join(table.quoted for table in connector.table_names)
+    return (
+        f"-- The role gets the password that stands behind the connector's reference; in psql: \\password {role}",
+        "-- For a source that is new. Where the role exists, leave out CREATE ROLE; where the publication exists, in",
+        f"-- place of CREATE PUBLICATION add what it lacks: ALTER PUBLICATION {publication} ADD TABLE {tables};",
+    )
+
+
+def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr | None = None) -> None:
     """Make role, rights and publication as the connector needs them; again and again with the same result.
 
-    The password travels as a SCRAM verifier, so it stands in no server log. Errors: SourceNotReady where the
-    server's wal_level is not logical, or a captured table does not exist, has no primary key or a replica identity
-    without it; nothing is made then: once such a table is published, the database refuses its updates.
+    What is there already stays: a role that exists keeps its password unless one is given, a publication keeps the
+    tables that others read from it. The password travels as a SCRAM verifier, so it stands in no server log.
+
+    Errors: SourceNotReady where the role is new and has no password, the login lacks a right, the server's wal_level is
+    not logical, a captured table does not exist, has no primary key or a replica identity without it, or the
+    publication hides rows or columns of it; nothing is made then: once a table without a key is published, the
+    database refuses its updates.
     """
     check_identifier(connector.user, "role")
-    with typed_errors(engine), engine.begin() as connection:
+    with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
-        if problems := errors(preparation_findings(connection, connector)):
-            raise _not_ready(connector, problems)
+        _refuse(connector, errors(preparation_findings(connection, connector)))
         _ensure_role(connection, connector.user, password)
         for statement in _rights(connector):
             connection.exec_driver_sql(statement)
+        # Who may not grant a right is not refused, but warned.
+        _refuse(connector, errors(rights_findings(connection, connector)))
         _ensure_publication(connection, connector)
 
 
@@ -65,8 +95,12 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
     """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
     with typed_errors(engine), engine.connect() as connection:
         problems = errors(source_findings(connection, connector))
-    if problems:
-        raise _not_ready(connector, problems)
+    _refuse(
+        connector,
+        problems,
+        advice=". Run by the tables' owner, cdc.prepare_source(engine, connector) makes rights and publication; "
+        "by a superuser, with password=…, the role too",
+    )
 
 
 def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) -> None:
@@ -144,12 +178,29 @@ def _create_publication(connector: PostgresConnector) -> str:
     return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options()})"
 
 
-def _ensure_role(connection: Connection, user: str, password: str | SecretStr) -> None:
-    if _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", user) is None:
-        for statement in _role(user):
-            connection.exec_driver_sql(statement)
-    connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN REPLICATION")
-    set_password(connection, user, password)
+def _ensure_role(connection: Connection, user: str, password: str | SecretStr | None) -> None:
+    role = role_facts(connection, user)
+    if role is None and password is None:
+        raise SourceNotReady(
+            f"role {user} does not exist, and no password was given to make it with",
+            remedy="pass password=…, the one that stands behind the connector's reference",
+            place=user,
+        )
+    if role is None:
+        connection.exec_driver_sql(f"CREATE ROLE {quoted(user)} LOGIN")
+    elif not role.can_login:
+        connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN")
+    if role is None or not role.replicates:
+        connection.exec_driver_sql(_let_replicate(connection, user))
+    if password is not None:
+        set_password(connection, user, password)
+
+
+def _let_replicate(connection: Connection, user: str) -> str:
+    managed = _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", _REPLICATES_WHERE_MANAGED)
+    if managed:
+        return f"GRANT {quoted(_REPLICATES_WHERE_MANAGED)} TO {quoted(user)}"
+    return f"ALTER ROLE {quoted(user)} REPLICATION"
 
 
 def set_password(connection: Connection, user: str, password: str | SecretStr) -> None:
@@ -170,15 +221,29 @@ def _scram_verifier(connection: Connection, user: str, password: str | SecretStr
 
 
 def _ensure_publication(connection: Connection, connector: PostgresConnector) -> None:
-    found, name = publication_facts(connection, connector.publication), quoted(connector.publication)
+    """Make the publication, or add what it lacks; it may be another connector's too, so nothing is taken from it."""
+    found = publication_facts(connection, connector.publication)
     if found is None:
         connection.exec_driver_sql(_create_publication(connector))
         return
-    if found.operations != set(PUBLISHED) or not found.by_root:
-        connection.exec_driver_sql(f"ALTER PUBLICATION {name} SET ({publication_options()})")
-    if found.tables != {str(table) for table in connector.table_names}:
-        tables = ", ".join(table.quoted for table in connector.table_names)
-        connection.exec_driver_sql(f"ALTER PUBLICATION {name} SET TABLE {tables}")
+    alter = f"ALTER PUBLICATION {quoted(connector.publication)}"
+    if not found.operations.issuperset(PUBLISHED):
+        operations = ", ".join(dict.fromkeys([*PUBLISHED, *sorted(found.operations)]))
+        connection.exec_driver_sql(f"{alter} SET (publish = '{operations}')")
+    if not found.by_root and _has_partitions(connection, connector):
+        connection.exec_driver_sql(f"{alter} SET (publish_via_partition_root = true)")
+        found = publication_facts(connection, connector.publication) or found
+    if lacking := _lacking(found, connector):
+        connection.exec_driver_sql(f"{alter} ADD TABLE {lacking}")
+
+
+def _has_partitions(connection: Connection, connector: PostgresConnector) -> bool:
+    found = (table_facts(connection, table, role=connector.user) for table in connector.table_names)
+    return any(facts is not None and facts.kind == "p" for facts in found)
+
+
+def _lacking(found: PublicationFacts, connector: PostgresConnector) -> str:
+    return ", ".join(table.quoted for table in connector.table_names if str(table) not in found.tables)
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:
@@ -186,12 +251,13 @@ def _one(connection: Connection, statement: str, *values: object) -> Any:
     return None if row is None else row[0]
 
 
-def _not_ready(connector: PostgresConnector, problems: Sequence[Finding]) -> SourceNotReady:
+def _refuse(connector: PostgresConnector, problems: Sequence[Finding], *, advice: str = "") -> None:
+    if not problems:
+        return
     remedies = list(dict.fromkeys(problem.remedy for problem in problems))
     more = [f"{len(remedies) - _SHOWN} more that factfold cdc doctor shows"] if len(remedies) > _SHOWN else []
-    return SourceNotReady(
+    raise SourceNotReady(
         f"the source of connector {connector.name!r} is not ready: {'; '.join(one.found for one in problems)}",
-        remedy=f"{'; '.join([*remedies[:_SHOWN], *more])}. Run by the tables' owner, cdc.prepare_source(engine, "
-        "connector, password=…) makes role, rights and publication",
+        remedy="; ".join([*remedies[:_SHOWN], *more]) + advice,
         place=f"{connector.host}:{connector.port}/{connector.database}",
     )

@@ -1,35 +1,64 @@
 """A new password for a connector's role while rows go on being written: none is lost, none comes twice.
 
-A server asks for the password when a session begins, so the connector streams on over its old session until it is
+A server asks for the password when a session begins, so a connector streams on over its old session until it is
 restarted; stopped and started again, it goes on in its slot at the offset it committed with its last records.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from cdc.catalogue import typed_errors
+from cdc.catalogue import server_facts, typed_errors
 from cdc.connectors.postgres import PostgresConnector
 from cdc.control import TIMEOUT, move, restart
 from cdc.errors import ConnectRejected, InvalidConnector
 from cdc.failures import short_message
 from cdc.grants import set_password
-from cdc.secrets import is_reference, replace_secret, revealed
+from cdc.secrets import is_reference, replace_secrets, revealed
 from cdc.status import PAUSED, STOPPED, ConnectorStatus
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect import ConnectClient
+    from cdc.status import ConfigProblem
 
 _KEY: Final = "database.password"
+_DATABASE: Final = "database.dbname"
+# One role on one server has one password.
+_ROLE: Final = ("connector.class", "database.hostname", "database.port", "database.user")
 # 256 bits: nobody guesses it, and nobody has to type it.
 _BYTES: Final = 32
+_OWN: Final = (
+    "give it a reference of its own (cdc.write_secrets) or the same host, port and user, apply it, then rotate"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    """A connector as it logs in; `state` None for one that is declared and not in the cluster."""
+
+    name: str
+    config: Mapping[str, str]
+    state: str | None
+
+    @property
+    def role(self) -> tuple[str, ...]:
+        return tuple(self.config.get(key, "") for key in _ROLE)
+
+    @property
+    def reference(self) -> str:
+        return self.config.get(_KEY, "")
+
+    def __str__(self) -> str:
+        _, host, port, user = self.role
+        return f"{user}@{host}:{port}"
 
 
 def rotate_password(
@@ -37,77 +66,154 @@ def rotate_password(
     connector: PostgresConnector,
     *,
     source: Engine,
+    others: Iterable[PostgresConnector] = (),
     password: str | SecretStr | None = None,
     write: Callable[[SecretStr], None] | None = None,
     timeout: float = TIMEOUT,
 ) -> tuple[ConnectorStatus, ...]:
-    """Give a connector's role a new password, in the database and behind its reference, and bring it into use.
+    """Give a connector's role a new password, in the database and behind its references, and bring it into use.
 
-    The password is made up unless it is given. It is written into the file that the connector's reference names, or by
-    `write` where it is kept elsewhere, within the transaction that changes the role: if one fails, neither happened.
-    Then the worker tries it, and every connector of the cluster with that reference is restarted, one after another,
-    and waited for, `timeout` seconds each; their statuses are returned. One that is PAUSED or STOPPED stays so.
+    Every connector of the cluster that logs in as that role, and every one of `others` (declared and perhaps not
+    there), has part in it. The password is made up unless it is given. It is written into the files that their
+    references name, or by `write` where it is kept elsewhere, within the transaction that changes the role: a file that
+    cannot be written leaves all as it was. Then the worker tries it, and the connectors are restarted, one after
+    another, and waited for, `timeout` seconds each; their statuses are returned. PAUSED or STOPPED ones stay so.
 
-    Called again after a failure it begins anew and ends well; meanwhile connectors stream on over their old sessions.
-    `source` is an engine of the database whose login may change the role: the role's own may. Errors: InvalidConnector
-    (no reference, or another one runs), SourceNotReady, ConnectRejected (the worker does not get in with the new
-    password: nothing was restarted), ConnectUnavailable, ConnectorFailed, ConnectorTimeout.
+    A commit that fails, or a `write` that fails after it wrote, leaves a password the role does not have: connectors
+    stream on over their old sessions meanwhile. Called again after any failure, it begins anew and ends well.
+
+    `source` is an engine whose login may change the role: the role's own may. Errors: InvalidConnector (no reference,
+    another one runs, or another role's connector has the same one), SourceNotReady, ConnectRejected (the worker does
+    not get in: before anything was changed, or with the new password and nothing was restarted), ConnectUnavailable,
+    ConnectorFailed, ConnectorTimeout.
     """
-    reference = _reference(client, connector)
+    logins = _sharing(client, [connector, *others])
+    references = tuple(dict.fromkeys(login.reference for login in logins))
+    _refuse_several(write, references)
+    for login in _one_of_each_reference(logins):
+        _check(client, login)
     secret = SecretStr(secrets.token_urlsafe(_BYTES)) if password is None else SecretStr(revealed(password))
     with typed_errors(source), source.begin() as connection:
+        database = server_facts(connection).database
         set_password(connection, connector.user, secret)
         if write is None:
-            replace_secret(reference, secret)
+            replace_secrets(references, secret)
         else:
             write(secret)
-    sharing = _sharing(client, reference)
-    _try(client, connector)
-    return tuple(_use(client, name, state, source=source, timeout=timeout) for name, state in sharing.items())
-
-
-def _reference(client: ConnectClient, connector: PostgresConnector) -> str:
-    declared = connector.config()[_KEY]
-    if not is_reference(declared):
-        raise InvalidConnector(
-            f"connector {connector.name!r} carries its password in clear: there is nothing to write a new one to",
-            remedy="declare it with a reference of cdc.write_secrets and apply it, then rotate",
-            place=_KEY,
-        )
-    running = client.overview().get(connector.name)
-    if running is not None and running[0].config.get(_KEY) != declared:
-        raise InvalidConnector(
-            f"connector {connector.name!r} runs with another {_KEY} than is declared",
-            remedy="apply the declaration first (factfold cdc plan shows the difference)",
-            place=_KEY,
-        )
-    return declared
-
-
-def _sharing(client: ConnectClient, reference: str) -> dict[str, str]:
-    overview = client.overview().items()
-    return {name: status.state for name, (info, status) in overview if info.config.get(_KEY) == reference}
-
-
-def _try(client: ConnectClient, connector: PostgresConnector) -> None:
-    """Let the worker log in with what it reads behind the reference now, before a session that works is given up."""
-    problems = client.validate({"name": connector.name, **connector.config()})
-    if not problems:
-        return
-    raise ConnectRejected(
-        f"the worker does not get into the database: {short_message(problems[0].message)}",
-        remedy="let the worker read the new password behind the connector's reference, and rotate again; until it is "
-        "restarted, the connector streams on over its old session",
-        place=problems[0].key,
-        status=HTTPStatus.BAD_REQUEST,
+    for login in _one_of_each_reference(logins):
+        _try(client, login)
+    return tuple(
+        # A mark in the log of another database is one that nobody waits for.
+        _use(client, login, source=source if login.config.get(_DATABASE) == database else None, timeout=timeout)
+        for login in logins
+        if login.state is not None
     )
 
 
-def _use(client: ConnectClient, name: str, state: str, *, source: Engine, timeout: float) -> ConnectorStatus:
-    if state == STOPPED:
-        return client.status(name)
-    if state == PAUSED:
+def _sharing(client: ConnectClient, declared: list[PostgresConnector]) -> list[_Login]:
+    """The declared connectors and all of the cluster that log in as the first one does; InvalidConnector."""
+    running = {name: _Login(name, info.config, status.state) for name, (info, status) in client.overview().items()}
+    mine = [_declared(one, running.get(one.name)) for one in declared]
+    logins = {one.name: one for one in [*mine, *running.values()]}
+    sharing = [one for one in logins.values() if one.role == mine[0].role]
+    for one in sharing:
+        _require_reference(one)
+    _refuse_strangers(logins.values(), sharing)
+    return sharing
+
+
+def _declared(connector: PostgresConnector, running: _Login | None) -> _Login:
+    state = None if running is None else running.state
+    declared = _Login(connector.name, {"name": connector.name, **connector.config()}, state)
+    _require_reference(declared)
+    for key in (*_ROLE, _KEY):
+        if running is not None and running.config.get(key) != declared.config.get(key):
+            raise InvalidConnector(
+                f"connector {connector.name!r} runs with another {key} than is declared",
+                remedy="apply the declaration first (factfold cdc plan shows the difference)",
+                place=key,
+            )
+    return declared
+
+
+def _require_reference(login: _Login) -> None:
+    if not is_reference(login.reference):
+        raise InvalidConnector(
+            f"connector {login.name!r} carries its password in clear: there is nothing to write a new one to",
+            remedy="declare it with a reference of cdc.write_secrets and apply it, then rotate",
+            place=_KEY,
+        )
+
+
+def _refuse_strangers(logins: Iterable[_Login], sharing: list[_Login]) -> None:
+    references = {login.reference for login in sharing}
+    names = {login.name for login in sharing}
+    for one in logins:
+        if one.name not in names and any(_holds(one.config, reference) for reference in references):
+            raise InvalidConnector(
+                f"connector {one.name!r} reads the same secret and does not log in as {sharing[0]}: it would get a "
+                "password that its login does not have",
+                remedy=_OWN,
+                place=one.name,
+            )
+
+
+def _holds(config: Mapping[str, str], reference: str) -> bool:
+    """Whether any setting reads what stands behind a reference; sinks have theirs elsewhere."""
+    return any(reference in value for value in config.values())
+
+
+def _refuse_several(write: Callable[[SecretStr], None] | None, references: tuple[str, ...]) -> None:
+    if write is not None and len(references) > 1:
+        raise InvalidConnector(
+            f"the role's connectors read its password behind {len(references)} references, and `write` writes one",
+            remedy="declare them with one reference and apply them, then rotate",
+            place=", ".join(references),
+        )
+
+
+def _one_of_each_reference(logins: Iterable[_Login]) -> list[_Login]:
+    found: dict[str, _Login] = {}
+    for login in logins:
+        found.setdefault(login.reference, login)
+    return list(found.values())
+
+
+def _check(client: ConnectClient, login: _Login) -> None:
+    """Let the worker look at a connector before anything is changed.
+
+    Where the database refuses the login, it names it: a commit that failed in an earlier call does that, and it is
+    what this one repairs.
+    """
+    user = login.config["database.user"]
+    found = [problem for problem in client.validate(login.config) if user not in problem.message]
+    if found:
+        what = f"the worker cannot use connector {login.name!r}, and nothing was changed"
+        raise _rejected(found[0], what, "repair the connector first, or delete it")
+
+
+def _try(client: ConnectClient, login: _Login) -> None:
+    """Let the worker log in with what it reads behind the reference now, before a session that works is given up."""
+    if problems := client.validate(login.config):
+        raise _rejected(
+            problems[0],
+            "the worker does not get into the database",
+            "let the worker read the new password behind the connector's reference, and rotate again; until it is "
+            "restarted, the connector streams on over its old session",
+        )
+
+
+def _rejected(problem: ConfigProblem, what: str, remedy: str) -> ConnectRejected:
+    return ConnectRejected(
+        f"{what}: {short_message(problem.message)}", remedy=remedy, place=problem.key, status=HTTPStatus.BAD_REQUEST
+    )
+
+
+def _use(client: ConnectClient, login: _Login, *, source: Engine | None, timeout: float) -> ConnectorStatus:
+    if login.state == STOPPED:
+        return client.status(login.name)
+    if login.state == PAUSED:
         # Its task holds the old password: without it, the task that comes with the resumption reads the new one.
-        move(client, name, STOPPED, timeout=timeout)
-        return move(client, name, PAUSED, timeout=timeout)
-    return restart(client, name, source=source, timeout=timeout)
+        move(client, login.name, STOPPED, timeout=timeout)
+        return move(client, login.name, PAUSED, timeout=timeout)
+    return restart(client, login.name, source=source, timeout=timeout)

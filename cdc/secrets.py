@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -69,22 +70,69 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
 def replace_secret(reference: str, value: str | SecretStr) -> None:
     """Put another value behind a `${file:path:key}` reference; what else the file holds stays, as do mode and owner.
 
-    The file is replaced whole and at once. InvalidConnector for a reference to anything but a file, or to one that is
-    not on this machine.
+    The file is replaced whole and at once. InvalidConnector for a reference to anything but a file, to one that is not
+    on this machine, or to one that this user may not replace as it is.
     """
+    replace_secrets([reference], value)
+
+
+def replace_secrets(references: Iterable[str], value: str | SecretStr) -> None:
+    """Put one value behind several references; every new file is written before the first one takes its place."""
+    keys: dict[Path, list[str]] = {}
+    for reference in references:
+        path, key = _located(reference)
+        keys.setdefault(path, []).append(key)
+    with ExitStack() as ready:
+        written = []
+        for path, names in keys.items():
+            with _typed(path):
+                text, like = path.read_text(encoding="latin-1"), path.stat()
+                for name in names:
+                    text = _with_entry(text, name, revealed(value))
+                written.append((path, ready.enter_context(_written(path, text, like=like))))
+        for path, temporary in written:
+            with _typed(path):
+                os.replace(temporary, path)
+
+
+def _located(reference: str) -> tuple[Path, str]:
     found = _FILE_REFERENCE.fullmatch(reference)
-    if found is None or not (path := Path(found["path"])).is_file():
+    if found is None or not _is_file(path := Path(found["path"])):
         raise InvalidConnector(
             "the reference to the secret names no file on this machine",
             remedy="run this where the worker's secrets file is, or pass a function that writes the secret",
             # What is no reference may be the secret.
             place=reference if is_reference(reference) else None,
         )
-    key, line = found["key"], f"{found['key']}={_escape(revealed(value))}"
+    return path, found["key"]
+
+
+def _is_file(path: Path) -> bool:
+    with _typed(path):
+        return path.is_file()
+
+
+def _with_entry(text: str, key: str, value: str) -> str:
+    line = f"{key}={_escape(value)}"
     # A line of a properties file goes on behind a backslash at its end.
     entry = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*[=:](?:[^\\\n]|\\[\s\S])*$", re.MULTILINE)
-    text, count = entry.subn(lambda _: line, path.read_text(encoding="latin-1"))
-    _replace(path, text if count else f"{text}{line}\n", like=path.stat())
+    replaced, count = entry.subn(lambda _: line, text)
+    if count:
+        return replaced
+    end = "" if not text or text.endswith("\n") else "\n"
+    return f"{text}{end}{line}\n"
+
+
+@contextmanager
+def _typed(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise InvalidConnector(
+            f"this user may not replace the secrets file as it is: {error.strerror}",
+            remedy="run this as the file's owner, who has to be in its group, or as root",
+            place=str(path),
+        ) from error
 
 
 def revealed(value: str | SecretStr) -> str:
@@ -111,8 +159,15 @@ def _checked_path(path: Path) -> Path:
     return path
 
 
-def _replace(path: Path, text: str, *, like: os.stat_result | None = None) -> None:
+def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _written(path, text) as temporary:
+        os.replace(temporary, path)
+
+
+@contextmanager
+def _written(path: Path, text: str, *, like: os.stat_result | None = None) -> Iterator[Path]:
+    """Write beside a file what is to take its place, owned as the file was; gone afterwards, unless it was moved."""
     # mkstemp creates with mode 0600: the secret is at no moment readable by others.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -123,10 +178,9 @@ def _replace(path: Path, text: str, *, like: os.stat_result | None = None) -> No
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        yield Path(temporary)
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _escape(value: str) -> str:

@@ -32,6 +32,9 @@ PUBLISHED: Final = ("insert", "update", "delete")
 # A slot without a limit that holds this much has been standing for a while, on a busy database and on a quiet one.
 _MUCH: Final = 1 << 30
 _RESTART: Final = "and restart PostgreSQL"
+# pgoutput passes on the marks that move a slot and prove a stream since this version.
+_OLDEST: Final = 140000
+_NAMED: Final = 5
 
 
 def source_findings(connection: Connection, connector: PostgresConnector) -> tuple[Finding, ...]:
@@ -42,9 +45,12 @@ def source_findings(connection: Connection, connector: PostgresConnector) -> tup
 
 def _source_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
     server = server_facts(connection)
+    yield from of_server(server, connector)
+    if server.version < _OLDEST:
+        # Its catalogue lacks columns that the others are asked for.
+        return
     role = role_facts(connection, connector.user)
     publication = publication_facts(connection, connector.publication)
-    yield from of_server(server, connector)
     yield from of_role(role, connector)
     yield from of_publication(publication, connector)
     for table in connector.table_names:
@@ -56,16 +62,35 @@ def _source_findings(connection: Connection, connector: PostgresConnector) -> It
 
 
 def preparation_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
-    """Look at what nobody can make for a connector: the server's settings, and tables that can be captured."""
-    yield from of_server(server_facts(connection), connector)
+    """Look at what is not made for a connector: server, tables that can be captured, filters that somebody wanted."""
+    server = server_facts(connection)
+    yield from of_server(server, connector)
+    if server.version < _OLDEST:
+        return
+    publication = publication_facts(connection, connector.publication)
     for table in connector.table_names:
         facts = table_facts(connection, table, role=connector.user)
         yield from _absent(table) if facts is None else _structure(facts, table)
+        if facts is not None and publication is not None:
+            yield from _unmade(table, publication, connector)
+
+
+def rights_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
+    """Look whether the role connects, and reads the tables; where it does not exist, nothing is found."""
+    role = role_facts(connection, connector.user)
+    if role is not None:
+        yield from _connects(role, connector)
+    for table in connector.table_names:
+        if (facts := table_facts(connection, table, role=connector.user)) is not None:
+            yield from _rights(facts, table, connector.user)
 
 
 def slot_findings(connection: Connection, connector: PostgresConnector, *, read_to: int) -> Iterator[Finding]:
     """Look at a connector's slot; it has read the log up to an LSN, and then needs the slot it had: 0 for not yet."""
-    server, slot = server_facts(connection), slot_facts(connection, connector.slot)
+    server = server_facts(connection)
+    if server.version < _OLDEST:
+        return
+    slot = slot_facts(connection, connector.slot)
     if read_to and not server.standby:
         yield of_life(connection, connector.name, read_to)
     yield from of_room(server, slot)
@@ -90,6 +115,9 @@ def of_server(server: ServerFacts, connector: PostgresConnector) -> Iterator[Fin
     if server.database != connector.database:
         found = f"this is database {server.database}, the connector reads {connector.database}"
         yield Finding.error("database", found, "give the URL of the connector's database")
+    if server.version < _OLDEST:
+        found = f"the server is PostgreSQL {server.version // 10000}, whose pgoutput passes on no marks"
+        yield Finding.error("server", found, f"upgrade it to PostgreSQL {_OLDEST // 10000} or newer")
     if server.standby:
         found = "this is a standby, which takes no heartbeats: a slot there does not move while its tables are quiet"
         yield Finding.error("server", found, "name the primary as the connector's host")
@@ -139,10 +167,15 @@ def of_role(role: RoleFacts | None, connector: PostgresConnector) -> Iterator[Fi
         for is_so, what, sql in faults
         if is_so
     ]
-    if not role.connects:
-        remedy = f"GRANT CONNECT ON DATABASE {quoted(connector.database)} TO {quoted(user)}"
-        found.append(Finding.error(check, f"role {user} may not CONNECT to {connector.database}", remedy))
+    found += _connects(role, connector)
     yield from found or [Finding.ok(check, "logs in, replicates, connects")]
+
+
+def _connects(role: RoleFacts, connector: PostgresConnector) -> Iterator[Finding]:
+    if not role.connects:
+        user = connector.user
+        remedy = f"GRANT CONNECT ON DATABASE {quoted(connector.database)} TO {quoted(user)}"
+        yield Finding.error(f"role {user}", f"role {user} may not CONNECT to {connector.database}", remedy)
 
 
 def of_table(
@@ -155,7 +188,8 @@ def of_table(
     check = f"table {table}"
     found = [
         *_structure(facts, table),
-        *_rights(facts, table, check, connector.user),
+        *_rights(facts, table, connector.user),
+        *_row_security(facts, table, connector.user),
         *_columns(facts, table, publication, connector),
         *_truncation(facts, table, check),
     ]
@@ -197,7 +231,7 @@ def _identity(facts: TableFacts, table: TableName, check: str) -> Iterator[Findi
         yield Finding.error(check, found, remedy)
 
 
-def _rights(facts: TableFacts, table: TableName, check: str, user: str) -> Iterator[Finding]:
+def _rights(facts: TableFacts, table: TableName, user: str) -> Iterator[Finding]:
     # None where the role does not exist, which is another finding.
     if facts.schema_usable is False:
         found = f"role {user} may not USE schema {table.schema}"
@@ -206,10 +240,13 @@ def _rights(facts: TableFacts, table: TableName, check: str, user: str) -> Itera
         )
     if facts.readable is False:
         found = f"role {user} may not SELECT from {table}"
-        yield Finding.error(check, found, f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(user)}")
+        yield Finding.error(f"table {table}", found, f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(user)}")
+
+
+def _row_security(facts: TableFacts, table: TableName, user: str) -> Iterator[Finding]:
     if facts.row_security:
         found = f"row security of {table} hides rows from role {user}: the initial snapshot would leave them out"
-        yield Finding.error(check, found, f"ALTER ROLE {quoted(user)} BYPASSRLS")
+        yield Finding.error(f"table {table}", found, f"ALTER ROLE {quoted(user)} BYPASSRLS")
 
 
 def _columns(
@@ -249,6 +286,19 @@ def of_publication(facts: PublicationFacts | None, connector: PostgresConnector)
         yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{', '.join(PUBLISHED)}')")
     else:
         yield Finding.ok(check, f"{', '.join(PUBLISHED)} of {len(facts.tables)} tables")
+    yield from _surplus(facts, connector)
+
+
+def _surplus(facts: PublicationFacts, connector: PostgresConnector) -> Iterator[Finding]:
+    surplus = sorted(facts.tables - facts.partitions - {str(table) for table in connector.table_names})
+    if not surplus:
+        return
+    named = ", ".join([*surplus[:_NAMED], *(["…"] if len(surplus) > _NAMED else [])])
+    found = f"publication {connector.publication} lets more through than is captured, sent and thrown away: {named}"
+    remedy = "nothing, if another connector reads them; else declare a publication of its own"
+    if facts.enumerated:
+        remedy = f"{remedy}, or ALTER PUBLICATION {quoted(connector.publication)} DROP TABLE …"
+    yield Finding.warning(f"publication {connector.publication}", found, remedy)
 
 
 def publication_options() -> str:
@@ -264,13 +314,35 @@ def of_membership(
     if facts.kind == "p" and not publication.by_root:
         found = f"publication {name} names the partitions of {table} and not the table: its changes would be left out"
         yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)")
+    elif str(table) not in publication.tables and publication.all_tables:
+        yield _as_part(table, name)
     elif str(table) not in publication.tables:
         found = f"publication {name} leaves out {table}"
         yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table.quoted}")
     elif str(table) in publication.filtered:
-        found = f"publication {name} hides rows or columns of {table}: what left the filter stays with readers"
-        remedy = f"ALTER PUBLICATION {quoted(name)} DROP TABLE {table.quoted}, then ADD TABLE {table.quoted}"
+        found, remedy = _filter(table, name)
         yield Finding.warning(check, found, remedy)
+
+
+def _as_part(table: TableName, name: str) -> Finding:
+    found = f"publication {name} lets the changes of {table} through as those of the table it is part of"
+    return Finding.error(f"publication {name}", found, "capture that table, or declare a publication of its own")
+
+
+def _filter(table: TableName, name: str) -> tuple[str, str]:
+    found = f"publication {name} hides rows or columns of {table}, which the snapshot reads: their changes never come"
+    alter = f"ALTER PUBLICATION {quoted(name)}"
+    # In one transaction: between two, changes of the table would be in no stream.
+    return found, f"BEGIN; {alter} DROP TABLE {table.quoted}; {alter} ADD TABLE {table.quoted}; COMMIT"
+
+
+def _unmade(table: TableName, publication: PublicationFacts, connector: PostgresConnector) -> Iterator[Finding]:
+    """Capture works with a filter, and somebody wanted it: a warning to who looks, an error to who would make it."""
+    if str(table) in publication.filtered:
+        yield Finding.error(f"publication {connector.publication}", *_filter(table, connector.publication))
+    # PostgreSQL adds no table to one that has them all.
+    elif publication.all_tables and publication.by_root and str(table) not in publication.tables:
+        yield _as_part(table, connector.publication)
 
 
 def of_slot(slot: ReplicationSlot, connector: PostgresConnector, server: ServerFacts) -> Iterator[Finding]:

@@ -174,14 +174,20 @@ def rotate_password(
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
     with _client(connect_url) as client, _database(source_url) as source:
-        for connector in _one_of_each_role(_connectors(reference)):
-            for status in cdc.rotate_password(client, connector, source=source, password=password, timeout=timeout):
+        for first, *others in _by_role(_connectors(reference)):
+            statuses = cdc.rotate_password(
+                client, first, source=source, others=others, password=password, timeout=timeout
+            )
+            for status in statuses:
                 _show(status, as_json=as_json, did=["rotated"])
 
 
-def _one_of_each_role(connectors: Iterable[Connector]) -> list[PostgresConnector]:
-    """Connectors that share a secret are restarted together."""
+def _by_role(connectors: Iterable[Connector]) -> list[list[PostgresConnector]]:
+    """Connectors that log in as one role get one password, whatever their references."""
     from cdc.connectors.postgres import PostgresConnector
 
-    sources = [connector for connector in connectors if isinstance(connector, PostgresConnector)]
-    return list({connector.config()["database.password"]: connector for connector in sources}.values())
+    groups: dict[tuple[str, int, str], list[PostgresConnector]] = {}
+    for one in connectors:
+        if isinstance(one, PostgresConnector):
+            groups.setdefault((one.host, one.port, one.user), []).append(one)
+    return list(groups.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from cdc import check_source, grant_statements, prepare_source
 from cdc.errors import SourceNotReady
+from cdc.grants import grant_notes
 from eventstore.errors import InvalidIdentifier
 
 
@@ -160,11 +162,145 @@ def test_the_statements_for_those_who_run_sql_by_hand_carry_no_password(connecto
     assert "PASSWORD" not in " ".join(statements)
 
 
-def test_a_role_that_may_not_grant_is_told_who_may(shop: Any, connector: Any, role: Engine) -> None:
-    with pytest.raises(SourceNotReady, match="the source database refused") as failure:
-        prepare_source(role, connector, password=shop.password)
+def test_who_runs_them_by_hand_is_told_of_the_password_and_of_what_exists(shop: Any, connector: Any) -> None:
+    notes = grant_notes(connector)
 
-    assert "superuser" in failure.value.remedy or "prepare_source" in failure.value.remedy
+    assert all(note.startswith("-- ") for note in notes)
+    assert f'\\password "{connector.user}"' in notes[0]
+    assert f'ALTER PUBLICATION "{connector.publication}" ADD TABLE "public"."items", "public"."Select";' in notes[-1]
+    shop.run("\n".join([*notes, "SELECT 1"]))
+
+
+def test_a_login_without_the_right_is_told_who_has_it(shop: Any, connector: Any, role: Engine) -> None:
+    shop.run(f"DROP PUBLICATION {connector.publication}")
+
+    with pytest.raises(SourceNotReady, match="permission denied for database") as failure:
+        prepare_source(role, connector)
+
+    assert failure.value.remedy.startswith("run it as the owner of the tables and of the publication")
+    assert "prepare_source" not in failure.value.remedy
+    shop.prepared(connector)
+
+
+def test_a_right_that_the_login_may_not_grant_is_missed(shop: Any, connector: Any, role: Engine) -> None:
+    shop.run(f"REVOKE SELECT ON salaries FROM {connector.user}", f"GRANT INSERT ON salaries TO {connector.user}")
+    wider = shop.source(tables=(*connector.tables, "public.salaries"))
+
+    with pytest.raises(SourceNotReady, match=r"may not SELECT from public\.salaries") as failure:
+        prepare_source(role, wider)
+
+    assert failure.value.remedy == f'GRANT SELECT ON TABLE "public"."salaries" TO "{connector.user}"'
+    shop.run(f"REVOKE ALL ON salaries FROM {connector.user}")
+
+
+def test_the_tables_owner_prepares_a_source_whose_role_is_there(shop: Any) -> None:
+    owner = f"{shop.name}_owner"
+    declared = shop.source(name=f"{shop.name}-owned", user=f"{shop.name}_owned", tables=("public.owned",))
+    wider = dataclasses.replace(declared, tables=("public.owned", "public.owned_too"))
+    shop.run("CREATE TABLE owned (id int PRIMARY KEY)", "CREATE TABLE owned_too (id int PRIMARY KEY)")
+    shop.prepared(declared)
+    shop.run(
+        f"CREATE ROLE {owner} LOGIN PASSWORD 'owner'",
+        *(f"ALTER TABLE {table} OWNER TO {owner}" for table in ("owned", "owned_too")),
+        f"ALTER PUBLICATION {declared.publication} OWNER TO {owner}",
+    )
+    engine = create_engine(shop.engine.url.set(username=owner, password="owner"))
+
+    prepare_source(engine, wider)
+    check_source(shop.engine, wider)
+    with pytest.raises(SourceNotReady, match="permission denied to alter role") as failure:
+        prepare_source(engine, wider, password="another")
+
+    assert "a superuser, where the role is to be made or to get LOGIN, REPLICATION or a password" in (
+        failure.value.remedy
+    )
+    engine.dispose()
+
+
+def test_a_role_that_exists_keeps_its_password(shop: Any, connector: Any, role: Engine) -> None:
+    shop.run(f"ALTER ROLE {connector.user} NOLOGIN NOREPLICATION")
+
+    prepare_source(shop.engine, connector)
+
+    check_source(shop.engine, connector)
+    execute(role, "SELECT 1")
+
+
+def test_a_new_role_without_a_password_is_refused(shop: Any) -> None:
+    new = shop.source(name=f"{shop.name}-new", user=f"{shop.name}_new", tables=("public.items",))
+
+    with pytest.raises(SourceNotReady, match="does not exist, and no password was given") as failure:
+        prepare_source(shop.engine, new)
+
+    assert "password=" in failure.value.remedy
+    assert shop.rows(f"SELECT 1 FROM pg_publication WHERE pubname = '{new.publication}'") == []
+
+
+def published(shop: Any, publication: str) -> set[str]:
+    return {row[0] for row in shop.rows(f"SELECT tablename FROM pg_publication_tables WHERE pubname = '{publication}'")}
+
+
+def sharing(shop: Any, publication: str, *tables: str) -> Any:
+    return shop.source(
+        name=f"{shop.name}-{tables[0]}", publication=publication, tables=tuple(f"public.{table}" for table in tables)
+    )
+
+
+def test_two_connectors_with_one_publication_leave_each_other_their_tables(shop: Any) -> None:
+    first, second = (sharing(shop, "shared", *tables) for tables in (["items"], ["salaries", "Select"]))
+
+    for one in (first, second, first):
+        shop.prepared(one)
+
+    assert published(shop, "shared") == {"items", "salaries", "Select"}
+    check_source(shop.engine, first)
+    check_source(shop.engine, second)
+
+
+def test_a_publication_of_a_schema_stays_one(shop: Any) -> None:
+    shop.run("CREATE SCHEMA aside", "CREATE TABLE aside.things (id int PRIMARY KEY)")
+    shop.run("CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA aside WITH (publish = 'insert, truncate')")
+
+    declared = shop.source(name=f"{shop.name}-schema", publication="of_schema", tables=("aside.things", "public.items"))
+    check_source(shop.engine, shop.prepared(shop.prepared(declared)))
+
+    assert published(shop, "of_schema") == {"things", "items"}
+    assert shop.rows("SELECT count(*) FROM pg_publication_namespace") == [(1,)]
+    assert shop.rows("SELECT pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = 'of_schema'") == [
+        (True, True, True)
+    ]
+
+
+def test_a_publication_of_all_tables_stays_one(shop: Any) -> None:
+    shop.run(
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "CREATE PUBLICATION of_all FOR ALL TABLES",
+    )
+
+    declared = sharing(shop, "of_all", "items", "parts")
+    check_source(shop.engine, shop.prepared(shop.prepared(declared)))
+    with pytest.raises(SourceNotReady, match=r"changes of public\.parts_1 through as those of the table it is part of"):
+        shop.prepared(sharing(shop, "of_all", "parts_1"))
+
+    assert shop.rows("SELECT puballtables, pubviaroot FROM pg_publication WHERE pubname = 'of_all'") == [(True, True)]
+    shop.run("DROP PUBLICATION of_all")
+
+
+@pytest.mark.parametrize("members", ["items WHERE (id > 5)", "items (id)"])
+def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop: Any, members: str) -> None:
+    shop.run("DROP PUBLICATION IF EXISTS filtered", f"CREATE PUBLICATION filtered FOR TABLE {members}, salaries")
+    declared = sharing(shop, "filtered", "items")
+
+    with pytest.raises(SourceNotReady, match=r"hides rows or columns of public\.items") as failure:
+        shop.prepared(declared)
+    shop.run(failure.value.remedy)
+    shop.prepared(declared)
+
+    assert published(shop, "filtered") == {"items", "salaries"}
+    assert shop.rows("SELECT count(*) FROM pg_publication_rel WHERE prqual IS NOT NULL OR prattrs IS NOT NULL") == [
+        (0,)
+    ]
 
 
 def test_a_database_that_does_not_answer_is_named(shop: Any, connector: Any) -> None:

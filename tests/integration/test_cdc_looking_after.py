@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectClient, RestartPolicy, Severity, Supervisor, diagnose
-from cdc.errors import ConnectRejected, InvalidConnector, RestartsExhausted, UnknownConnector
+from cdc.errors import ConnectRejected, InvalidConnector, RestartsExhausted, SourceNotReady, UnknownConnector
 from cdc.secrets import replace_secret
 from cdc.status import FAILED, PAUSED, RUNNING, STOPPED
 from eventstore.kafka.admin import ensure_topics
@@ -320,6 +321,73 @@ def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_
 
     (status,) = cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
     assert (status.running, may_log_in(shop, source, shop.password)) == (True, True)
+
+
+def test_a_rotation_whose_commit_fails_leaves_a_stream_and_is_repaired_by_another(
+    connect: ConnectClient, shop: Any, source: Any
+) -> None:
+    def write_and_cut(secret: SecretStr) -> None:
+        replace_secret(source.config()["database.password"], secret)
+        shop.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+
+    with pytest.raises(SourceNotReady):
+        cdc.rotate_password(connect, source, source=shop.engine, password="never", write=write_and_cut)
+    assert may_log_in(shop, source, shop.password)
+    assert streams(connect, shop)
+
+    (status,) = cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
+    assert (status.running, may_log_in(shop, source, shop.password)) == (True, True)
+
+
+@pytest.fixture
+def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[], Any]) -> Any:
+    """A connector to another database that logs in as the same role, with a secret of its own."""
+    apart = captured()
+    apart.run("CREATE TABLE items (id int PRIMARY KEY)")
+    declared = apart.source(tables=("public.items",), user=source.user)
+    cdc.prepare_source(apart.engine, declared)
+    replace_secret(declared.config()["database.password"], shop.password)
+    cdc.apply(connect, declared, source=apart.engine)
+    return declared
+
+
+def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
+    connect: ConnectClient,
+    shop: Any,
+    source: Any,
+    sharer: Any,
+    run: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marked: dict[str, Any] = {}
+
+    def restart(client: ConnectClient, name: str, **words: Any) -> Any:
+        marked[name] = words["source"] and words["source"].url.database
+        return cdc.restart(client, name, **words)
+
+    monkeypatch.setattr("cdc.rotation.restart", restart)
+    sys.modules["source_here"].both = [source, sharer]  # type: ignore[attr-defined]
+    rotated = run("rotate-password", "source_here:both", "--json", "--timeout", "30")
+    assert [json.loads(line)["state"] for line in rotated.stdout.splitlines()] == [RUNNING, RUNNING]
+    # A mark in a log that a connector does not read proves nothing of it.
+    assert marked == {source.name: source.database, sharer.name: None}
+    (secret,) = {read_secret(one) for one in (source, sharer)}
+
+    cdc.prepare_source(shop.engine, source)
+    assert may_log_in(shop, source, secret)
+    cdc.move(connect, sharer.name, PAUSED)
+    both = cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
+    assert {one.name: one.state for one in both} == {source.name: RUNNING, sharer.name: PAUSED}
+    assert cdc.move(connect, sharer.name, RUNNING).running
+    cdc.delete(connect, sharer.name, forget=True)
+
+
+def read_secret(connector: Any) -> str:
+    path = connector.config()["database.password"].removeprefix("${file:").removesuffix(":password}")
+    return Path(path).read_text().removeprefix("password=").rstrip("\n")
 
 
 def test_what_cannot_be_rotated_is_refused_before_anything_is_changed(

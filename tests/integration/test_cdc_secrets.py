@@ -291,10 +291,6 @@ def test_a_url_that_is_none_tells_no_secret(overheard: Overheard, stack: LocalSt
         )
 
 
-def raised(error: BaseException) -> None:
-    raise error
-
-
 def test_a_literal_that_was_asked_for_is_shown_by_connect_and_masked_by_us(
     overheard: Overheard, connect: ConnectClient, shop: Any, stack: LocalStack
 ) -> None:

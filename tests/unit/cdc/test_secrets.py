@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector
-from cdc.secrets import is_reference, replace_secret, write_secrets
+from cdc.secrets import is_reference, replace_secret, replace_secrets, write_secrets
 
 
 def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:
@@ -82,6 +83,42 @@ def test_a_value_that_the_file_lacks_is_added(tmp_path: Path) -> None:
     replace_secret(f"${{file:{tmp_path}/shop.properties:password}}", "new")
 
     assert (tmp_path / "shop.properties").read_text() == "user=ann\npassword=new\n"
+
+
+def test_a_value_is_added_behind_a_last_line_without_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    path.write_text("user=ann")
+
+    replace_secret(f"${{file:{path}:password}}", "new")
+
+    assert path.read_text() == "user=ann\npassword=new\n"
+
+
+def test_one_value_is_put_behind_several_references(tmp_path: Path) -> None:
+    here = [write_secrets(tmp_path, name, values={"password": "old", "user": "ann"}) for name in ("shop", "other")]
+
+    replace_secrets([here[0]["password"], here[1]["password"], here[1]["user"]], "new")
+
+    assert (tmp_path / "shop.properties").read_text() == "password=new\nuser=ann\n"
+    assert (tmp_path / "other.properties").read_text() == "password=new\nuser=new\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_no_file_is_replaced_where_one_of_them_may_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [write_secrets(tmp_path, name, values={"password": "old"})["password"] for name in ("shop", "other")]
+    owners = iter([None, PermissionError(errno.EPERM, "Operation not permitted")])
+
+    def owned(*_: object) -> None:
+        if refused := next(owners):
+            raise refused
+
+    monkeypatch.setattr("os.fchown", owned)
+    with pytest.raises(InvalidConnector, match="may not replace the secrets file") as failure:
+        replace_secrets(here, "sentinel")
+
+    assert (failure.value.place, "sentinel" in str(failure.value)) == (str(tmp_path / "other.properties"), False)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"password=old\n"}
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("reference", ["${env:PASSWORD}", "${file:/nowhere/shop.properties:password}", "sentinel"])

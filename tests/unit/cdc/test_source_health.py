@@ -17,6 +17,7 @@ SHOP = PostgresSource(
 )  # fmt: skip
 SERVER = ServerFacts(
     database="shop",
+    version=180001,
     standby=False,
     wal_level="logical",
     slots=1,
@@ -44,6 +45,7 @@ def test_a_server_and_a_slot_that_are_well_have_nothing_found():
     [
         ({"wal_level": "replica"}, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'"),
         ({"standby": True}, "is a standby", "primary"),
+        ({"version": 130021}, "PostgreSQL 13, whose pgoutput passes on no marks", "PostgreSQL 14 or newer"),
         ({"database": "other"}, "this is database other, the connector reads shop", "URL"),
     ],
 )
