@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from typing import Any
 
 import pytest
+import responses
+import structlog
 from typer.testing import CliRunner
 
-from cdc import MirrorHeartbeat, PostgresSource, grant_statements
+import cdc
+from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
 from cdc.errors import InvalidConnector
+from cdc.status import TaskStatus
 from factfold.cli import cdc_operate as command_line
 
 SHOP = PostgresSource(
@@ -74,3 +79,42 @@ def test_what_a_doctor_does_not_look_at_is_said(monkeypatch: pytest.MonkeyPatch)
         "source (it reads database shop, and the one given is elsewhere)",
         "source (it does not read PostgreSQL)",
     ]
+
+
+def test_all_that_failed_are_restarted_without_being_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def restarted(client: Any, name: str, **_: Any) -> ConnectorStatus:
+        asked.append(name)
+        return ConnectorStatus(name, "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
+
+    monkeypatch.setattr(cdc, "restart", restarted)
+    with responses.RequestsMock() as worker:
+        worker.get(f"{WORKER}/connectors", json={name: overview(name, state) for name, state in STATES.items()})
+        worker.get(f"{WORKER}/connectors/broken/config", json={})
+        result = run("restart", "--failed", "--connect-url", WORKER)
+    assert (result.exit_code, asked) == (0, ["broken"])
+
+
+WORKER = "http://connect:8083"
+STATES = {"broken": "FAILED", "well": "RUNNING", "rests": "PAUSED"}
+
+
+def overview(name: str, state: str) -> dict[str, Any]:
+    worker = {"state": state, "worker_id": "w:1"}
+    return {
+        "info": {"name": name, "type": "source", "config": {}, "tasks": []},
+        "status": {"name": name, "connector": worker, "tasks": [{"id": 0, **worker}]},
+    }
+
+
+def test_a_supervisor_s_log_may_be_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    monkeypatch.setattr("factfold.cli.signals.stop_on_signal", lambda: stopped)
+    monkeypatch.setattr(cdc.Supervisor, "look", lambda self: (structlog.get_logger().warning("looked"), stopped.set()))
+    try:
+        result = run("supervise", "--json", "--connect-url", WORKER)
+    finally:
+        structlog.reset_defaults()
+    (line,) = result.stderr.splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["level"]) == ("looked", "warning")

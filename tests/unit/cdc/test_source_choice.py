@@ -25,7 +25,7 @@ def test_the_database_of_the_name_is_the_connector_s(url: str) -> None:
     ("url", "config", "reason"),
     [
         ("db:5432/other", SHOP, "it reads database shop, and the one given is other"),
-        ("db:5433/shop", SHOP, "it reads the server at port 5432, and the one given is at port 5433"),
+        ("db:5433/shop", SHOP, "it reads the server at port 5432, and the one given is at 5433"),
         ("db:5432", SHOP, "it reads database shop, and the one given is ann"),
         ("db:5432/shop", HEARTS, "it does not read PostgreSQL"),
     ],
