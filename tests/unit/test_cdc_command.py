@@ -31,6 +31,10 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(command_line.app, words, catch_exceptions=False)
 
 
+WORKER = "http://connect:8083"
+STATES = {"broken": "FAILED", "well": "RUNNING", "rests": "PAUSED"}
+
+
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
     declarations = type(sys)("shop_here")
     declarations.sources = [SHOP, HEARTS]  # type: ignore[attr-defined]
@@ -94,10 +98,6 @@ def test_all_that_failed_are_restarted_without_being_named(monkeypatch: pytest.M
         worker.get(f"{WORKER}/connectors/broken/config", json={})
         result = run("restart", "--failed", "--connect-url", WORKER)
     assert (result.exit_code, asked) == (0, ["broken"])
-
-
-WORKER = "http://connect:8083"
-STATES = {"broken": "FAILED", "well": "RUNNING", "rests": "PAUSED"}
 
 
 def overview(name: str, state: str) -> dict[str, Any]:
