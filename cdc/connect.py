@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Final, Literal
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import quote
 
 import requests
 import stamina
@@ -29,7 +30,12 @@ from cdc.status import (
     TaskStatus,
     WorkerHealth,
     WorkerInfo,
+    each_of,
+    levels_of,
+    names_of,
+    overview_of,
 )
+from cdc.worker_url import without_password
 
 # A worker answers after 90 s at the latest; validating a connector opens a database connection.
 REQUEST_TIMEOUT: Final = 30.0
@@ -37,6 +43,9 @@ REQUEST_TIMEOUT: Final = 30.0
 PATIENCE: Final = 30.0
 _MAX_ATTEMPTS: Final = 60
 _CONNECTION_TIMEOUT: Final = 3.05
+# Out of "…SSLError(1, '[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)')…".
+_TLS_REASON = re.compile(r"\[\w+: \w+\] (.*?)\.? \(_ssl")
+T = TypeVar("T")
 InitialState = Literal["RUNNING", "PAUSED", "STOPPED"]
 Params = Mapping[str, str | Sequence[str]]
 _TRANSIENT_STATUS: Final = frozenset({409, 502, 503, 504})
@@ -55,7 +64,8 @@ class ConnectClient:
 
     `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections,
     rebalances (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises
-    ConnectUnavailable when nobody answers, ConnectRejected (UnknownConnector) when a worker says no.
+    ConnectUnavailable when nobody answers, at once where TLS fails; ConnectRejected (UnknownConnector) when a worker
+    says no, or what answers is none; InvalidConnector for a URL, a header or a certificate that cannot be used.
 
     `auth` is a user and a password for basic authentication; one in the URL is taken out of it. `verify` is a file of
     certificate authorities, or False for none; `certificate` the client's own, as a file or a pair of files. `headers`
@@ -73,7 +83,7 @@ class ConnectClient:
         certificate: str | tuple[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.url, found = _without_password(url)
+        self.url, found = without_password(url)
         self._timeout = timeout
         self.patience = patience
         self._session = requests.Session()
@@ -98,8 +108,7 @@ class ConnectClient:
 
     def root(self) -> WorkerInfo:
         """Return the worker's version and cluster."""
-        body = self._json("GET", "/")
-        return WorkerInfo(body["version"], body["commit"], body["kafka_cluster_id"])
+        return self._read("GET", "/", WorkerInfo.of)
 
     def health(self) -> WorkerHealth:
         """Say whether the worker is ready; asks once, so that a caller can poll."""
@@ -111,40 +120,33 @@ class ConnectClient:
 
     def plugins(self, *, connectors_only: bool = True) -> tuple[PluginInfo, ...]:
         """Return the classes the worker can load: connectors, or converters, transforms and predicates too."""
-        found = self._json("GET", "/connector-plugins", params={"connectorsOnly": setting(connectors_only)})
-        return tuple(PluginInfo(body["class"], body["type"], body.get("version") or "") for body in found)
+        params = {"connectorsOnly": setting(connectors_only)}
+        return self._read("GET", "/connector-plugins", each_of(PluginInfo.of), params=params)
 
     def plugin_keys(self, plugin: str) -> tuple[ConfigKey, ...]:
         """Return the settings that a plug-in reads, by its class or its short name; ConnectRejected for none."""
-        return tuple(ConfigKey.of(body) for body in self._json("GET", _plugin_path(plugin, "config")))
+        return self._read("GET", _plugin_path(plugin, "config"), each_of(ConfigKey.of))
 
     def validate(self, config: Mapping[str, str]) -> tuple[ConfigProblem, ...]:
         """Return what the worker finds wrong with a configuration (name included), which it does not keep."""
         path = _plugin_path(config["connector.class"].rpartition(".")[2], "config", "validate")
-        body = self._json("PUT", path, body=dict(config))
-        # A worker says null of a setting that the connector's own check gave no answer about.
-        values = (entry["value"] for entry in body["configs"] if entry["value"])
-        return tuple(ConfigProblem(value["name"], error) for value in values for error in value.get("errors", ()))
+        return self._read("PUT", path, ConfigProblem.all_of, body=dict(config))
 
     def connectors(self) -> tuple[str, ...]:
         """Return the names of all connectors, sorted."""
-        return tuple(sorted(self._json("GET", "/connectors")))
+        return self._read("GET", "/connectors", names_of)
 
     def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
         """Return every connector with its status, by name, in one request."""
-        found = self._json("GET", "/connectors", params={"expand": ["info", "status"]})
-        return {
-            name: (ConnectorInfo.of(found[name]["info"]), ConnectorStatus.of(found[name]["status"]))
-            for name in sorted(found)
-        }
+        return self._read("GET", "/connectors", overview_of, params={"expand": ["info", "status"]})
 
     def info(self, name: str) -> ConnectorInfo:
         """Return a connector as the cluster keeps it; UnknownConnector."""
-        return ConnectorInfo.of(self._json("GET", _path(name)))
+        return self._read("GET", _path(name), ConnectorInfo.of)
 
     def config(self, name: str) -> dict[str, str]:
         """Return a connector's configuration as the worker keeps it; UnknownConnector."""
-        return dict(self._json("GET", _path(name, "config")))
+        return self._read("GET", _path(name, "config"), dict)
 
     def create(self, name: str, config: Mapping[str, str], *, state: InitialState = "RUNNING") -> None:
         """Create a connector; ConnectRejected where the configuration is wrong, or another connector has the name.
@@ -163,24 +165,23 @@ class ConnectClient:
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """Create a connector or replace its configuration; returns it as the worker keeps it."""
         with self._reasons({"name": name, **config}):
-            return dict(self._json("PUT", _path(name, "config"), body=dict(config))["config"])
+            return dict(self._read("PUT", _path(name, "config"), ConnectorInfo.of, body=dict(config)).config)
 
     def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Change some settings of a connector, None takes one away; returns the whole as the worker keeps it."""
-        return dict(self._json("PATCH", _path(name, "config"), body=dict(changes))["config"])
+        return dict(self._read("PATCH", _path(name, "config"), ConnectorInfo.of, body=dict(changes)).config)
 
     def status(self, name: str) -> ConnectorStatus:
         """Return the state of a connector and its tasks; UnknownConnector."""
-        return ConnectorStatus.of(self._json("GET", _path(name, "status")))
+        return self._read("GET", _path(name, "status"), ConnectorStatus.of)
 
     def tasks(self, name: str) -> tuple[TaskInfo, ...]:
         """Return a connector's tasks with their configurations; UnknownConnector."""
-        found = self._json("GET", _path(name, "tasks"))
-        return tuple(TaskInfo(body["id"]["task"], dict(body["config"])) for body in found)
+        return self._read("GET", _path(name, "tasks"), each_of(TaskInfo.of))
 
     def task_status(self, name: str, task: int) -> TaskStatus:
         """Return the state of one task; UnknownConnector, also where the connector has no such task."""
-        return TaskStatus.of(self._json("GET", _path(name, "tasks", str(task), "status")))
+        return self._read("GET", _path(name, "tasks", str(task), "status"), TaskStatus.of)
 
     def restart_task(self, name: str, task: int) -> None:
         """Ask for a restart of one task; UnknownConnector, also where the connector has no such task."""
@@ -188,7 +189,7 @@ class ConnectClient:
 
     def topics(self, name: str) -> tuple[str, ...]:
         """Return the topics a connector has written to or read since it was made, or since `reset_topics`."""
-        return tuple(sorted(self._json("GET", _path(name, "topics"))[name]["topics"]))
+        return self._read("GET", _path(name, "topics"), lambda body: names_of(body[name]["topics"]))
 
     def reset_topics(self, name: str) -> None:
         """Forget which topics a connector has used; the topics stay."""
@@ -196,13 +197,18 @@ class ConnectClient:
 
     def offsets(self, name: str) -> tuple[SourceOffset, ...]:
         """Say how far a connector has come; UnknownConnector."""
-        body = self._json("GET", _path(name, "offsets"))
-        return tuple(SourceOffset(entry["partition"], entry["offset"]) for entry in body["offsets"])
+        return self._read("GET", _path(name, "offsets"), lambda body: each_of(SourceOffset.of)(body["offsets"]))
 
-    def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> None:
-        """Ask for a restart; the worker does it later."""
-        params = {"includeTasks": str(include_tasks).lower(), "onlyFailed": str(only_failed).lower()}
-        self._call("POST", _path(name, "restart"), params=params)
+    def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> ConnectorStatus | None:
+        """Ask for a restart, and return what will be RESTARTING; the worker does it later.
+
+        None where nothing but the connector itself was asked for: then Connect does not say.
+        """
+        params = {"includeTasks": setting(include_tasks), "onlyFailed": setting(only_failed)}
+        if not (include_tasks or only_failed):
+            self._call("POST", _path(name, "restart"), params=params)
+            return None
+        return self._read("POST", _path(name, "restart"), ConnectorStatus.of, params=params)
 
     def pause(self, name: str) -> None:
         """Ask for a pause: tasks stay and do nothing."""
@@ -230,16 +236,15 @@ class ConnectClient:
         A partition may be left out, and stays; ConnectRejected for one that the connector does not know.
         """
         body = {"offsets": [{"partition": dict(o.partition), "offset": dict(o.offset)} for o in offsets]}
-        return str(self._json("PATCH", _path(name, "offsets"), body=body)["message"])
+        return self._read("PATCH", _path(name, "offsets"), lambda answer: str(answer["message"]), body=body)
 
     def loggers(self) -> tuple[LoggerLevel, ...]:
         """Return the loggers of this worker whose level is set, by name."""
-        found = self._json("GET", "/admin/loggers")
-        return tuple(LoggerLevel.of(name, found[name]) for name in sorted(found))
+        return self._read("GET", "/admin/loggers", levels_of)
 
     def logger(self, name: str) -> LoggerLevel:
         """Return the level of one logger of this worker; ConnectRejected for one that is not there."""
-        return LoggerLevel.of(name, self._json("GET", _logger_path(name)))
+        return self._read("GET", _logger_path(name), lambda body: LoggerLevel.of(name, body))
 
     def set_logger(self, name: str, level: str, *, everywhere: bool = False) -> tuple[str, ...]:
         """Set the level of a logger and those below it, until the worker ends; returns which were changed.
@@ -269,17 +274,25 @@ class ConnectClient:
                 status=error.status,
             ) from error
 
-    def _json(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> Any:
+    def _read(
+        self, method: str, path: str, of: Callable[[Any], T], *, params: Params | None = None, body: object = None
+    ) -> T:
+        """Ask, and make an object of the answer; ConnectRejected where nothing can be made of it."""
         response = self._call(method, path, params=params, body=body)
         try:
-            return response.json()
+            return of(response.json())
         except requests.JSONDecodeError as error:
-            raise ConnectRejected(
-                f"what answers at {self.url} is not Kafka Connect: it sent no JSON",
-                remedy="check the host and port of the Connect worker",
-                place=f"{method} {path}",
-                status=response.status_code,
-            ) from error
+            raise self._stranger(response, f"{method} {path}", "no JSON") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._stranger(response, f"{method} {path}", "JSON of another kind") from error
+
+    def _stranger(self, response: requests.Response, place: str, sent: str) -> ConnectRejected:
+        return ConnectRejected(
+            f"what answers at {self.url} is not Kafka Connect: it sent {sent}",
+            remedy="check the host and port of the Connect worker",
+            place=place,
+            status=response.status_code,
+        )
 
     def _call(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> requests.Response:
         deadline = time.monotonic() + self.patience
@@ -307,6 +320,12 @@ class ConnectClient:
             return self._session.request(
                 method, self.url + path, params=params, json=body, timeout=(_CONNECTION_TIMEOUT, left)
             )
+        except requests.exceptions.SSLError as error:
+            # A worker that goes down may end a connection in the middle of its greeting.
+            refused = self._untrusted(method, path, error)
+            raise (_Again(refused) if "EOF" in str(error) else refused) from error
+        except requests.ReadTimeout as error:
+            raise _Again(self._slow(method, path, left)) from error
         except (requests.ConnectionError, requests.Timeout) as error:
             raise _Again(self._unavailable(method, path)) from error
         except requests.exceptions.InvalidHeader:
@@ -318,11 +337,35 @@ class ConnectClient:
             ) from None
         except requests.RequestException as error:
             raise self._unavailable(method, path) from error
+        except OSError as error:
+            # Such a file is looked for with the first request, and its absence is not one of requests' own errors.
+            raise InvalidConnector(
+                f"a certificate for the Connect worker cannot be read: {short_message(str(error))}",
+                remedy="check the paths in verify and certificate",
+                place=self.url,
+            ) from error
 
     def _unavailable(self, method: str, path: str) -> ConnectUnavailable:
         return ConnectUnavailable(
             f"no Kafka Connect worker answers at {self.url}",
             remedy="start the worker, or check the URL (factfold stack status shows the local one)",
+            place=f"{method} {path}",
+        )
+
+    def _slow(self, method: str, path: str, seconds: float) -> ConnectUnavailable:
+        return ConnectUnavailable(
+            f"the Kafka Connect worker at {self.url} took a request and did not answer it within {seconds:.0f} s",
+            remedy="read the worker's log; a configuration is checked by connecting to its database: see that the "
+            "worker can reach it, or allow more time",
+            place=f"{method} {path}",
+        )
+
+    def _untrusted(self, method: str, path: str, error: Exception) -> ConnectUnavailable:
+        reason = _TLS_REASON.search(str(error))
+        return ConnectUnavailable(
+            f"no TLS with the Kafka Connect worker at {self.url}: {reason.group(1) if reason else 'refused'}",
+            remedy="give the file of the worker's authority as verify=, and one's own as certificate= if it asks for "
+            "one; the URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
             place=f"{method} {path}",
         )
 
@@ -343,20 +386,6 @@ def _plugin_path(plugin: str, *parts: str) -> str:
 
 def _logger_path(name: str) -> str:
     return f"/admin/loggers/{quote(name, safe='')}"
-
-
-def _without_password(url: str) -> tuple[str, tuple[str, str] | None]:
-    parts = urlsplit(url.rstrip("/"))
-    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
-        # A slash, a question mark or a number sign ended the host in the middle of a password.
-        raise InvalidConnector(
-            "the URL of the Connect worker cannot be read",
-            remedy="write https://USER:PASSWORD@HOST:PORT, with @ / # ? of a password as %40 %2F %23 %3F",
-        )
-    if parts.username is None:
-        return url.rstrip("/"), None
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=host)), (unquote(parts.username), unquote(parts.password or ""))
 
 
 def _message(response: requests.Response) -> str:

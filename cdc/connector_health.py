@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cdc.catalogue import ReplicationSlot, clock, slot_facts, typed_errors
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectRejected, UnknownConnector
-from cdc.status import ConnectorStatus, SourceOffset
+from cdc.status import ConnectorStatus, SourceOffset, is_well
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,12 +28,14 @@ class ConnectorHealth:
     its age runs from its commit, by the source's clock where there is one to ask. Rows of a snapshot have the
     snapshot's time. A source at rest makes it old without anything being wrong: then the slot is active and its lag
     stays small, since heartbeats move the slot and are no events. ``slot`` is None without a source, or where the
-    source has no such slot; ``last_event_age`` where no event has come yet.
+    source has no such slot; ``last_event_age`` where no event has come yet. ``well`` says whether it runs with all its
+    tasks; a connector of MirrorMaker may have none, as long as no topic or group matches.
     """
 
     status: ConnectorStatus
     slot: ReplicationSlot | None = None
     last_event_age: float | None = None
+    well: bool = False
 
 
 def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
@@ -65,7 +67,8 @@ def _health(
             slot, now = slot_facts(connection, config.get("slot.name", "")), clock(connection)
     times = [offset.at for offset in committed_offsets(client, status.name)]
     newest = max((at for at in times if at is not None), default=None)
-    return ConnectorHealth(status, slot, None if newest is None else max(0.0, (now - newest).total_seconds()))
+    age = None if newest is None else max(0.0, (now - newest).total_seconds())
+    return ConnectorHealth(status, slot, age, well=is_well(status, config))
 
 
 def committed_offsets(client: ConnectClient, name: str) -> tuple[SourceOffset, ...]:

@@ -4,39 +4,53 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
+import structlog
+
+from cdc.catalogue import slot_facts, typed_errors
 from cdc.connectors.base import Connector
-from cdc.errors import ConnectorFailed, ConnectUnavailable, UnknownConnector
-from cdc.grants import check_life
-from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.errors import CdcError, ConnectorFailed, ConnectUnavailable, InvalidConnector, UnknownConnector
+from cdc.grants import check_life, drop_slot
+from cdc.planning import unread
+from cdc.status import PAUSED, STOPPED, ConnectorStatus, may_be_idle
 from cdc.stopping import stop
-from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, check, status_of
+from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect import ConnectClient
 
+_LOG = structlog.get_logger(__name__)
+State = Literal["RUNNING", "PAUSED", "STOPPED"]
 # A cold worker loads its plug-ins and joins its group in 10–20 s on two busy cores.
 TIMEOUT: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `apply` did, and the connector's status afterwards; `resumed` if it stood paused or stopped."""
+    """What `apply` did, and the connector's status afterwards.
+
+    `resumed` if it stood paused or stopped, `restarted` if something of it FAILED, though it was as declared; `notes`
+    say what was not done: rows that tables held before a running connector captured them are not read.
+    """
 
     name: str
     status: ConnectorStatus
     created: bool = False
     changed: bool = False
     resumed: bool = False
+    restarted: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def was_no_op(self) -> bool:
         """Whether everything stood as declared before."""
-        return not (self.created or self.changed or self.resumed)
+        return not (self.created or self.changed or self.resumed or self.restarted)
 
 
 def apply(
@@ -49,31 +63,36 @@ def apply(
 ) -> Applied:
     """Bring a connector to its declared configuration and wait until it works; nothing where it already does.
 
-    `source` is the source database, whose role, rights, publication and tables are looked at first: Debezium
-    says nothing of a table it cannot see. `timeout` in seconds bounds the whole call. A new connector that
-    fails is removed again with its offsets, unless it has some of an earlier life.
+    One that FAILED is restarted, also where it is as declared: its cause may have been repaired. `source` is the source
+    database, whose role, rights, publication and tables are looked at first: Debezium says nothing of a table it cannot
+    see. `timeout` in seconds bounds the whole call. A new connector that fails is removed again with its offsets and,
+    with `source`, the slot it made, unless it has offsets of an earlier life.
 
     Errors: SourceNotReady, ConnectUnavailable, ConnectRejected (Connect's reason, such as a refused password;
     nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout.
     """
-    watch = _watch(client, connector.name, until=until, source=source, timeout=timeout)
+    name, declared = connector.name, {"name": connector.name, **connector.config()}
+    watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
     wait_for_worker(client, timeout=timeout)
     if source is not None:
         connector.check_source(source)
-    stored = _config(client, connector.name)
+    stored = _config(client, name)
     if stored is None:
         return _create(client, connector, watch, source)
-    changed = stored != {"name": connector.name, **connector.config()}
+    changed = stored != declared
     if changed:
-        client.put_config(connector.name, connector.config())
+        client.put_config(name, connector.config())
+    restarted = not changed and _has_failed(client, name)
+    if changed or restarted:
         # What is seen afterwards is of the new tasks: Connect goes on showing the old ones for some seconds.
-        stop(client, connector.name, watch.deadline)
-    before = client.offsets(connector.name)
+        stop(client, name, watch.deadline)
+    before = client.offsets(name)
     if source is not None:
-        check_life(source, connector.name, before)
-    resumed = _resume(client, connector.name)
+        check_life(source, name, before)
+    resumed = _resume(client, name) and not (changed or restarted)
     status = watch.until_there(before, content_after=CONTENT_SECONDS)
-    return Applied(connector.name, status, changed=changed, resumed=resumed and not changed)
+    notes = unread(stored, declared)
+    return Applied(name, status, changed=changed, resumed=resumed, restarted=restarted, notes=notes)
 
 
 def restart(
@@ -84,35 +103,45 @@ def restart(
     timeout: float = TIMEOUT,
     until: Until = Until.STREAMING,
 ) -> ConnectorStatus:
-    """Start a connector and its tasks again, whatever their state, and wait until they work."""
-    watch = _watch(client, name, until=until, source=source, timeout=timeout)
+    """Start a connector and its tasks again, whatever their state, and wait until they work.
+
+    `source`, where it is given, is an engine of the connector's database: it is marked, and the mark waited for.
+    """
+    watch = _watch(client, name, client.config(name), until=until, source=source, timeout=timeout)
     stop(client, name, watch.deadline)
     before = client.offsets(name)
     _resume(client, name)
     return watch.until_there(before, content_after=CONTENT_SECONDS)
 
 
-def move(client: ConnectClient, name: str, state: str, *, timeout: float = TIMEOUT) -> ConnectorStatus:
+def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
     """Bring a connector to RUNNING, PAUSED or STOPPED and wait until it and all its tasks are there.
 
-    UnknownConnector, ConnectorTimeout; ConnectorFailed where it was to run.
+    UnknownConnector, ConnectorTimeout; ConnectorFailed where it was to run; InvalidConnector for another state.
     """
+    if state not in get_args(State):
+        raise InvalidConnector(
+            f"connector {name!r} cannot be brought to {state!r}",
+            remedy=f"choose one of {', '.join(get_args(State))}",
+            place="state",
+        )
     deadline = Deadline(name, timeout)
     if state == STOPPED:
         return stop(client, name, deadline)
-    {RUNNING: client.resume, PAUSED: client.pause}[state](name)
+    if state == PAUSED:
+        client.pause(name)
+        return deadline.wait(lambda: _paused(client, name, deadline), goal="paused")
+    watch = _watch(client, name, client.config(name), until=Until.RUNNING, source=None, timeout=timeout)
+    client.resume(name)
+    return watch.until_there((), content_after=0.0)
 
-    def there() -> ConnectorStatus | None:
-        status = status_of(client, name)
-        if status is None:
-            return None
-        deadline.saw(status)
-        if state == RUNNING:
-            return status if check(status).running else None
-        tasks = {task.state for task in status.tasks}
-        return status if status.state == state and tasks <= {state} else None
 
-    return deadline.wait(there, goal=state.lower())
+def _paused(client: ConnectClient, name: str, deadline: Deadline) -> ConnectorStatus | None:
+    status = status_of(client, name)
+    if status is None:
+        return None
+    deadline.saw(status)
+    return status if {status.state, *(task.state for task in status.tasks)} == {PAUSED} else None
 
 
 def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
@@ -131,12 +160,13 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
     the connector comes back.
     """
     deadline = Deadline(name, timeout)
-    try:
+    if name not in client.connectors():
+        return False
+    # It was there: one that nobody knows any more went by a request whose answer was lost.
+    with suppress(UnknownConnector):
         if forget:
             _forget(client, name, deadline)
         client.delete(name)
-    except UnknownConnector:
-        return False
     deadline.wait(lambda: None if name in client.connectors() else True, goal="gone")
     return True
 
@@ -148,8 +178,12 @@ def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
 
 def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
     """Wait until the worker says it is healthy; ConnectUnavailable with its last words."""
-    end = time.monotonic() + min(timeout, client.patience)
+    end = time.monotonic() + timeout
+    told = False
     while not (health := client.health()).healthy:
+        if not told:
+            _LOG.info("waiting for the worker", url=client.url, says=health.message, seconds=timeout)
+            told = True
         if time.monotonic() >= end:
             raise ConnectUnavailable(
                 f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
@@ -159,13 +193,23 @@ def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _watch(client: ConnectClient, name: str, *, until: Until, source: Engine | None, timeout: float) -> Watch:
-    return Watch(client, name, until=until, source=source, deadline=Deadline(name, timeout))
+def _watch(
+    client: ConnectClient,
+    name: str,
+    config: Mapping[str, str],
+    *,
+    until: Until,
+    source: Engine | None,
+    timeout: float,
+) -> Watch:
+    deadline, idle = Deadline(name, timeout), may_be_idle(config)
+    return Watch(client, name, until=until, source=source, deadline=deadline, may_be_idle=idle)
 
 
 def _create(client: ConnectClient, connector: Connector, watch: Watch, source: Engine | None) -> Applied:
     """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
-    name = connector.name
+    name, slot = connector.name, connector.config().get("slot.name")
+    had_slot = source is None or slot is None or _has_slot(source, slot)
     client.create(name, connector.config(), state="STOPPED")
     watch.deadline.wait(lambda: _is_stopped(client, name, watch.deadline), goal="made")
     before = client.offsets(name)
@@ -174,14 +218,37 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch, source: E
     client.resume(name)
     try:
         status = watch.until_there(before, content_after=math.inf if connector.has_heartbeats else CONTENT_SECONDS)
-    except ConnectorFailed:
+    except ConnectorFailed as error:
         # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
         # start would take the snapshot for done and miss what happened between. Offsets of an earlier life
         # are not ours to forget, and only a connector that exists can be told to: that one stays, FAILED.
-        if not before:
-            delete(client, name, forget=True)
-        raise
+        if before:
+            raise
+        delete(client, name, forget=True)
+        if slot is None or (source is not None and (had_slot or _is_dropped(source, slot))):
+            raise
+        raise _with_slot(error, slot) from error
     return Applied(name, status, created=True)
+
+
+def _has_slot(source: Engine, slot: str) -> bool:
+    with typed_errors(source), source.connect() as connection:
+        return slot_facts(connection, slot) is not None
+
+
+def _is_dropped(source: Engine, slot: str) -> bool:
+    try:
+        drop_slot(source, slot)
+    except CdcError as error:
+        _LOG.warning("slot stays", slot=slot, cause=error.message, remedy=error.remedy)
+        return False
+    return True
+
+
+def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
+    """The same failure, which says too that the slot may have stayed."""
+    told = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
+    return ConnectorFailed(error.message, remedy=f"{error.remedy}; {told}", place=error.place, trace=error.trace)
 
 
 def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
@@ -189,6 +256,11 @@ def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
         return client.config(name)
     except UnknownConnector:
         return None
+
+
+def _has_failed(client: ConnectClient, name: str) -> bool:
+    status = status_of(client, name)
+    return status is not None and status.failure is not None
 
 
 def _is_stopped(client: ConnectClient, name: str, deadline: Deadline) -> bool | None:

@@ -14,7 +14,7 @@ from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding
 from cdc.planning import differences
 from cdc.source_health import slot_findings, source_findings
-from cdc.status import ConnectorStatus
+from cdc.status import ConnectorStatus, is_well
 from cdc.watch import failure_of
 from eventstore.errors import FactfoldError
 
@@ -105,11 +105,11 @@ def _running(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
         yield Finding.warning(
             check, f"it runs with other settings than declared: {keys}", "factfold cdc plan, then apply"
         )
-    yield _state(check, status)
+    yield _state(check, status, well=is_well(status, running))
 
 
-def _state(check: str, status: ConnectorStatus) -> Finding:
-    if status.running:
+def _state(check: str, status: ConnectorStatus, *, well: bool) -> Finding:
+    if well:
         return Finding.ok(check, status.summary())
     if (failure := failure_of(status)) is None:
         return Finding.warning(check, status.summary(), f"factfold cdc resume {status.name}")

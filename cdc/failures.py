@@ -25,37 +25,53 @@ ANOTHER_LIFE: Final = (
     "topics: to lose them, delete the changelog topics too, and rebuild the views"
 )
 _TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
-# Words of a cause → what to do. The first match counts.
+_HOST: Final = "start the database, or check its host and port as the worker sees them"
+_SUPERUSER: Final = "run it as a superuser: only one makes roles with REPLICATION, or changes them"
+_RIGHTS: Final = "grant the role what it needs: cdc.grants.prepare_source does"
+# A pattern of a cause in lower case → what to do. The first match counts, so what says more comes first: PostgreSQL
+# names roles and databases in the details of very different refusals.
 _REMEDIES: Final = (
-    ("password authentication failed", "check the user, and the password behind the connector's reference"),
-    ("access denied for user", "check the user, and the password behind the connector's reference"),
-    ("no pg_hba.conf entry", "let the role connect from the worker's address in pg_hba.conf"),
-    ('database "', "check the database name"),
-    ('role "', "create the role: cdc.grants.prepare_source does"),
-    ("connection refused", "start the database, or check its host and port as the worker sees them"),
-    ("connection to", "start the database, or check its host and port as the worker sees them"),
-    ("connection attempt failed", "start the database, or check its host and port as the worker sees them"),
-    ("unknownhostexception", "check the database host as the worker sees it"),
-    ("no longer available on the server", LOST_SLOT),
-    ("slot is ahead", LOST_SLOT),
-    ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
+    (
+        "password authentication failed|access denied for user",
+        "check the user, and the password behind the connector's reference",
+    ),
+    (r"no pg_hba\.conf entry", "let the role connect from the worker's address in pg_hba.conf"),
+    ("permission denied to (create|alter) role|must be superuser to (create|alter) replication", _SUPERUSER),
+    (
+        "must be superuser to create for all tables|publication .* is defined as for all tables",
+        "a publication of FOR ALL TABLES is not ours: name another in publication=, which cdc.grants.prepare_source "
+        "makes for the captured tables alone",
+    ),
+    ("must be owner of publication", "run it as the publication's owner or a superuser, or name another publication"),
     ("must be owner", "run it as the tables' owner or a superuser"),
-    ("permission denied to create role", "run it as a superuser: only one makes roles with REPLICATION"),
-    ("already active", "stop the other connector on this slot, or choose another slot"),
+    (
+        "permission denied for database",
+        "GRANT CONNECT ON DATABASE … to the role; who makes a publication needs CREATE on the database: its owner has",
+    ),
+    (
+        r"slot .* is active for pid|already active",
+        "stop the other connector on this slot, or choose another slot; after a crash wait until the server notices",
+    ),
     ("all replication slots are in use", "raise max_replication_slots, or drop slots nobody reads"),
+    ("no longer available on the server|slot is ahead", LOST_SLOT),
+    ("permission denied|replication role", _RIGHTS),
+    (r'database "[^"]*" does not exist', "check the database name"),
+    (r'role "[^"]*" does not exist', "create the role: cdc.grants.prepare_source does"),
+    (r'role "[^"]*" is not permitted to log in', "ALTER ROLE … LOGIN: cdc.grants.prepare_source does"),
+    ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
     ("wal_level", "set wal_level=logical and restart PostgreSQL"),
-    ("permission denied", "grant the role what it needs: cdc.grants.prepare_source does"),
-    ("replication role", "grant the role what it needs: cdc.grants.prepare_source does"),
+    ("connection refused|connection to|connection attempt failed", _HOST),
+    ("unknownhostexception", "check the database host as the worker sees it"),
     (
         "unexpected update message",
         "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
     ),
-    ("not present in metadata", _TOPIC),
-    ("invalid partition given", _TOPIC),
+    ("not present in metadata|invalid partition given", _TOPIC),
     ("could not read properties", "write the secrets file: cdc.secrets.write_secrets does; the worker must read it"),
+    ("failed to find any class that implements", "install the Debezium plug-in into the worker's plugin.path"),
     (
-        "failed to find any class that implements",
-        "install the Debezium plug-in into the worker's plugin.path",
+        "unauthorized|forbidden|user cannot access the resource",
+        "check the user and password (auth=, or in the URL) and the headers with which the worker is asked",
     ),
     ("not found", "apply it first, or choose one of those `factfold cdc status` shows"),
     ("rebalance", "try again when the Connect cluster has settled"),
@@ -66,7 +82,7 @@ _DEFAULT_REMEDY: Final = "repair the cause, then apply again; the worker's log h
 def remedy_for(message: str) -> str:
     """Say what to do about a cause, by its words."""
     lowered = message.lower()
-    return next((remedy for words, remedy in _REMEDIES if words in lowered), _DEFAULT_REMEDY)
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, lowered)), _DEFAULT_REMEDY)
 
 
 def short_message(message: str) -> str:

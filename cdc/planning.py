@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.connectors.base import Connector
+from cdc.errors import SourceNotReady
 from cdc.secrets import is_reference, sounds_secret
-from cdc.status import ConnectorInfo, ConnectorStatus
+from cdc.source_choice import not_of
+from cdc.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from cdc.connect import ConnectClient
 
 MASK: Final = "**********"
+Action = Literal["create", "change", "restart", "resume", "keep", "undeclared"]
+_TABLES: Final = "table.include.list"
+# Modes that read the rows of a connector's tables once, at its very first start.
+_ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +38,84 @@ class SettingChange:
 class Plan:
     """What `apply` would do with one connector.
 
-    ``undeclared`` is one that runs and was not declared: `apply` leaves it alone. ``state`` is what runs now, None
-    where nothing does.
+    ``restart``: it is as declared, and something of it FAILED; ``resume``: it stands paused or stopped; ``undeclared``:
+    it runs and was not declared, and `apply` leaves it alone. ``state`` is that of connector and tasks now, None where
+    there is none. ``notes`` say what `apply` will not do, ``problems`` why the source lets it do nothing.
     """
 
     name: str
-    action: Literal["create", "change", "keep", "undeclared"]
+    action: Action
     changes: tuple[SettingChange, ...] = ()
     state: str | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_no_op(self) -> bool:
+        """Whether `apply` would change nothing."""
+        return self.action in ("keep", "undeclared")
 
 
-def plan(client: ConnectClient, connectors: Iterable[Connector]) -> tuple[Plan, ...]:
+def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
     """Compare declared connectors with the cluster's, in the order given, then those that nobody declared, by name.
 
-    Nothing is changed. ConnectUnavailable, ConnectRejected.
+    Nothing is changed. With `source`, an engine of their database, what it lacks is told too, of those that read it.
+    ConnectUnavailable, ConnectRejected.
     """
     running = client.overview()
-    declared = {connector.name: {"name": connector.name, **connector.config()} for connector in connectors}
-    plans = [_plan(name, config, running) for name, config in declared.items()]
-    others = [Plan(name, "undeclared", state=running[name][1].state) for name in running if name not in declared]
+    declared = {connector.name: connector for connector in connectors}
+    plans = [_looked_into(_plan(connector, running), connector, source) for connector in declared.values()]
+    others = [Plan(name, "undeclared", state=running[name][1].summary()) for name in running if name not in declared]
     return (*plans, *others)
 
 
-def _plan(name: str, config: Mapping[str, str], running: Mapping[str, tuple[ConnectorInfo, ConnectorStatus]]) -> Plan:
+def _plan(connector: Connector, running: Mapping[str, tuple[ConnectorInfo, ConnectorStatus]]) -> Plan:
+    name, config = connector.name, {"name": connector.name, **connector.config()}
     if name not in running:
         return Plan(name, "create", differences({}, config))
     info, status = running[name]
     changes = differences(info.config, config)
-    return Plan(name, "change" if changes else "keep", changes, status.state)
+    action: Action = "change" if changes else _mending(status)
+    return Plan(name, action, changes, status.summary(), notes=unread(info.config, config))
+
+
+def _mending(status: ConnectorStatus) -> Action:
+    if status.failure is not None:
+        return "restart"
+    return "resume" if status.state in (PAUSED, STOPPED) else "keep"
+
+
+def _looked_into(plan: Plan, connector: Connector, source: Engine | None) -> Plan:
+    if source is None:
+        return plan
+    if (reason := not_of(source, connector.config())) is not None:
+        return replace(plan, notes=(*plan.notes, f"its source was not looked into: {reason}"))
+    try:
+        connector.check_source(source)
+    except SourceNotReady as error:
+        return replace(plan, problems=(error.message,))
+    return plan
+
+
+def unread(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str, ...]:
+    """Say of tables that a running connector is to capture in addition that the rows in them now are not read."""
+    if declared.get("snapshot.mode", "initial") not in _ONCE:
+        return ()
+    known, signals = _tables(running), declared.get("signal.data.collection")
+    added = [table for table in _tables(declared) if table not in known and table != signals]
+    if not added or not known:
+        return ()
+    chosen = "".join(f" --table {table}" for table in added)
+    return (
+        f"rows already in {', '.join(added)} are not read: factfold cdc snapshot take …{chosen} reads them, "
+        "of a source with a signal table",
+    )
+
+
+def _tables(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The tables of a list of patterns, as we write them: names in which what is special stands behind a backslash."""
+    patterns = config.get(_TABLES, "").split(",")
+    return tuple(re.sub(r"\\(.)", r"\1", pattern.strip()) for pattern in patterns if pattern.strip())
 
 
 def differences(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[SettingChange, ...]:

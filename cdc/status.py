@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 RUNNING: Final = "RUNNING"
 FAILED: Final = "FAILED"
@@ -14,6 +16,8 @@ STOPPED: Final = "STOPPED"
 
 # Keys that stand in an offset while an initial snapshot is taken: of relational sources, and of MongoDB's.
 _OF_SNAPSHOTS: Final = frozenset({"snapshot", "initsync"})
+# MirrorMaker's connectors ask for no task as long as no topic or no group matches.
+_MAY_BE_IDLE: Final = frozenset({"MirrorSource", "MirrorCheckpoint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,11 @@ class WorkerInfo:
     version: str
     commit: str
     kafka_cluster_id: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> WorkerInfo:
+        """From Connect's answer."""
+        return cls(body["version"], body["commit"], body["kafka_cluster_id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,11 @@ class PluginInfo:
     class_name: str
     kind: str
     version: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> PluginInfo:
+        """From Connect's answer."""
+        return cls(body["class"], body["type"], body.get("version") or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,11 @@ class TaskInfo:
 
     id: int
     config: Mapping[str, str]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> TaskInfo:
+        """From Connect's answer."""
+        return cls(body["id"]["task"], dict(body["config"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +185,28 @@ class ConnectorStatus:
         return f"{self.state}, {tasks}"
 
 
+def may_be_idle(config: Mapping[str, str]) -> bool:
+    """Say whether a connector of such a configuration may be well without a task: it may have nothing to do yet."""
+    # Connect knows a class by its short name too.
+    return config.get("connector.class", "").rpartition(".")[2].removesuffix("Connector") in _MAY_BE_IDLE
+
+
+def is_well(status: ConnectorStatus, config: Mapping[str, str]) -> bool:
+    """Say whether a connector runs with all its tasks, or without one where that may be."""
+    return status.running or (status.state == RUNNING and not status.tasks and may_be_idle(config))
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """How far one partition of a source has come, in the connector's own terms."""
 
     partition: Mapping[str, Any]
     offset: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> SourceOffset:
+        """From Connect's answer."""
+        return cls(body["partition"], body["offset"])
 
     @property
     def streamed(self) -> bool:
@@ -205,3 +240,35 @@ class ConfigProblem:
 
     key: str
     message: str
+
+    @classmethod
+    def all_of(cls, body: Mapping[str, Any]) -> tuple[ConfigProblem, ...]:
+        """From Connect's answer about all settings."""
+        # A worker says null of a setting that the connector's own check gave no answer about.
+        values = (entry["value"] for entry in body["configs"] if entry["value"])
+        return tuple(cls(value["name"], error) for value in values for error in value.get("errors", ()))
+
+
+def each_of(of: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """Read a list whose items are read so."""
+    return lambda bodies: tuple(map(of, bodies))
+
+
+def names_of(body: Any) -> tuple[str, ...]:
+    """Read a list of names, and sort it."""
+    # A dictionary would give its keys.
+    if not isinstance(body, list):
+        raise TypeError("no list of names")
+    return tuple(sorted(body))
+
+
+def overview_of(body: Any) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
+    """Read every connector with its status, by name."""
+    return {
+        name: (ConnectorInfo.of(body[name]["info"]), ConnectorStatus.of(body[name]["status"])) for name in sorted(body)
+    }
+
+
+def levels_of(body: Any) -> tuple[LoggerLevel, ...]:
+    """Read the levels of loggers, by name."""
+    return tuple(LoggerLevel.of(name, body[name]) for name in sorted(body))

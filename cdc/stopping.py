@@ -21,9 +21,11 @@ def stop(client: ConnectClient, name: str, deadline: Deadline, *, or_failed: boo
     With `or_failed`, a connector that stands FAILED without a task counts too. The stop is asked for again after 10 s,
     since it may be over and not look so: an exactly-once task that is just starting asks the very thread that waits for
     its end (seen with Kafka 4.3: 5 s, then it is cancelled), and may write its state when those of stopped tasks have
-    been cleared away already. That state stays until the next rebalance, which another stop makes.
+    been cleared away already. That state stays until the next rebalance, which another stop makes. A connector whose
+    own start FAILED hears no stop: it is started anew at once, which it does as a STOPPED one.
     """
-    asked = _ask(client, name)
+    before = None if or_failed else status_of(client, name)
+    asked = _ask(client, name, again=before if before is not None and before.state == FAILED else None)
 
     def halted() -> ConnectorStatus | None:
         nonlocal asked

@@ -10,14 +10,14 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cdc.errors import CdcError, ConnectorFailed, RestartsExhausted, UnknownConnector
-from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorStatus
+from cdc.status import PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, is_well, may_be_idle
 from cdc.watch import TASKLESS_SECONDS, failure_of
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class Supervisor:
     def look(self) -> None:
         """Look at every connector once, and restart what is due."""
         try:
-            statuses = {name: status for name, (_, status) in self._client.overview().items()}
-            self._know(statuses)
+            overview = self._client.overview()
+            self._know(overview)
         except UnknownConnector:
             raise
         except CdcError as error:
@@ -114,8 +114,8 @@ class Supervisor:
             _LOG.info("worker back")
         self._is_away = False
         for name, one in self._watched.items():
-            if name in statuses:
-                self._step(one, statuses[name])
+            if name in overview:
+                self._step(one, *overview[name])
 
     def _went_away(self, error: CdcError) -> None:
         if not self._is_away:
@@ -125,22 +125,23 @@ class Supervisor:
     def _is_hopeless(self) -> bool:
         return bool(self._watched) and all(one.given_up is not None for one in self._watched.values())
 
-    def _know(self, statuses: dict[str, ConnectorStatus]) -> None:
+    def _know(self, there: Collection[str]) -> None:
         """Take up connectors that are new; those asked for by name have to be there at first, and may go later."""
-        for name in statuses if self._names is None else self._names:
+        for name in there if self._names is None else self._names:
             if name not in self._watched:
-                if name not in statuses:
+                if name not in there:
                     self._client.info(name)
                 self._watched[name] = _Watched()
         if self._names is None:
-            for name in [name for name in self._watched if name not in statuses]:
+            for name in [name for name in self._watched if name not in there]:
                 del self._watched[name]
 
-    def _step(self, one: _Watched, status: ConnectorStatus) -> None:
+    def _step(self, one: _Watched, info: ConnectorInfo, status: ConnectorStatus) -> None:
         now = self._clock()
-        failure = None if status.state in (PAUSED, STOPPED) else self._failure(one, status, now)
+        may_idle = may_be_idle(info.config)
+        failure = None if status.state in (PAUSED, STOPPED) else self._failure(one, status, now, may_idle=may_idle)
         if failure is None:
-            self._settle(one, status, now)
+            self._settle(one, status, now, well=is_well(status, info.config))
         elif one.given_up is not None:
             one.running_since = None
         elif one.restarts >= self.policy.attempts:
@@ -150,9 +151,9 @@ class Supervisor:
         elif now >= one.due:
             self._restart(one, status)
 
-    def _failure(self, one: _Watched, status: ConnectorStatus, now: float) -> ConnectorFailed | None:
+    def _failure(self, one: _Watched, status: ConnectorStatus, now: float, *, may_idle: bool) -> ConnectorFailed | None:
         """Return what is wrong: something FAILED, or a connector has run without any task for long."""
-        if status.state != RUNNING or status.tasks:
+        if status.state != RUNNING or status.tasks or may_idle:
             one.taskless_since = None
             return failure_of(status)
         if one.taskless_since is None:
@@ -165,9 +166,9 @@ class Supervisor:
             place=f"{status.name} on worker {status.worker_id}",
         )
 
-    def _settle(self, one: _Watched, status: ConnectorStatus, now: float) -> None:
+    def _settle(self, one: _Watched, status: ConnectorStatus, now: float, *, well: bool) -> None:
         one.due = None
-        if not status.running:
+        if not well:
             one.running_since = None
             return
         if one.running_since is None:

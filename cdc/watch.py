@@ -46,9 +46,17 @@ class Watch:
     """Looks at one connector until it is where it has to be."""
 
     def __init__(
-        self, client: ConnectClient, name: str, *, until: Until, source: Engine | None, deadline: Deadline
+        self,
+        client: ConnectClient,
+        name: str,
+        *,
+        until: Until,
+        source: Engine | None,
+        deadline: Deadline,
+        may_be_idle: bool = False,
     ) -> None:
         self.deadline = deadline
+        self._may_be_idle = may_be_idle
         self._client = client
         self._name = name
         self._until = until
@@ -61,13 +69,15 @@ class Watch:
         """Wait until the connector works; ConnectorFailed, ConnectorTimeout.
 
         STREAMING is proven by an offset other than `before`. Without a source to mark, so many seconds of
-        RUNNING are enough.
+        RUNNING are enough; and 3 s of RUNNING without a task, where that may be.
         """
 
         def there() -> ConnectorStatus | None:
             status = self._look()
-            if status is None or not status.running:
+            if status is None:
                 return None
+            if not status.running:
+                return status if self._may_be_idle and self._taskless_for() >= CONTENT_SECONDS else None
             content = self._source is None and self._running_for() >= content_after
             return status if content or self._proven(before) else None
 
@@ -86,17 +96,19 @@ class Watch:
         return status
 
     def _restart_without_tasks(self, status: ConnectorStatus) -> None:
-        now = time.monotonic()
         if status.state != RUNNING or status.tasks:
             self._taskless_since = None
         elif self._taskless_since is None:
-            self._taskless_since = now
-        elif now - self._taskless_since > TASKLESS_SECONDS:
+            self._taskless_since = time.monotonic()
+        elif self._taskless_for() > TASKLESS_SECONDS:
             self._client.restart(self._name)
             self._taskless_since = None
 
     def _running_for(self) -> float:
         return 0.0 if self._running_since is None else time.monotonic() - self._running_since
+
+    def _taskless_for(self) -> float:
+        return 0.0 if self._taskless_since is None else time.monotonic() - self._taskless_since
 
     def _proven(self, before: Offsets) -> bool:
         if self._until is Until.RUNNING:

@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.cdc import (
+from factfold.cli.cdc import app
+from factfold.cli.connectors import (
     ConnectUrl,
     Json,
+    MaybeNames,
     Reference,
     SourceUrl,
     Timeout,
-    _client,
-    _connectors,
-    _database,
-    _engine,
-    _show,
-    app,
     causes_of,
+    database,
+    declared,
     described,
+    maybe_database,
+    of_its_own,
+    show,
+    worker,
 )
+from factfold.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sqlalchemy import Engine
 
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
 Kafka = Annotated[
     str | None,
     typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
@@ -51,20 +55,20 @@ def status(
     """Show connectors, tasks, slots and the age of the last event; exit code 0 when all run, 3 when not."""
     import cdc
 
-    with _client(connect_url) as client, _engine(source_url) as source:
+    with worker(connect_url) as client, maybe_database(source_url) as source:
         found = cdc.healths(client, names or None, source=source)
     if as_json:
         for one in found:
             typer.echo(json.dumps(_health_json(one)))
     else:
         _print_healths(found)
-    if not all(one.status.running for one in found):
+    if not all(one.well for one in found):
         raise typer.Exit(3)
 
 
 def _health_json(one: ConnectorHealth) -> dict[str, Any]:
     slot = None if one.slot is None else dataclasses.asdict(one.slot)
-    return described(one.status) | {"last_event_age_seconds": one.last_event_age, "slot": slot}
+    return described(one.status) | {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot}
 
 
 def _print_healths(found: tuple[ConnectorHealth, ...]) -> None:
@@ -109,14 +113,33 @@ def doctor(
 
     import cdc
 
-    findings = {}
-    with _engine(source_url) as source, nullcontext() if offline else _client(connect_url) as client:
-        for connector in _connectors(reference):
-            findings[connector.name] = cdc.diagnose(connector, source=source, client=client, settings=_settings(kafka))
-    for name, found in findings.items():
-        _print_findings(name, found, as_json=as_json)
-    if any(one.severity is cdc.Severity.ERROR for found in findings.values() for one in found):
+    failed, settings = False, _settings(kafka)
+    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
+    with maybe_database(source_url) as source, patient as client:
+        for connector in declared(reference):
+            own, notes = of_its_own(source, connector.config())
+            found = cdc.diagnose(connector, source=own, client=client, settings=settings)
+            omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
+            _print_findings(connector.name, found, omitted, as_json=as_json)
+            failed |= any(one.severity is cdc.Severity.ERROR for one in found)
+    if failed:
         raise typer.Exit(1)
+
+
+# Several connectors are looked at, and a worker validates each by connecting to its database.
+_PATIENCE = 60.0
+
+
+def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
+    """What is not looked at, and why: a reader must not take silence for health."""
+    sides = {"source": source, "worker": "" if worker else "--no-worker", "topics": "" if topics else "no --kafka"}
+    return [f"{side} ({why})" for side, why in sides.items() if why]
+
+
+def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
+    if own is not None:
+        return ""
+    return notes[0].rpartition(": ")[2] if notes else "no --source-url, which only sources of PostgreSQL have"
 
 
 def _settings(kafka: str | None) -> Settings | None:
@@ -128,16 +151,18 @@ def _settings(kafka: str | None) -> Settings | None:
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": kafka})})
 
 
-def _print_findings(name: str, found: tuple[Finding, ...], *, as_json: bool) -> None:
+def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
         shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
-        typer.echo(json.dumps({"name": name, "findings": shown}))
+        typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
     for one in found:
         typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
+    if omitted:
+        typer.echo(f"  not looked at: {', '.join(omitted)}")
 
 
 @app.command()
@@ -146,14 +171,16 @@ def supervise(
     connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
     healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
     """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are."""
     import cdc
     from factfold.cli.signals import stop_on_signal
 
+    log_to_stderr(as_json=as_json)
     policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
     stop = stop_on_signal()
-    with _client(connect_url) as client:
+    with worker(connect_url) as client:
         cdc.Supervisor(client, names or None, policy=policy).run(stop)
 
 
@@ -173,13 +200,13 @@ def rotate_password(
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with _client(connect_url) as client, _database(source_url) as source:
-        for first, *others in _by_role(_connectors(reference)):
+    with worker(connect_url, patience=timeout) as client, database(source_url) as source:
+        for first, *others in _by_role(declared(reference)):
             statuses = cdc.rotate_password(
                 client, first, source=source, others=others, password=password, timeout=timeout
             )
             for status in statuses:
-                _show(status, as_json=as_json, did=["rotated"])
+                show(status, as_json=as_json, did=["rotated"])
 
 
 def _by_role(connectors: Iterable[Connector]) -> list[list[PostgresConnector]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.cdc import ConnectUrl, Json, Reference, _client, _connectors, _engine
 from factfold.cli.cdc_operate import app  # one app, which three modules fill in turn
+from factfold.cli.connectors import ConnectUrl, Json, Reference, declared, maybe_database, worker
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def notifications(
 def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterator[Signals]:
     from cdc.signals import Signals
 
-    with _client(connect_url) as client, _engine(source_url) as engine:
+    with worker(connect_url) as client, maybe_database(source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
         yield Signals(engine, _source(reference), _settings(), client)
@@ -141,7 +141,7 @@ def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterat
 def _source(reference: str) -> PostgresSource:
     from cdc import PostgresSource
 
-    found = [one for one in _connectors(reference) if isinstance(one, PostgresSource)]
+    found = [one for one in declared(reference) if isinstance(one, PostgresSource)]
     if len(found) != 1:
         raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL; name the one meant")
     return found[0]

@@ -101,8 +101,8 @@ def wrong_value(shop: Shop) -> None:
 
 
 def worker_down(shop: Shop) -> None:
-    with ConnectClient("http://127.0.0.1:9", patience=0.2) as nobody:
-        cdc.apply(nobody, shop.declared(), source=shop.captured.engine)
+    with ConnectClient("http://127.0.0.1:9") as nobody:
+        cdc.apply(nobody, shop.declared(), source=shop.captured.engine, timeout=0.2)
 
 
 def database_down(shop: Shop) -> None:

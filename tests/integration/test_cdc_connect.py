@@ -126,5 +126,8 @@ def test_states_are_asked_for(connect: ConnectClient, name: str) -> None:
     wait_until(lambda: connect.status(name).state == "PAUSED", what="the pause")
     connect.resume(name)
     wait_until(lambda: connect.status(name).running, what="its tasks")
-    connect.restart(name, only_failed=True)
-    assert connect.status(name).running
+    assert connect.restart(name, only_failed=True) == connect.status(name)
+    will_be = connect.restart(name)
+    assert will_be is not None
+    assert {will_be.state, *(task.state for task in will_be.tasks)} == {"RESTARTING"}
+    wait_until(lambda: connect.status(name).running, what="its tasks again")

@@ -6,12 +6,12 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from cdc import ConnectClient, Until, apply, delete, drop_slot, restart, write_secrets
+from cdc import ConnectClient, Plan, Until, apply, delete, drop_slot, plan, restart, write_secrets
 from cdc.errors import (
     ConnectorFailed,
     ConnectorTimeout,
@@ -23,8 +23,7 @@ from eventstore.topics import TopicRecord
 from factfold.cli import cdc_operate as command_line
 from tests.waiting import wait_until
 
-if TYPE_CHECKING:
-    pass
+CAST = "org.apache.kafka.connect.transforms.Cast$Value"
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +67,43 @@ def test_applying_again_is_a_no_op(connect: ConnectClient, other: Any, running: 
     assert before.running
 
 
+def planned(connect: ConnectClient, declared: Any, source: Any) -> Plan:
+    (found,) = [one for one in plan(connect, [declared], source=source) if one.name == declared.name]
+    return found
+
+
 def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, other: Any, running: Any) -> None:
-    changed = other.source(tables=("public.items",), extra={"max.batch.size": 512})
+    other.run("CREATE TABLE parts (id int PRIMARY KEY)", "INSERT INTO parts VALUES (1)")
+    changed = other.source(tables=("public.items", "public.parts"), extra={"max.batch.size": 512})
+    looked = planned(connect, changed, other.engine)
+    assert "leaves out public.parts" in looked.problems[0]
+    assert planned(connect, other.prepared(changed), other.engine).problems == ()
 
     applied = apply(connect, changed, source=other.engine)
 
     assert (applied.created, applied.changed, applied.status.running) == (False, True, True)
     assert connect.config(other.name)["max.batch.size"] == "512"
-    assert apply(connect, running, source=other.engine).changed
+    assert applied.notes == looked.notes
+    assert "rows already in public.parts are not read" in applied.notes[0]
+    again = apply(connect, other.prepared(running), source=other.engine)
+    assert (again.changed, again.notes) == (True, ())
+
+
+def test_a_connector_that_failed_is_brought_back_by_applying_it_again(
+    connect: ConnectClient, other: Any, running: Any
+) -> None:
+    other.run(f"DROP PUBLICATION {running.publication}")
+    connect.restart(other.name)
+    wait_until(lambda: connect.status(other.name).failure, what="the failure")
+    looked = planned(connect, running, other.engine)
+    assert (looked.action, looked.state) == ("restart", "RUNNING, task 0 FAILED")
+    assert "does not exist" in looked.problems[0]
+
+    applied = apply(connect, other.prepared(running), source=other.engine)
+
+    assert (applied.restarted, applied.changed, applied.resumed) == (True, False, False)
+    assert applied.status.running
+    assert planned(connect, running, other.engine).action == "keep"
 
 
 def test_a_stopped_connector_is_resumed(connect: ConnectClient, other: Any, running: Any) -> None:
@@ -130,6 +158,20 @@ def test_a_missing_publication_is_found_before_anything_is_made(
     assert shop.name not in connect.connectors()
 
 
+def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
+    connect: ConnectClient, shop: Any, connector: Any
+) -> None:
+    # A letter is no number: the first row of the initial snapshot is one too many, and by then there is a slot.
+    broken = {"transforms": "x", "transforms.x.type": CAST, "transforms.x.spec": "op:int8"}
+    declared = shop.source(tables=("public.items",), unchecked=broken)
+
+    with pytest.raises(ConnectorFailed, match="NumberFormatException") as failure:
+        apply(connect, declared, source=shop.engine)
+
+    assert shop.slots() == []
+    assert "pg_drop_replication_slot" not in failure.value.remedy
+
+
 def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_later(
     connect: ConnectClient, shop: Any, connector: Any, records_of: Callable[..., list[TopicRecord]]
 ) -> None:
@@ -140,6 +182,7 @@ def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_l
 
     assert 1 <= len(failure.value.trace) <= 5
     assert shop.name not in connect.connectors()
+    assert f"pg_drop_replication_slot('{connector.slot}')" in failure.value.remedy
     shop.run("INSERT INTO items VALUES (77, 'between')")
     apply(connect, shop.prepared(connector), source=shop.engine)
     topic = connector.topic("public.items")
@@ -193,10 +236,10 @@ def test_no_worker_is_an_error_with_its_address_in_bounded_time(shop: Any, conne
     began = time.monotonic()
 
     with (
-        ConnectClient("http://127.0.0.1:9", patience=1.0) as nobody,
+        ConnectClient("http://127.0.0.1:9") as nobody,
         pytest.raises(ConnectUnavailable, match=r"127\.0\.0\.1:9"),
     ):
-        apply(nobody, connector, source=shop.engine)
+        apply(nobody, connector, source=shop.engine, timeout=1.0)
 
     assert time.monotonic() - began < 5
 
@@ -215,11 +258,15 @@ def test_the_command_line_applies_shows_and_deletes(
 
     applied = run("apply", "declared_here:connectors", "--json")
     shown = run("status", shop.name)
-    restarted = run("restart", shop.name)
-    deleted = run("delete", shop.name, "--forget")
+    elsewhere = shop.engine.url.set(database="elsewhere").render_as_string(hide_password=False)
+    restarted = run("restart", shop.name, "--source-url", elsewhere)
+    with pytest.raises(SourceNotReady, match="cannot be dropped"):
+        run("delete", shop.name, "--drop-slot", "--source-url", elsewhere)
+    deleted = run("delete", shop.name, "--forget", "--drop-slot")
 
     assert json.loads(applied.stdout)["did"] == ["created"]
     assert shown.stdout.splitlines()[1].split()[:4] == [shop.name, "RUNNING", "0", "RUNNING"]
-    assert restarted.stdout == f"{shop.name}  restarted  RUNNING, task 0 RUNNING\n"
-    assert deleted.stdout == f"{shop.name}  deleted\n"
-    assert run("apply", "nonsense").exit_code == 2
+    assert restarted.stdout.startswith(f"{shop.name}  restarted  RUNNING, task 0 RUNNING\n    note: its source was not")
+    assert deleted.stdout == f"{shop.name}  deleted  slot {connector.slot} dropped\n"
+    assert shop.slots() == []
+    assert json.loads(run("delete", shop.name, "--json").stdout)["deleted"] is False

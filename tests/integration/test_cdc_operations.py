@@ -89,9 +89,34 @@ def test_a_connector_rests_stops_goes_on_and_begins_anew(
     wait_until(lambda: json.loads(run("offsets", "show", hearts.name, "--json").stdout), what="an offset")
     assert "left alone" in run("restart", hearts.name, "--failed").stdout
     assert run("stop", hearts.name).stdout == f"{hearts.name}  STOPPED, no task\n"
-    assert run("offsets", "reset", hearts.name, "--yes").exit_code == 0
+    assert run("plan", "hearts_here:hearts").stdout.startswith(f"{hearts.name}  resume  STOPPED, no task\n")
+    told = json.loads(run("offsets", "reset", hearts.name, "--yes", "--json").stdout)
+    assert told == {"name": hearts.name, "state": "STOPPED", "offsets": []}
     assert json.loads(run("offsets", "show", hearts.name, "--json").stdout) == []
     assert json.loads(run("resume", hearts.name, "--json").stdout)["state"] == "RUNNING"
+
+
+def test_a_mirror_that_finds_nothing_to_copy_is_well(
+    connect: ConnectClient, stack: LocalStack, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    broker, name = stack.info.bootstrap_servers, f"idle-{uuid.uuid4().hex[:8]}"
+    idle = cdc.MirrorCheckpoint(
+        name=name, groups=(name,), source_alias="here", target_alias="there",
+        source_bootstrap_servers=broker, target_bootstrap_servers=broker,
+    )  # fmt: skip
+    declarations = type(sys)("idle_here")
+    declarations.idle = idle  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "idle_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    try:
+        applied = cdc.apply(connect, idle, timeout=60)
+        assert (applied.created, applied.status.summary()) == (True, "RUNNING, no task")
+        assert run("plan", "idle_here:idle").stdout.startswith(f"{name}  keep  RUNNING, no task\n")
+        assert cdc.health(connect, name).well
+        assert {one.severity for one in cdc.diagnose(idle, client=connect)} == {cdc.Severity.OK}
+        assert cdc.move(connect, name, "RUNNING", timeout=30).tasks == ()
+    finally:
+        cdc.delete(connect, name, forget=True)
 
 
 def test_nobody_is_moved_who_is_not_there(connect: ConnectClient, run: Callable[..., Any]) -> None:

@@ -4,31 +4,117 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from typing import Any
 
 import pytest
+import responses
+import structlog
 from typer.testing import CliRunner
 
-from cdc import PostgresSource, grant_statements
-from factfold.cli import cdc as command_line
+import cdc
+from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
+from cdc.errors import InvalidConnector
+from cdc.status import TaskStatus
+from factfold.cli import cdc_operate as command_line
 
 SHOP = PostgresSource(
     name="shop", host="db", database="shop", user="shop_cdc", password="${file:/secrets/shop.properties:password}",
     topic_prefix="shop", tables=("public.customers",),
 )  # fmt: skip
+HEARTS = MirrorHeartbeat(
+    name="hearts", source_alias="a", target_alias="b", source_bootstrap_servers="a:9", target_bootstrap_servers="b:9"
+)
 
 
 def run(*words: str) -> Any:
     return CliRunner().invoke(command_line.app, words, catch_exceptions=False)
 
 
-def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+WORKER = "http://connect:8083"
+STATES = {"broken": "FAILED", "well": "RUNNING", "rests": "PAUSED"}
+
+
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
     declarations = type(sys)("shop_here")
-    declarations.sources = [SHOP]  # type: ignore[attr-defined]
+    declarations.sources = [SHOP, HEARTS]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop_here", declarations)
+
+
+def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(monkeypatch)
 
     printed = run("grants", "shop_here:sources").stdout
 
-    assert printed.splitlines() == ["-- shop", *(f"{statement};" for statement in grant_statements(SHOP))]
-    assert "password" not in printed
-    assert json.loads(run("grants", "shop_here:sources", "--json").stdout) == {"shop": list(grant_statements(SHOP))}
+    first, *statements, last, other = printed.splitlines()
+    assert statements == [f"{statement};" for statement in grant_statements(SHOP)]
+    assert first == "-- shop: CREATE ROLE and CREATE PUBLICATION are for the first time"
+    assert last == r"-- the role has no password yet; in psql: \password shop_cdc"
+    assert other == "-- hearts: no SQL; it is known for sources of PostgreSQL only"
+    told = json.loads(run("grants", "shop_here:sources", "--json").stdout)
+    assert told == {"shop": list(grant_statements(SHOP)), "hearts": []}
+
+
+@pytest.mark.parametrize("reference", ["nonsense", "no_such_module_here:x", "json:no_such_attribute"])
+def test_a_reference_that_cannot_be_loaded_is_no_change_that_a_plan_tells(reference: str) -> None:
+    with pytest.raises(InvalidConnector) as refused:
+        run("plan", reference)
+    assert (refused.value.place, "module:attribute" in refused.value.remedy) == (reference, True)
+
+
+def test_nobody_is_restarted_without_being_asked_for() -> None:
+    result = run("restart", "--connect-url", "http://127.0.0.1:9")
+    assert (result.exit_code, "--failed" in result.output) == (2, True)
+
+
+def test_slots_are_not_dropped_without_their_database() -> None:
+    assert run("delete", "shop", "--drop-slot", "--connect-url", "http://127.0.0.1:9").exit_code == 2
+
+
+def test_what_a_doctor_does_not_look_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(monkeypatch)
+    words = ("doctor", "shop_here:sources", "--no-worker")
+    text = run(*words).stdout
+    why = "source (no --source-url, which only sources of PostgreSQL have), worker (--no-worker), topics (no --kafka)"
+    assert text == f"shop\n  not looked at: {why}\nhearts\n  not looked at: {why}\n"
+    elsewhere = run(*words, "--source-url", "postgresql+psycopg://ann@127.0.0.1:9/elsewhere", "--json")
+    told = [json.loads(line)["not_looked_at"][0] for line in elsewhere.stdout.splitlines()]
+    assert told == [
+        "source (it reads database shop, and the one given is elsewhere)",
+        "source (it does not read PostgreSQL)",
+    ]
+
+
+def test_all_that_failed_are_restarted_without_being_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def restarted(client: Any, name: str, **_: Any) -> ConnectorStatus:
+        asked.append(name)
+        return ConnectorStatus(name, "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
+
+    monkeypatch.setattr(cdc, "restart", restarted)
+    with responses.RequestsMock() as worker:
+        worker.get(f"{WORKER}/connectors", json={name: overview(name, state) for name, state in STATES.items()})
+        worker.get(f"{WORKER}/connectors/broken/config", json={})
+        result = run("restart", "--failed", "--connect-url", WORKER)
+    assert (result.exit_code, asked) == (0, ["broken"])
+
+
+def overview(name: str, state: str) -> dict[str, Any]:
+    worker = {"state": state, "worker_id": "w:1"}
+    return {
+        "info": {"name": name, "type": "source", "config": {}, "tasks": []},
+        "status": {"name": name, "connector": worker, "tasks": [{"id": 0, **worker}]},
+    }
+
+
+def test_a_supervisor_s_log_may_be_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    monkeypatch.setattr("factfold.cli.signals.stop_on_signal", lambda: stopped)
+    monkeypatch.setattr(cdc.Supervisor, "look", lambda self: (structlog.get_logger().warning("looked"), stopped.set()))
+    try:
+        result = run("supervise", "--json", "--connect-url", WORKER)
+    finally:
+        structlog.reset_defaults()
+    (line,) = result.stderr.splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["level"]) == ("looked", "warning")

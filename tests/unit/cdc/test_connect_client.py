@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from cdc.connect import ConnectClient
-from cdc.errors import ConnectRejected, ConnectUnavailable, UnknownConnector
+from cdc.errors import ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
 
 URL = "http://connect:8083"
 
@@ -144,9 +145,16 @@ def test_names_are_escaped_in_paths(answers: responses.RequestsMock, client: Con
 
 def test_a_restart_says_what_it_includes(answers: responses.RequestsMock, client: ConnectClient) -> None:
     wanted = responses.matchers.query_param_matcher({"includeTasks": "true", "onlyFailed": "true"})
-    answers.post(f"{URL}/connectors/shop/restart", match=[wanted], status=202)
+    tasks = [{"id": 0, "state": "RESTARTING", "worker_id": "w:1"}]
+    body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": tasks}
+    answers.post(f"{URL}/connectors/shop/restart", match=[wanted], status=202, json=body)
+    answers.post(f"{URL}/connectors/shop/restart", status=204)
 
-    client.restart("shop", only_failed=True)
+    will_be = client.restart("shop", only_failed=True)
+
+    assert will_be is not None
+    assert will_be.summary() == "RUNNING, task 0 RESTARTING"
+    assert client.restart("shop", include_tasks=False) is None
 
 
 def test_a_connector_can_be_made_stopped(answers: responses.RequestsMock, client: ConnectClient) -> None:
@@ -271,3 +279,59 @@ def test_certificates_are_asked_for_and_shown_as_told(monkeypatch: pytest.Monkey
     ):
         client.connectors()
     assert seen == {"verify": "ca.pem", "cert": ("me.pem", "me.key")}
+
+
+def test_a_certificate_that_is_not_trusted_is_not_asked_about_again() -> None:
+    failing = requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006)")
+    with responses.RequestsMock() as answers, ConnectClient(URL, patience=60.0) as client:
+        asked = answers.get(f"{URL}/connectors", body=failing)
+        with pytest.raises(ConnectUnavailable, match=r"no TLS .*: certificate verify failed") as refused:
+            client.connectors()
+        assert asked.call_count == 1
+    assert "verify=" in refused.value.remedy
+
+
+def test_a_greeting_cut_short_by_a_worker_that_goes_down_is_asked_for_again(
+    answers: responses.RequestsMock, client: ConnectClient
+) -> None:
+    ended = requests.exceptions.SSLError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol")
+    answers.get(f"{URL}/connectors", body=ended)
+    answers.get(f"{URL}/connectors", json=[])
+
+    assert client.connectors() == ()
+
+
+def test_a_worker_that_is_slow_is_not_taken_for_one_that_is_away(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.put(f"{URL}/connectors/shop/config", body=requests.ReadTimeout("read timed out"))
+        with pytest.raises(ConnectUnavailable, match="did not answer it within") as slow:
+            client.put_config("shop", {"connector.class": "X"})
+
+    assert slow.value.place == "PUT /connectors/shop/config"
+    assert "start the worker" not in slow.value.remedy
+    assert "its database" in slow.value.remedy
+
+
+@pytest.mark.parametrize("files", [{"verify": "/nope.pem"}, {"certificate": "/nope.pem"}])
+def test_a_certificate_that_is_not_there_is_a_typed_error(files: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        with ConnectClient(url, **files) as client, pytest.raises(InvalidConnector, match=r"/nope\.pem"):  # type: ignore[arg-type]
+            client.connectors()
+
+
+@pytest.mark.parametrize("url", ["http://[x", "connect:8083", "http://", "http://connect:port", "ftp://connect"])
+def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidConnector, match="URL of the Connect worker cannot be read"):
+        ConnectClient(url)
+
+
+@pytest.mark.parametrize("body", [{"status": "UP"}, [], "hello", [{"a": 1}]])
+def test_another_service_that_speaks_json_is_recognised(
+    answers: responses.RequestsMock, client: ConnectClient, body: object
+) -> None:
+    for path in ("/", "/connectors/shop/status", "/connectors/shop/offsets"):
+        answers.get(f"{URL}{path}", json=body)
+    for ask in (client.root, lambda: client.status("shop"), lambda: client.offsets("shop")):
+        with pytest.raises(ConnectRejected, match="is not Kafka Connect: it sent JSON of another kind"):
+            ask()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.failures import MAX_LINE, remedy_for, short_message, short_trace
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler
@@ -60,8 +62,50 @@ def test_connect_s_heading_and_advertisement_are_left_out() -> None:
     )
 
 
-def test_known_causes_have_their_own_remedy() -> None:
-    assert "password" in remedy_for('FATAL: password authentication failed for user "x"')
-    assert "prepare_source" in remedy_for("Publication autocreation is disabled")
-    assert "--forget" in remedy_for("but this is no longer available on the server")
-    assert "worker's log" in remedy_for("something new")
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ('FATAL: password authentication failed for user "x"', "check the user, and the password"),
+        ("Access denied for user 'x'@'y' (using password: YES)", "check the user, and the password"),
+        ('FATAL: no pg_hba.conf entry for host "1.2.3.4", user "x", database "shop"', "pg_hba.conf"),
+        ('connection failed: FATAL:  database "shop" does not exist', "check the database name"),
+        ('connection to server at "db" failed: FATAL:  role "x" does not exist', "create the role"),
+        ('FATAL:  role "x" is not permitted to log in', "LOGIN"),
+        (
+            "permission denied to alter role\nDETAIL:  Only roles with the CREATEROLE attribute and the ADMIN option "
+            'on role "x" may alter this role.',
+            "superuser",
+        ),
+        ("must be superuser to alter replication roles or change replication attribute", "superuser"),
+        ("must be superuser to alter replication users", "superuser"),
+        ("must be superuser to create replication users", "superuser"),
+        ("permission denied to create role", "superuser"),
+        ('permission denied for database "shop"\nDETAIL:  User does not have CONNECT privilege.', "GRANT CONNECT"),
+        ("permission denied for database shop", "needs CREATE on the database"),
+        ("FATAL: permission denied to start WAL sender", "prepare_source"),
+        ("FATAL: must be superuser or replication role to start walsender", "prepare_source"),
+        ("ERROR: permission denied for table items", "prepare_source"),
+        ("must be owner of publication shop_pub", "publication's owner"),
+        ("must be owner of table items", "tables' owner"),
+        ("must be superuser to create FOR ALL TABLES publication", "name another in publication="),
+        (
+            'publication "p" is defined as FOR ALL TABLES\n'
+            "DETAIL:  Tables cannot be added to or dropped from FOR ALL TABLES publications.",
+            "name another in publication=",
+        ),
+        ("Publication autocreation is disabled, please create one and restart the connector", "create the publication"),
+        ('publication "p" does not exist', "create the publication"),
+        ('ERROR: replication slot "shop" is active for PID 4711', "stop the other connector"),
+        ("all replication slots are in use", "raise max_replication_slots"),
+        ("but this is no longer available on the server", "--forget"),
+        ('connection to server at "db" failed: Connection refused', "start the database"),
+        ("Connection to db:5432 refused. Check that the hostname and port are correct", "start the database"),
+        ("HTTP 401 Unauthorized", "auth="),
+        ("User cannot access the resource.", "auth="),
+        ("Forbidden", "auth="),
+        ("Connector nope not found", "factfold cdc status"),
+        ("something new", "worker's log"),
+    ],
+)
+def test_each_cause_has_its_own_remedy(said: str, remedy: str) -> None:
+    assert remedy in remedy_for(short_message(said))

@@ -65,6 +65,19 @@ def test_a_connector_that_did_not_hear_of_the_stop_is_started_anew_to_read_of_it
     assert worker.calls == ["stop", "stop", "restart"]
 
 
+class Broken(Worker):
+    """Its connector's own start FAILED, and it does nothing until it is started anew."""
+
+    def status(self, name):
+        return ConnectorStatus(name, STOPPED if "restart" in self.calls else FAILED, "here", ())
+
+
+def test_a_connector_whose_own_start_failed_is_started_anew_at_once_to_be_stopped():
+    worker = Broken([])
+    assert stopped(worker).stopped
+    assert worker.calls == ["stop", "restart"]
+
+
 def test_one_without_a_status_is_only_asked_again():
     worker = Worker([None, (STOPPED, "")])
     assert stopped(worker).stopped

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from cdc import RestartPolicy, Supervisor
+from cdc import MirrorCheckpoint, RestartPolicy, Supervisor
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
-from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
+from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.watch import TASKLESS_SECONDS
 
 TRACE = "java.lang.Exception: Tolerance exceeded\nCaused by: java.lang.Exception: Publication autocreation is disabled"
@@ -28,11 +28,12 @@ class Cluster:
     away: bool = False
     restarts: list[tuple[str, float]] = field(default_factory=list)
     taskless: set[str] = field(default_factory=set)
+    classes: dict[str, str] = field(default_factory=dict)
 
     def overview(self):
         if self.away:
             raise ConnectUnavailable("nobody answers", remedy="start the worker")
-        return {name: (None, self._status(name)) for name in self.cures}
+        return {name: (self._info(name), self._status(name)) for name in self.cures}
 
     def info(self, name):
         if name not in self.cures:
@@ -43,6 +44,9 @@ class Cluster:
         self.restarts.append((name, self.now))
         self.taskless.discard(name)
         self.cures[name] -= 1
+
+    def _info(self, name):
+        return ConnectorInfo(name, "source", {"connector.class": self.classes.get(name, "")}, ())
 
     def _status(self, name):
         state = FAILED if self.cures[name] > 0 and name not in self.taskless else RUNNING
@@ -168,6 +172,13 @@ def test_a_connector_that_runs_without_a_task_for_long_is_restarted():
     ((_, at),) = cluster.restarts
     assert TASKLESS_SECONDS < at < TASKLESS_SECONDS + 3
     assert "runs without a task" in logs[0]["cause"]
+
+
+@pytest.mark.parametrize("java_class", [MirrorCheckpoint.JAVA_CLASS, "MirrorSourceConnector", "MirrorSource"])
+def test_a_mirror_that_has_nothing_to_copy_yet_is_left_alone(java_class):
+    cluster = Cluster({"copies": 0}, taskless={"copies"}, classes={"copies": java_class})
+    assert supervised(cluster) == ([], None)
+    assert cluster.restarts == []
 
 
 def test_only_those_asked_for_are_watched():

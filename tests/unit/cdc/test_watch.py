@@ -25,8 +25,10 @@ class Worker:
         self.restarts += 1
 
 
-def waited(worker, *, timeout):
-    watching = Watch(worker, "shop", until=Until.RUNNING, source=None, deadline=Deadline("shop", timeout))
+def waited(worker, *, timeout, may_be_idle=False):
+    watching = Watch(
+        worker, "shop", until=Until.RUNNING, source=None, deadline=Deadline("shop", timeout), may_be_idle=may_be_idle
+    )
     return watching.until_there((), content_after=0)
 
 
@@ -36,6 +38,13 @@ def test_a_connector_that_runs_without_a_task_is_restarted_until_it_has_one(monk
     worker = Worker(after=after)
     assert waited(worker, timeout=60).running
     assert worker.restarts == after
+
+
+def test_one_that_has_nothing_to_do_yet_is_waited_for_a_little_and_left_alone(monkeypatch):
+    monkeypatch.setattr(watch, "CONTENT_SECONDS", 0.05)
+    worker = Worker(after=1)
+    assert waited(worker, timeout=60, may_be_idle=True).tasks == ()
+    assert worker.restarts == 0
 
 
 def test_one_whose_tasks_are_only_late_is_left_alone():

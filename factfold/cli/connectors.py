@@ -1,0 +1,153 @@
+"""What the commands about connectors share: their options, the worker, the database, declarations, what is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc import Connector, ConnectorStatus
+    from cdc.connect import ConnectClient
+    from cdc.errors import InvalidConnector
+
+# Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
+PATIENCE: Final = 10.0
+
+ConnectUrl = Annotated[
+    str | None,
+    typer.Option("--connect-url", envvar="FACTFOLD_CONNECT_URL", help="Default: the local stack's worker."),
+]
+SourceUrl = Annotated[
+    str | None,
+    typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."),
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
+MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
+Name = Annotated[str, typer.Argument(help="The connector.")]
+Reference = Annotated[
+    str, typer.Argument(help="A .toml file; or module:attribute: a connector, several, or a function that gives them.")
+]
+
+
+@contextmanager
+def worker(url: str | None, *, patience: float = PATIENCE) -> Iterator[ConnectClient]:
+    """Open a client of the worker at a URL, or of the local stack's."""
+    from cdc import ConnectClient
+
+    with ConnectClient(url or _local_worker(), patience=max(PATIENCE, patience)) as client:
+        yield client
+
+
+def _local_worker() -> str:
+    from factfold.stack import LocalStack
+
+    return LocalStack().info.connect_url
+
+
+@contextmanager
+def maybe_database(url: str | None) -> Iterator[Engine | None]:
+    """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
+    if url is None:
+        yield None
+        return
+    with database(url) as engine:
+        yield engine
+
+
+def of_its_own(source: Engine | None, config: Mapping[str, str]) -> tuple[Engine | None, tuple[str, ...]]:
+    """Return a database if it is that of a connector with such a configuration, and else a note that it is not."""
+    from cdc.source_choice import not_of
+
+    if source is None or (reason := not_of(source, config)) is None:
+        return source, ()
+    return None, (f"its source was not looked into: {reason}",)
+
+
+@contextmanager
+def database(url: str) -> Iterator[Engine]:
+    """Open a database; SourceNotReady for a URL that is none."""
+    engine = _created(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _created(url: str) -> Engine:
+    import sqlalchemy
+
+    from cdc.errors import SourceNotReady
+
+    with suppress(sqlalchemy.exc.ArgumentError, ValueError):
+        return sqlalchemy.create_engine(url)
+    # Raised here and not above: its own words may hold the URL, and with it a password.
+    raise SourceNotReady(
+        "the source's URL cannot be read",
+        remedy="write postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, with @ : / of a password as %40 %3A %2F",
+        place="--source-url",
+    )
+
+
+def declared(reference: str) -> Iterable[Connector]:
+    """Load what a .toml file declares, or what stands under `module:attribute`."""
+    if reference.endswith(".toml"):
+        import cdc
+
+        return cdc.load(reference)
+    found = _loaded(reference)
+    found = found() if callable(found) else found
+    return found if isinstance(found, Iterable) else [found]
+
+
+def _loaded(reference: str) -> Any:
+    import sys
+    from importlib import import_module
+
+    module, colon, attribute = reference.partition(":")
+    if not (module and colon and attribute):
+        raise _unloaded(f"{reference!r} is neither module:attribute nor a .toml file", reference)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise _unloaded(f"{reference!r} cannot be loaded: {error}", reference) from error
+
+
+def _unloaded(message: str, reference: str) -> InvalidConnector:
+    # No fault of usage, whose exit code is 2: that is `plan`'s for changes.
+    from cdc.errors import InvalidConnector
+
+    remedy = "name a .toml file, or module:attribute as Python imports it from here"
+    return InvalidConnector(message, remedy=remedy, place=reference)
+
+
+def show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
+    """Print a connector's states, what was done with it and what was not, and why something FAILED."""
+    if as_json:
+        typer.echo(json.dumps(described(found) | ({"did": did} if did else {}) | {"notes": list(notes)}))
+        return
+    typer.echo("  ".join([found.name, *(did or ()), found.summary()]))
+    for line in (*causes_of(found), *(f"note: {note}" for note in notes)):
+        typer.echo(f"    {line}")
+
+
+def described(found: ConnectorStatus) -> dict[str, Any]:
+    """A connector's states for JSON."""
+    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
+    return {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes_of(found)}
+
+
+def causes_of(found: ConnectorStatus) -> list[str]:
+    """The causes of a failure in short, the root last; nothing where nothing FAILED."""
+    from cdc.failures import short_trace
+
+    return list(short_trace(found.failure[1])) if found.failure else []
