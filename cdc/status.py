@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ class TaskInfo:
     """One task of a connector, and the configuration that the connector gave it."""
 
     id: int
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ConnectorInfo:
 
     name: str
     kind: str
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
     tasks: tuple[int, ...]
 
     @classmethod
