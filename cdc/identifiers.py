@@ -25,13 +25,17 @@ def check_identifier(name: str, kind: str, *, place: str | None = None) -> str:
 
 
 def check_name(name: str, kind: str, *, place: str | None = None) -> str:
-    """Return the name of a role or a database, or raise InvalidIdentifier: what PostgreSQL takes between quotes."""
-    # Connect would put something else in place of what looks like a reference.
-    if name and "\0" not in name and "${" not in name and len(name.encode(errors="replace")) <= MAX_IDENTIFIER:
+    """Return the name of a role or a database, or raise InvalidIdentifier: what PostgreSQL takes between quotes.
+
+    But for what others on its way take for something else: Connect `${`, the driver `%`, readers of SQL the end of a
+    line.
+    """
+    fits = 0 < len(name.encode(errors="replace")) <= MAX_IDENTIFIER
+    if fits and name.isprintable() and "%" not in name and "${" not in name:
         return name
     raise InvalidIdentifier(
         f"{kind} {name[:80]!r} is not a valid name",
-        remedy=f"use 1 to {MAX_IDENTIFIER} bytes of UTF-8, without NUL and ${{",
+        remedy=f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{",
         place=place,
     )
 

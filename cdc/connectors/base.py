@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Value = str | int | bool
 # What Kafka reads of a text: whole numbers of so many bits, fractions, true and false.
 _WHOLE: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 

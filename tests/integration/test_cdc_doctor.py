@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import cdc
 from cdc import Finding, Severity, diagnose, prepare_topics
 from cdc.errors import SourceNotReady
+from cdc.identifiers import quoted
 from eventstore import Settings, SqlEventStore
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
@@ -232,6 +233,21 @@ def test_another_database_and_none_are_found(shop: Any, source: Any) -> None:
     (found,) = diagnose(source, source=nobody)
     assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
     other.dispose()
+
+
+@pytest.mark.parametrize("name", ["-cdc", ' "c"', "; DROP TABLE apart; --", '"; DROP TABLE apart; --', "'; --", "é"])
+def test_a_role_of_any_name_is_made_and_looked_at(shop: Any, name: str) -> None:
+    role = f"{shop.name}{name}"
+    declared = shop.source(name=f"{shop.name}-any", user=role, tables=("public.apart",))
+    shop.prepared(declared)
+    assert unwell(shop, declared) == []
+    shop.run(f"DROP PUBLICATION {declared.publication}", f"REVOKE SELECT ON apart FROM {quoted(role)}")
+    assert shop.rows("SELECT to_regclass('apart') IS NOT NULL") == [(True,)]
+    assert {one.check for one in unwell(shop, declared)} == {
+        f"publication {declared.publication}",
+        "table public.apart",
+    }
+    shop.run(f"DROP OWNED BY {quoted(role)}", f"DROP ROLE {quoted(role)}")
 
 
 def test_every_topic_that_a_declaration_names_is_looked_at(shop: Any, settings: Settings) -> None:

@@ -95,7 +95,7 @@ def test_users_and_databases_have_any_name_that_postgresql_takes(name: str) -> N
 
 
 @pytest.mark.parametrize("field", ["user", "database"])
-@pytest.mark.parametrize("name", ["", "a\0b", "x" * 64, "ä" * 32, "a${file:/b:c}"])
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 64, "ä" * 32, "a${file:/b:c}", "a%b", "a\nb"])
 def test_users_and_databases_that_cannot_be_are_refused_when_they_are_declared(field: str, name: str) -> None:
     with pytest.raises(InvalidIdentifier) as refused:
         source(**{field: name})
