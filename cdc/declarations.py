@@ -129,7 +129,8 @@ def _checked(value: Any, hint: Any, place: str) -> Any:
         return TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        raise _refusal(_lowered(problem["msg"]), "see the field's type in the declaration", place) from error
+        # The cause's own text would show the value.
+        raise _refusal(_lowered(problem["msg"]), "see the field's type in the declaration", place) from None
 
 
 def _constructed(declared: Any, values: Mapping[str, Any], place: str) -> Any:

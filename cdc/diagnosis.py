@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cdc.catalogue import typed_errors
 from cdc.connector_health import committed_offsets
 from cdc.connectors.base import Connector
+from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresConnector
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
@@ -17,13 +18,13 @@ from cdc.source_health import slot_findings, source_findings
 from cdc.status import ConnectorStatus, is_well
 from cdc.watch import failure_of
 from eventstore.errors import FactfoldError
+from eventstore.topics import TopicSpec, event_topic
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect import ConnectClient
     from eventstore.settings import Settings
-    from eventstore.topics import TopicSpec
 
 
 def diagnose(
@@ -36,7 +37,7 @@ def diagnose(
     """Look at a connector from every side that is given, and change nothing; what cannot be asked is a finding too.
 
     `source` is an engine of its database (PostgreSQL), `client` its worker, `settings` those of the broker that has
-    its topics.
+    its topics. Which topics an outbox fills stands in its database.
     """
     found: list[Finding] = []
     read_to = 0
@@ -45,9 +46,17 @@ def diagnose(
         read_to = _read_to(client, connector.name)
     if source is not None and isinstance(connector, PostgresConnector):
         found += _asked("source", _source_findings(source, connector, read_to=read_to))
+    else:
+        found.append(Finding.ok("source", f"not looked at: {_why_not(connector)}"))
     if settings is not None:
-        found += _asked("topics", _topic_findings(settings, connector))
+        found += _asked("topics", _topic_findings(settings, connector, source=source))
     return tuple(found)
+
+
+def _why_not(connector: Connector) -> str:
+    if isinstance(connector, PostgresConnector):
+        return "the URL of its database was not given (--source-url)"
+    return "Factfold looks into databases of PostgreSQL only; what others need is in the how-to page declare-connectors"
 
 
 def _asked(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -116,10 +125,30 @@ def _state(check: str, status: ConnectorStatus, *, well: bool) -> Finding:
     return Finding.error(check, failure.message, f"{failure.remedy}; then factfold cdc restart --failed {status.name}")
 
 
-def _topic_findings(settings: Settings, connector: Connector) -> Iterator[Finding]:
+def _topic_findings(settings: Settings, connector: Connector, *, source: Engine | None) -> Iterator[Finding]:
+    specs = list(connector.topic_specs)
+    if isinstance(connector, OutboxSource) and source is None:
+        yield Finding.ok("topics of events", f"not looked at: {_why_not(connector)}")
+    elif isinstance(connector, OutboxSource) and source is not None:
+        try:
+            specs += _event_topics(source, connector)
+        except FactfoldError as error:
+            yield Finding.error("topics of events", error.message, error.remedy)
+    yield from _compared(settings, specs)
+
+
+def _event_topics(source: Engine, connector: OutboxSource) -> list[TopicSpec]:
+    from eventstore import SqlEventStore
+
+    schemas = [table.schema for table in connector.table_names if table.table == "events"]
+    stores = [SqlEventStore(source, schema=schema) for schema in schemas]
+    categories = [category for store in stores for category in store.categories()]
+    return [event_topic(category.topic, partitions=category.partitions) for category in categories]
+
+
+def _compared(settings: Settings, specs: Sequence[TopicSpec]) -> Iterator[Finding]:
     from eventstore.kafka.admin import compare_topics
 
-    specs: tuple[TopicSpec, ...] = getattr(connector, "topic_specs", ())
     compared = compare_topics(settings, specs)
     for name in compared.missing:
         found = "it does not exist: the connector makes it with its first record"

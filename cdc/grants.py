@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from cdc.catalogue import PublicationFacts, publication_facts, role_facts, table_facts, typed_errors
 from cdc.errors import SourceNotReady
 from cdc.findings import Finding, Severity, errors
-from cdc.identifiers import check_identifier, quoted
+from cdc.identifiers import quoted
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
 from cdc.signal_table import ensure_signal_table, signal_rights, signal_statements
@@ -79,7 +79,6 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     publication hides rows or columns of it; nothing is made then: once a table without a key is published, the
     database refuses its updates.
     """
-    check_identifier(connector.user, "role")
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
         _refuse(connector, errors(preparation_findings(connection, connector)))
@@ -160,16 +159,12 @@ def _role(user: str) -> Iterator[str]:
 
 def _rights(connector: PostgresConnector) -> Iterator[str]:
     role = quoted(connector.user)
-    yield f"GRANT CONNECT ON DATABASE {_quoted_database(connector.database)} TO {role}"
+    yield f"GRANT CONNECT ON DATABASE {quoted(connector.database)} TO {role}"
     for schema in dict.fromkeys(table.schema for table in connector.table_names):
         yield f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {role}"
     for table in connector.table_names:
         yield f"GRANT SELECT ON TABLE {table.quoted} TO {role}"
     yield from signal_rights(connector)
-
-
-def _quoted_database(name: str) -> str:
-    return quoted(check_identifier(name, "database"))
 
 
 def _create_publication(connector: PostgresConnector) -> str:

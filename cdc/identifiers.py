@@ -14,41 +14,74 @@ MAX_IDENTIFIER: Final = 63
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOT = re.compile(r"[a-z0-9_]+")
 _CONNECTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TOPIC_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_OF_TOPICS: Final = "letters, digits, dots, dashes and underscores"
+_MAX_TOPIC: Final = 249
 
 
-def check_identifier(name: str, kind: str) -> str:
-    """Return a role, schema, table or publication name, or raise InvalidIdentifier."""
-    return _checked(name, _IDENTIFIER, kind, "letters, digits and underscores, not starting with a digit")
+def check_identifier(name: str, kind: str, *, place: str | None = None) -> str:
+    """Return a schema, table or publication name, or raise InvalidIdentifier; `place` is the field it stands in."""
+    return _checked(name, _IDENTIFIER, kind, "letters, digits and underscores, not starting with a digit", place=place)
+
+
+def check_name(name: str, kind: str, *, place: str | None = None) -> str:
+    """Return the name of a role or a database, or raise InvalidIdentifier: what PostgreSQL takes between quotes.
+
+    But for what others on its way take for something else: Connect `${`, the driver `%`, readers of SQL the end of a
+    line.
+    """
+    fits = 0 < len(name.encode(errors="replace")) <= MAX_IDENTIFIER
+    if fits and name.isprintable() and "%" not in name and "${" not in name:
+        return name
+    raise InvalidIdentifier(
+        f"{kind} {name[:80]!r} is not a valid name",
+        remedy=f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{",
+        place=place,
+    )
 
 
 def check_slot(name: str) -> str:
     """Return a replication slot name, or raise InvalidIdentifier, by PostgreSQL's own rule."""
-    return _checked(name, _SLOT, "slot", "lower-case letters, digits and underscores")
+    return _checked(name, _SLOT, "slot", "lower-case letters, digits and underscores", place="slot")
 
 
 def check_connector_name(name: str) -> str:
     """Return a connector name that needs no escaping in Connect's paths, or raise InvalidIdentifier."""
-    return _checked(name, _CONNECTOR, "connector", "letters, digits, dots, dashes and underscores")
+    return _checked(name, _CONNECTOR, "connector", _OF_TOPICS, place="name")
 
 
 def check_topic_prefix(name: str) -> str:
     """Return a topic prefix, or raise InvalidIdentifier, by Kafka's rule for topic names."""
-    return _checked(name, _TOPIC_PREFIX, "topic prefix", "letters, digits, dots, dashes and underscores")
+    return _checked(name, _TOPIC, "topic prefix", _OF_TOPICS, place="topic_prefix")
 
 
-def _checked(name: str, pattern: re.Pattern[str], kind: str, wanted: str) -> str:
-    if pattern.fullmatch(name) and len(name) <= MAX_IDENTIFIER:
+def check_topic(name: str, place: str) -> str:
+    """Return the name of a topic that stands in a field, or raise InvalidIdentifier, by Kafka's rule."""
+    return _checked(name, _TOPIC, "topic", _OF_TOPICS, place=place, longest=_MAX_TOPIC)
+
+
+def _checked(
+    name: str,
+    pattern: re.Pattern[str],
+    kind: str,
+    wanted: str,
+    *,
+    place: str | None,
+    longest: int = MAX_IDENTIFIER,
+) -> str:
+    if pattern.fullmatch(name) and len(name) <= longest:
         return name
     raise InvalidIdentifier(
         f"{kind} {name[:80]!r} is not a valid name",
-        remedy=f"use {wanted}, at most {MAX_IDENTIFIER} characters",
+        remedy=f"use {wanted}, at most {longest} characters",
+        place=place,
     )
 
 
 def quoted(identifier: str) -> str:
-    """Write a checked identifier as SQL; the quotes keep its case and its reserved words."""
-    return f'"{check_identifier(identifier, "identifier")}"'
+    """Write a name as SQL: between quotes it keeps its case, reserved words and quotes of its own."""
+    doubled = check_name(identifier, "identifier").replace('"', '""')
+    return f'"{doubled}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +96,19 @@ class TableName:
         check_identifier(self.table, "table")
 
     @classmethod
-    def parse(cls, text: str) -> TableName:
-        """Split `schema.table`; InvalidIdentifier where a part is missing or breaks a rule."""
+    def parse(cls, text: str, *, place: str | None = None) -> TableName:
+        """Split `schema.table`, which stands in the field `place`; InvalidIdentifier where a part breaks a rule."""
         schema, dot, table = text.partition(".")
         if not dot:
             raise InvalidIdentifier(
                 f"table {text[:80]!r} names no schema",
                 remedy="write tables as schema.table, for example public.customers",
+                place=place,
             )
-        return cls(schema, table)
+        return cls(
+            check_identifier(schema, "schema", place=place),
+            check_identifier(table, "table", place=place),
+        )
 
     @property
     def quoted(self) -> str:

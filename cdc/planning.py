@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.connectors.base import Connector
+from cdc.connectors.catalogue import holds_secret
 from cdc.errors import SourceNotReady
-from cdc.secrets import is_reference, sounds_secret
+from cdc.secrets import is_reference
 from cdc.source_choice import not_of
 from cdc.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
 
@@ -129,7 +130,7 @@ def differences(running: Mapping[str, str], declared: Mapping[str, str]) -> tupl
 
 
 def masked(key: str, value: str | None) -> str | None:
-    """Return a value as it may be shown: that of a key that sounds secret only where it is a reference or empty."""
-    if value is None or not sounds_secret(key) or not value or is_reference(value):
+    """Return a value as it may be shown: a secret only where it is a reference or empty."""
+    if not value or is_reference(value) or not holds_secret(key, value):
         return value
     return MASK

@@ -42,15 +42,20 @@ def sounds_secret(key: str) -> bool:
     return _SECRET.search(key) is not None
 
 
-def refuse_literal(key: str, value: str | SecretStr, *, connector: str, place: str = "") -> None:
-    """Raise LiteralSecret for a secret that is no reference; an empty one is none."""
+def refuse_literal(
+    key: str, value: str | SecretStr, *, connector: str, place: str = "", allowable: bool = True
+) -> None:
+    """Raise LiteralSecret for a secret that is no reference; an empty one is none.
+
+    `allowable` is whether its declaration has a field `allow_literal_secrets`.
+    """
     text = revealed(value)
     if not text or is_reference(text):
         return
     raise LiteralSecret(
         f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear",
-        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns, "
-        "or say allow_literal_secrets=True",
+        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns"
+        + (", or say allow_literal_secrets=True" if allowable else ""),
         place=place or key,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import ConnectUnavailable, SignalNotAnswered, SnapshotUnfinished, UnknownConnector
-from cdc.identifiers import TableName, quoted
+from cdc.identifiers import TableName, check_identifier
 from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
 from cdc.signal_table import not_declared, signal_table_of
 from cdc.snapshots import AwaitedSnapshot, TableRead
@@ -68,7 +68,7 @@ class Signals:
         conditions = self._conditions(named, where or {})
         data: dict[str, Any] = {"type": "incremental", "data-collections": named, "additional-conditions": conditions}
         if surrogate_key is not None:
-            data["surrogate-key"] = quoted(surrogate_key)[1:-1]
+            data["surrogate-key"] = check_identifier(surrogate_key, "column")
         return self._signalled("execute-snapshot", data, SnapshotKind.INCREMENTAL, named)
 
     def blocking_snapshot(self, tables: Collection[str], *, where: Mapping[str, str] | None = None) -> Signalled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -100,7 +100,7 @@ class TaskInfo:
     """One task of a connector, and the configuration that the connector gave it."""
 
     id: int
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> TaskInfo:
@@ -114,7 +114,7 @@ class ConnectorInfo:
 
     name: str
     kind: str
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
     tasks: tuple[int, ...]
 
     @classmethod

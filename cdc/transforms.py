@@ -7,13 +7,16 @@ Readers of change events (`ChangeDecoder`, `Table.from_changelog`) read the enve
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
+from cdc.connectors.base import masked_repr, setting
+from cdc.connectors.catalogue import holds_secret
 from cdc.errors import InvalidConnector
-from cdc.secrets import refuse_literal, sounds_secret
+from cdc.secrets import refuse_literal
 
 _KAFKA: Final = "org.apache.kafka.connect.transforms"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -125,7 +128,7 @@ class Outbox(Transform):
         """Return columns, placements and the way records are routed."""
         placed = {
             "table.fields.additional.placement": ",".join(self.placements),
-            "table.fields.additional.error.on.missing": _flag(self.require_placements),
+            "table.fields.additional.error.on.missing": setting(self.require_placements),
         }
         return {
             "table.field.event.id": self.id,
@@ -133,7 +136,7 @@ class Outbox(Transform):
             "table.field.event.type": self.event_type,
             "table.field.event.payload": self.payload,
             **(placed if self.placements else {}),
-            "route.tombstone.on.empty.payload": _flag(self.tombstone_on_empty_payload),
+            "route.tombstone.on.empty.payload": setting(self.tombstone_on_empty_payload),
             "table.op.invalid.behavior": self.on_update,
             "route.by.field": self.route_by,
             "route.topic.replacement": self.topic,
@@ -148,7 +151,8 @@ class Filter(Transform):
 
     def __post_init__(self) -> None:
         if self.when is None:
-            raise InvalidConnector("a Filter without a predicate drops every record", remedy="say which: when=…")
+            problem = "a Filter without a predicate drops every record"
+            raise InvalidConnector(problem, remedy="say which: when=…", place="when")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +198,7 @@ class InsertField(Transform):
 
     java_class = f"{_KAFKA}.InsertField$Value"
     field: str
-    value: str
+    value: str = dataclasses.field(repr=False)
 
     def settings(self) -> Settings:
         """Return the field and its text."""
@@ -207,7 +211,7 @@ class InsertHeader(Transform):
 
     java_class = f"{_KAFKA}.InsertHeader"
     header: str
-    value: str
+    value: str = field(repr=False)
 
     def settings(self) -> Settings:
         """Return the header and its literal.
@@ -219,21 +223,25 @@ class InsertHeader(Transform):
         return {"header": self.header, "value.literal": literal}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Custom(Transform):
-    """Any other transform, by its Java class; `options` are its settings by their own names."""
+    """Any other transform, by its Java class; `options` are its settings by their own names, secrets as references."""
 
     class_name: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, value in self.options.items():
-            if sounds_secret(key):
-                refuse_literal(key, value, connector=self.name or self.class_name)
+            if holds_secret(key, value):
+                place = f"options.{key}"
+                refuse_literal(key, value, connector=self.name or self.class_name, place=place, allowable=False)
 
     def settings(self) -> Settings:
         """Return the settings as given."""
         return dict(self.options)
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
 
 
 def compiled(transforms: Sequence[Transform]) -> dict[str, str]:
@@ -271,9 +279,5 @@ def _of_transform(name: str, transform: Transform) -> dict[str, str]:
     kind = transform.class_name if isinstance(transform, Custom) else transform.java_class
     config = {"type": kind, **transform.settings()}
     if transform.when is not None:
-        config |= {"predicate": name, "negate": _flag(transform.negate)}
+        config |= {"predicate": name, "negate": setting(transform.negate)}
     return {f"transforms.{name}.{key}": value for key, value in config.items()}
-
-
-def _flag(value: object) -> str:
-    return str(value).lower()

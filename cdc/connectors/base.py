@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import SecretStr
 
-from cdc.connectors.catalogue import kind_of, known_keys, unknown_key
+from cdc.connectors.catalogue import holds_secret, kind_of, known_keys, unknown_key
 from cdc.errors import InvalidConnector
-from cdc.secrets import refuse_literal, revealed, sounds_secret
+from cdc.secrets import is_reference, refuse_literal, revealed
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from eventstore.topics import TopicSpec
+
 Value = str | int | bool
+# What Kafka reads of a text: whole numbers of so many bits, fractions, true and false.
+_WHOLE: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Connector(Protocol):
@@ -29,6 +36,10 @@ class Connector(Protocol):
     def has_heartbeats(self) -> bool:
         """Whether it shows that it works though nothing happens at its source."""
 
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the topics that the declaration names have to be."""
+
     def config(self) -> dict[str, str]:
         """Return the whole configuration without the name."""
 
@@ -36,7 +47,7 @@ class Connector(Protocol):
         """Look whether the database is as the connector needs it; SourceNotReady."""
 
 
-def setting(value: Value) -> str:
+def setting(value: Value | float) -> str:
     """Spell a value as Connect does: it stores and returns text, which `apply` compares."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -60,34 +71,78 @@ def revealed_password(
     return revealed(password)
 
 
-def check_extra(extra: Mapping[str, str], *, catalogue: str, owned: frozenset[str], connector: str) -> None:
-    """Refuse unknown keys, keys that a field of the declaration owns, and literal secrets."""
+def check_extra(
+    extra: Mapping[str, Value], *, catalogue: str, owned: Owned, connector: str, allow_literal: bool = False
+) -> None:
+    """Refuse unknown keys, keys that the declaration owns, values of another type, and literal secrets."""
     known = known_keys(catalogue)
     for key, value in extra.items():
         kind = kind_of(key, known)
         if kind is None:
             raise unknown_key(key, known, connector)
-        _refuse_owned(key, owned, connector)
+        owned.refuse(key, connector)
+        text = _text(key, value, connector)
+        _check_type(key, text, known.get(key, "STRING"), connector)
         # A key that is in the list is secret if the list says so, one that only a pattern knows if its name does.
-        if kind == "PASSWORD" or (key not in known and sounds_secret(key)):
-            refuse_literal(key, value, connector=connector)
+        secret = kind == "PASSWORD" or holds_secret("" if key in known else key, text)
+        if secret and not allow_literal:
+            refuse_literal(key, text, connector=connector)
 
 
-def check_unchecked(unchecked: Mapping[str, str], *, owned: frozenset[str], connector: str) -> None:
-    """Refuse keys that a field of the declaration owns, and literals of keys that sound secret."""
+def check_unchecked(
+    unchecked: Mapping[str, Value], *, owned: Owned, connector: str, allow_literal: bool = False
+) -> None:
+    """Refuse keys that the declaration owns, and literal secrets, as far as names tell them."""
     for key, value in unchecked.items():
-        _refuse_owned(key, owned, connector)
-        if sounds_secret(key):
-            refuse_literal(key, value, connector=connector)
+        owned.refuse(key, connector)
+        text = _text(key, value, connector)
+        if holds_secret(key, text) and not allow_literal:
+            refuse_literal(key, text, connector=connector)
 
 
-def _refuse_owned(key: str, owned: frozenset[str], connector: str) -> None:
-    if key in owned:
-        raise InvalidConnector(
-            f"connector {connector!r} sets {key} as extra or unchecked, but a field of the declaration owns it",
-            remedy="use the field",
-            place=key,
-        )
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The settings that a declaration writes itself: keys, and beginnings of keys."""
+
+    keys: frozenset[str]
+    beginnings: tuple[str, ...] = ()
+
+    def refuse(self, key: str, connector: str) -> None:
+        """Refuse one of them among further settings; InvalidConnector."""
+        if key in self.keys or key.startswith(self.beginnings):
+            raise InvalidConnector(
+                f"connector {connector!r} sets {key} as extra or unchecked, but a field of the declaration owns it",
+                remedy="use the field",
+                place=key,
+            )
+
+
+def _text(key: str, value: object, connector: str) -> str:
+    if isinstance(value, str | int | float):
+        return setting(value)
+    raise _wrong_value(key, f"{type(value).__name__}, which is neither text, number nor boolean", connector)
+
+
+def _check_type(key: str, text: str, kind: str, connector: str) -> None:
+    if not is_reference(text) and not _is_of(kind, text.strip()):
+        # Not the value itself: it may be a secret that was put into the wrong setting.
+        raise _wrong_value(key, f"a value that is no {kind}", connector)
+
+
+def _is_of(kind: str, text: str) -> bool:
+    if bits := _WHOLE.get(kind):
+        return _WHOLE_NUMBER.fullmatch(text) is not None and -(1 << bits - 1) <= int(text) < 1 << bits - 1
+    if kind == "DOUBLE":
+        return _FRACTION.fullmatch(text) is not None
+    return kind != "BOOLEAN" or text.lower() in ("true", "false")
+
+
+def _wrong_value(key: str, what: str, connector: str) -> InvalidConnector:
+    return InvalidConnector(
+        f"connector {connector!r} gives {key} {what}",
+        remedy="give it a value of the type that the connector's list of settings says, or leave it out",
+        place=key,
+    )
 
 
 def topic_creation(

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector, exactly
 from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
-from cdc.identifiers import TableName, check_connector_name, check_topic_prefix
+from cdc.identifiers import TableName, check_connector_name, check_topic
 
 # Ids below are those that administrators give by hand; 32 bits are what the protocol has.
 _DERIVED_IDS: Final = range(100_000, 2**32)
@@ -61,7 +61,8 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
     server_id: int = 0
 
     def __post_init__(self) -> None:
-        self._settle("history_topic", check_topic_prefix(self.history_topic or f"{self.topic_prefix}.schema-history"))
+        history_topic = self.history_topic or f"{self.topic_prefix}.schema-history"
+        self._settle("history_topic", check_topic(history_topic, "history_topic"))
         self._at_least("server_id", 0)
         self._settle("server_id", self.server_id or _derived_id(check_connector_name(self.name)))
         self._some("tables", "table")
@@ -76,8 +77,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
     @property
     def table_names(self) -> tuple[TableName, ...]:
         """The captured tables, parsed, their databases as schemas; the signal table is one."""
-        signals = [self.signal_table] if self.signal_table else []
-        return tuple(TableName.parse(table) for table in dict.fromkeys([*self.tables, *signals]))
+        return self._with_signals(self.tables)
 
     def _capture(self) -> dict[str, str]:
         databases = dict.fromkeys(name.schema for name in self.table_names)
@@ -100,7 +100,7 @@ class MySqlSource(BinlogConnector):
     """Tables of a MySQL server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
     The server needs `binlog_format=ROW` and `binlog_row_image=FULL`, the user SELECT, RELOAD, SHOW DATABASES,
-    REPLICATION SLAVE and REPLICATION CLIENT.
+    REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where nobody may take a global read lock.
     """
 
     JAVA_CLASS = "io.debezium.connector.mysql.MySqlConnector"

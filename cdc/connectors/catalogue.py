@@ -10,6 +10,11 @@ from importlib.resources import files
 from typing import Final
 
 from cdc.errors import InvalidConnector
+from cdc.secrets import sounds_secret
+
+_LOGIN = re.compile(r"://[^\s,]*@")
+# Of converters and of Kafka clients behind a prefix: a PEM key, and a user with a password.
+_SECRET_ENDS: Final = ("keystore.key", "user.info")
 
 # What Kafka Connect reads for every source connector.
 OF_CONNECT: Final = "connect_keys.tsv"
@@ -37,6 +42,21 @@ def kind_of(key: str, known: Mapping[str, str]) -> str | None:
     if key in known:
         return known[key]
     return next((kind for pattern, kind in known.items() if _matches(key, pattern)), None)
+
+
+def holds_secret(key: str, value: str = "") -> bool:
+    """Whether a setting's value is a secret: by its name, by any list's type of its name's end, by a login in a URL.
+
+    Clients and converters read their settings behind prefixes: `producer.override.ssl.keystore.key`.
+    """
+    return sounds_secret(key) or f".{key}".endswith(_secret_ends()) or _LOGIN.search(value) is not None
+
+
+@cache
+def _secret_ends() -> tuple[str, ...]:
+    lists = (file.name for file in files("cdc.connectors").iterdir() if file.name.endswith("_keys.tsv"))
+    secret = {key for name in lists for key, kind in keys_of(name).items() if kind == "PASSWORD"}
+    return tuple(f".{key}" for key in sorted(secret.union(_SECRET_ENDS)))
 
 
 def unknown_key(key: str, known: Mapping[str, str], connector: str) -> InvalidConnector:

@@ -12,7 +12,7 @@ from cdc.connectors.catalogue import keys_of
 from cdc.connectors.debezium import BROKERS_DEFAULT, DebeziumConnector, exactly
 from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes
 from cdc.errors import InvalidConnector
-from cdc.identifiers import check_topic_prefix
+from cdc.identifiers import TableName, check_topic
 from cdc.rules import FIELD_EPOCH
 from cdc.transforms import Filter, InsertField, TopicMatches, Transform
 from eventstore.topics import TopicSpec, changelog_topic, history_topic
@@ -58,9 +58,9 @@ class ChangelogConnector(DebeziumConnector):
         super().__post_init__()
         self._at_least("epoch", 0)
         if self.notifications_topic is not None:
-            check_topic_prefix(self.notifications_topic)
+            check_topic(self.notifications_topic, "notifications_topic")
         for table in self.history:
-            self.topic(table)
+            self._require_captured(table, "history")
         check_modes(self._declared(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
 
     @property
@@ -75,25 +75,36 @@ class ChangelogConnector(DebeziumConnector):
 
     def topic(self, table: str) -> str:
         """Return the changelog topic of one captured table."""
+        self._require_captured(table, "tables")
+        return f"{self.topic_prefix}.{table}"
+
+    def _require_captured(self, table: str, place: str) -> None:
         if table not in self.captured:
             raise InvalidConnector(
                 f"connector {self.name!r} does not capture table {table!r}",
                 remedy=f"name one of {', '.join(self.captured)}",
+                place=place,
             )
-        return f"{self.topic_prefix}.{table}"
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """How the changelog topics have to be, for `ensure_topics`."""
+        """How the topics of changes, transactions and notifications have to be, for `ensure_topics`."""
         kept = {self.topic(table) for table in self.history}
-        return tuple(
-            (history_topic if t in kept else changelog_topic)(t, partitions=self.partitions) for t in self.topics
-        )
+        kinds = {topic: history_topic if topic in kept else changelog_topic for topic in self.topics}
+        changes = (kind(topic, partitions=self.partitions) for topic, kind in kinds.items())
+        return (*changes, *(TopicSpec(topic, 1, {"cleanup.policy": "delete"}) for topic in self._control_topics()))
 
     @property
     def transaction_topic(self) -> str:
         """The topic that says where transactions begin and end, if `transactions` are published."""
         return f"{self.topic_prefix}.transaction"
+
+    def _with_signals(self, tables: tuple[str, ...]) -> tuple[TableName, ...]:
+        # Signals are read as changes: their table is captured too.
+        places = dict.fromkeys(tables, "tables")
+        if self.signal_table:
+            places.setdefault(self.signal_table, "signal_table")
+        return tuple(TableName.parse(table, place=place) for table, place in places.items())
 
     def _output(self) -> dict[str, str]:
         known = keys_of(self.CATALOGUE)
@@ -130,14 +141,16 @@ class ChangelogConnector(DebeziumConnector):
 
     def _topic_groups(self) -> dict[str, tuple[str, Mapping[str, str]]]:
         groups: dict[str, tuple[str, Mapping[str, str]]] = {"heartbeat": self._heartbeat_group()}
-        control = [self.transaction_topic] if self.transactions else []
-        control += [self.notifications_topic] if self.notifications_topic else []
-        if control:
+        if control := self._control_topics():
             groups["control"] = (exactly(control), _ONE_IN_ORDER)
         if self.history:
             kept = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
             groups["history"] = (exactly([spec.name for spec in kept]), self._shape(kept[0].config))
         return groups
+
+    def _control_topics(self) -> list[str]:
+        transactions = [self.transaction_topic] if self.transactions else []
+        return transactions + ([self.notifications_topic] if self.notifications_topic else [])
 
     def _changelog(self) -> dict[str, str]:
         lag = str(COMPACTION_LAG_MS)

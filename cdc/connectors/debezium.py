@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import SecretStr
 
 from cdc.connectors.base import (
+    Owned,
     Value,
     check_extra,
     check_unchecked,
@@ -25,17 +26,21 @@ from cdc.transforms import Transform, compiled
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from eventstore.topics import TopicSpec
+
 # What a replication factor is left to: the broker's default.
 BROKERS_DEFAULT: Final = "-1"
+_PORTS: Final = range(1, 1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DebeziumConnector:
     """What every Debezium source says; use PostgresSource, MySqlSource, …, OutboxSource.
 
-    `extra` overrides any setting of the connector and of Connect that has no field here, by its own name; `unchecked`
-    passes settings that our lists of names do not know, and nobody looks at their values. `transforms` work in their
-    order, after the connector's own.
+    `extra` overrides any setting of the connector and of Connect that has no field here, by its own name. `unchecked`
+    passes settings that our lists of names do not know, and is the way around what a declaration refuses of the others:
+    it comes last, and nobody looks at its values, not even whether a reader can read what comes of them.
+    `transforms` work in their order, after the connector's own. `allow_literal_secrets` lets secrets stand in clear.
     Errors: InvalidConnector and its kinds, InvalidIdentifier.
     """
 
@@ -58,14 +63,19 @@ class DebeziumConnector:
         check_topic_prefix(self.topic_prefix)
         for attribute in ("heartbeat_interval_ms", "partitions"):
             self._at_least(attribute, 1)
-        owned = self.OWNED | {key for key in self._transforms() if key in ("transforms", "predicates")}
-        check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
-        check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
+        words: Any = {"owned": self._owned(), "connector": self.name, "allow_literal": self.allow_literal_secrets}
+        check_extra(self.extra, catalogue=self.CATALOGUE, **words)
+        check_unchecked(self.unchecked, **words)
 
     @property
     def has_heartbeats(self) -> bool:
         """Whether it shows that it works though nothing happens at its source: it does."""
         return True
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the topics that the declaration names have to be, for `ensure_topics`."""
+        return ()
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""
@@ -120,6 +130,11 @@ class DebeziumConnector:
     def _transforms(self) -> dict[str, str]:
         return compiled((*self._own_transforms(), *self.transforms))
 
+    def _owned(self) -> Owned:
+        # Of its own transforms every setting: one that is not written here could still turn them around.
+        own = tuple(f"{kind}.{one.name}." for one in self._own_transforms() for kind in ("transforms", "predicates"))
+        return Owned(self.OWNED | self._transforms().keys(), own)
+
     def _heartbeat_group(self) -> tuple[str, dict[str, str]]:
         return "__debezium-heartbeat.*", {"partitions": "1", "cleanup.policy": "compact"}
 
@@ -137,7 +152,9 @@ class DebeziumConnector:
     def _some(self, attribute: str, what: str) -> None:
         if not getattr(self, attribute):
             raise InvalidConnector(
-                f"connector {self.name!r} captures no {what}", remedy=f"name at least one in {attribute}"
+                f"connector {self.name!r} captures no {what}",
+                remedy=f"name at least one in {attribute}",
+                place=attribute,
             )
 
     def _secret(self, value: str | SecretStr, key: str, attribute: str) -> SecretStr:
@@ -167,6 +184,10 @@ class LoginConnector(DebeziumConnector):
 
     def __post_init__(self) -> None:
         self._settle("password", self._secret(self.password, "database.password", "password"))
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port not in _PORTS:
+            raise InvalidConnector(
+                f"connector {self.name!r} has no valid port", remedy="use a number from 1 to 65535", place="port"
+            )
         super().__post_init__()
 
     def _connection(self) -> dict[str, str]:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from cdc.errors import UnsupportedEncoding
+from cdc.connectors.catalogue import holds_secret
+from cdc.errors import LiteralSecret, UnsupportedEncoding
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 AVRO_CONVERTER: Final = "io.apicurio.registry.utils.converter.AvroConverter"
+_CARRY_SCHEMAS: Final = frozenset({AVRO_CONVERTER, "io.confluent.connect.avro.AvroConverter"})
 SCHEMAS_ENABLED: Final = "schemas.enable"
 
 Times = Literal["isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "connect"]
@@ -91,13 +93,22 @@ class JsonWithSchemas(_WithSchemas):
 class ApicurioAvro(_WithSchemas):
     """Avro in Confluent framing (0, a schema id of 4 bytes, the body), its schemas in an Apicurio registry.
 
-    `registry_url` is the address of the registry's own interface as the worker sees it, such as
+    `registry_url` is the address of the registry's own interface as the worker sees it, without a login, such as
     `http://127.0.0.1:8081/apis/registry/v3`; the ids are content ids, which the same registry knows under
     `/apis/ccompat/v7/schemas/ids/…` too. The worker needs Apicurio's converter (apicurio-registry-distro-connect-
     converter 3.0.9) in its plug-in path. `times` and `decimals` are Debezium's modes.
     """
 
     registry_url: str
+
+    def __post_init__(self) -> None:
+        if holds_secret("", self.registry_url):
+            raise LiteralSecret(
+                "the registry's URL carries a login, which Connect would store and show in clear",
+                remedy="take it out, and pass {key,value}.converter.apicurio.registry.auth.username and …auth.password "
+                "as extra, the password as a reference",
+                place="registry_url",
+            )
 
     def converter(self) -> dict[str, str]:
         """Return Apicurio's converter: it registers schemas, and puts the id in front of the body, not in a header."""
@@ -120,16 +131,23 @@ class ApicurioAvro(_WithSchemas):
         return {**super().modes(), "schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}
 
 
-def carries_schema(config: Mapping[str, str]) -> bool:
-    """Whether keys and values of a whole configuration say what they are, by a schema."""
-    return all(_part_carries_schema(config, part) for part in ("key", "value"))
+def carries_schema(config: Mapping[str, str], *, connector: str) -> bool:
+    """Whether keys and values of a whole configuration say what they are, by a schema; UnsupportedEncoding."""
+    return all([_part_carries_schema(config, part, connector) for part in ("key", "value")])
 
 
-def _part_carries_schema(config: Mapping[str, str], part: str) -> bool:
-    if config[f"{part}.converter"] != JSON_CONVERTER:
-        return True
-    # The converter's own default is true.
-    return config.get(f"{part}.converter.{SCHEMAS_ENABLED}", "true") == "true"
+def _part_carries_schema(config: Mapping[str, str], part: str, connector: str) -> bool:
+    converter = config[f"{part}.converter"]
+    if converter == JSON_CONVERTER:
+        # The converter's own default is true.
+        return config.get(f"{part}.converter.{SCHEMAS_ENABLED}", "true").lower() == "true"
+    if converter not in _CARRY_SCHEMAS:
+        raise UnsupportedEncoding(
+            f"connector {connector!r} has a {part}.converter whose records no reader of Factfold's can read",
+            remedy=f"keep {JSON_CONVERTER} or an Avro converter of Apicurio's or Confluent's",
+            place=f"{part}.converter",
+        )
+    return True
 
 
 def check_modes(config: Mapping[str, str], *, plain: Modes, with_schema: Modes, connector: str) -> None:
@@ -137,7 +155,7 @@ def check_modes(config: Mapping[str, str], *, plain: Modes, with_schema: Modes, 
 
     Each mode with the values that can be read: `plain` where no schema comes with them, `with_schema` where one does.
     """
-    schemas = carries_schema(config)
+    schemas = carries_schema(config, connector=connector)
     for key, allowed in (with_schema if schemas else plain).items():
         if config.get(key, allowed[0]) not in allowed:
             helps = not schemas and config[key] in with_schema.get(key, (config[key],))

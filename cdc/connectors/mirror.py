@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from cdc.connectors.base import Value, check_extra, check_unchecked, masked_repr, texts
+from cdc.connectors.base import Owned, Value, check_extra, check_unchecked, masked_repr, texts
 from cdc.connectors.debezium import BROKERS_DEFAULT
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name
@@ -19,6 +19,8 @@ from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from eventstore.topics import TopicSpec
 
 _MIRROR: Final = "org.apache.kafka.connect.mirror"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -30,7 +32,8 @@ class MirrorConnector:
     """What MirrorMaker's connectors say; use MirrorSource, MirrorCheckpoint and MirrorHeartbeat.
 
     The two clusters, by an alias of one's choice and their bootstrap servers as the worker sees them; their security
-    settings go into `extra` as `source.cluster.…` and `target.cluster.…`. `rename` puts the source's alias and a dot
+    settings go into `extra` as `source.cluster.…` and `target.cluster.…`, secrets as references unless
+    `allow_literal_secrets`. `rename` puts the source's alias and a dot
     before the names of topics, which is what stops two clusters from copying in a circle; it must be the same in
     all connectors of one pair. Topics that MirrorMaker makes have the brokers' default of replicas, or `replicas`.
     """
@@ -60,6 +63,7 @@ class MirrorConnector:
     transforms: tuple[Transform, ...] = ()
     extra: Mapping[str, Value] = field(default_factory=dict)
     unchecked: Mapping[str, Value] = field(default_factory=dict)
+    allow_literal_secrets: bool = False
 
     def __post_init__(self) -> None:
         check_connector_name(self.name)
@@ -68,14 +72,20 @@ class MirrorConnector:
             raise InvalidConnector(
                 f"connector {self.name!r} has tasks={self.tasks}", remedy="set tasks to 1 or more", place="tasks"
             )
-        owned = self.OWNED | {key for key in compiled(self.transforms) if key in ("transforms", "predicates")}
-        check_extra(texts(self.extra), catalogue=self.CATALOGUE, owned=owned, connector=self.name)
-        check_unchecked(texts(self.unchecked), owned=owned, connector=self.name)
+        owned = Owned(self.OWNED | compiled(self.transforms).keys())
+        words: Any = {"owned": owned, "connector": self.name, "allow_literal": self.allow_literal_secrets}
+        check_extra(self.extra, catalogue=self.CATALOGUE, **words)
+        check_unchecked(self.unchecked, **words)
 
     @property
     def has_heartbeats(self) -> bool:
         """Whether it shows that it works though nothing happens at its source: there may be nothing to copy."""
         return False
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """None: MirrorMaker makes its topics after those of the source."""
+        return ()
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import SecretStr
 
+from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import exactly
 from cdc.secrets import revealed
 from eventstore.errors import InvalidIdentifier
 
 _COLLECTION = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+_SCHEMES: Final = ("mongodb://", "mongodb+srv://")
 _URL: Final = "mongodb.connection.string"
 
 
@@ -22,11 +24,11 @@ _URL: Final = "mongodb.connection.string"
 class MongoSource(ChangelogConnector):
     """Collections of a replica set or a sharded cluster as changelog topics `{topic_prefix}.{database}.{collection}`.
 
-    `connection_string` begins with mongodb:// or mongodb+srv://; one with a password in it is a secret and must be a
-    reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections` are written
-    `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which names the
-    types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after` are
-    Debezium's; `before` needs images kept by the server.
+    `connection_string` begins with mongodb:// or mongodb+srv://; one with a login in it, or a secret among its options,
+    must be a reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections`
+    are written `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which
+    names the types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after`
+    are Debezium's; `before` needs images kept by the server.
     """
 
     JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"
@@ -55,8 +57,10 @@ class MongoSource(ChangelogConnector):
         self._settle("connection_string", self._checked_url())
         self._settle("password", self._secret(self.password, "mongodb.password", "password"))
         self._some("collections", "collection")
-        for name in [*self.collections, *([self.signal_table] if self.signal_table else [])]:
-            _check_collection(name)
+        for name in self.collections:
+            _check_collection(name, "collections")
+        if self.signal_table:
+            _check_collection(self.signal_table, "signal_table")
         super().__post_init__()
 
     @property
@@ -66,7 +70,7 @@ class MongoSource(ChangelogConnector):
 
     def _checked_url(self) -> SecretStr:
         text = revealed(self.connection_string)
-        if text.startswith("mongodb") and urlsplit(text).password is None:
+        if text.startswith(_SCHEMES) and not _may_hold_secret(text):
             return SecretStr(text)
         return self._secret(text, _URL, "connection_string")
 
@@ -86,9 +90,21 @@ class MongoSource(ChangelogConnector):
         }
 
 
-def _check_collection(name: str) -> None:
+def _may_hold_secret(url: str) -> bool:
+    # A password with a slash in it ends the address for a parser, so any login will do.
+    options = parse_qsl(url.partition("?")[2].replace(";", "&"), keep_blank_values=True)
+    return "@" in url or any(holds_secret(key) or _holds_token(key, value) for key, value in options)
+
+
+def _holds_token(option: str, value: str) -> bool:
+    # Settings within a setting: AWS_SESSION_TOKEN:…
+    return option.lower() == "authmechanismproperties" and holds_secret(value)
+
+
+def _check_collection(name: str, place: str) -> None:
     if _COLLECTION.fullmatch(name) is None:
         raise InvalidIdentifier(
             f"collection {name[:80]!r} is not a valid name",
             remedy="write database.collection, of letters, digits, dashes and underscores",
+            place=place,
         )

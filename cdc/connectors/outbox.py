@@ -17,6 +17,7 @@ from eventstore.topics import (
     HEADER_COLUMNS,
     HEADER_CONSTANTS,
     SCHEMAS_TOPIC,
+    TopicSpec,
     event_topic,
     schemas_topic,
 )
@@ -36,6 +37,11 @@ class OutboxSource(PostgresConnector):
     tables: tuple[str, ...] = ("public.events", "public.schemas")
     partitions: int = DEFAULT_PARTITIONS
     on_update: Literal["fatal", "error", "warn"] = "fatal"
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """How the schemas topic has to be; those of events are the store's, see cdc.topics."""
+        return (schemas_topic(),)
 
     def _output(self) -> dict[str, str]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -9,22 +10,25 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
 from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
-from cdc.identifiers import TableName, check_connector_name, check_identifier, check_slot
+from cdc.identifiers import MAX_IDENTIFIER, TableName, check_connector_name, check_identifier, check_name, check_slot
 from cdc.rules import MARK_PREFIX, UNAVAILABLE
+from cdc.secrets import is_reference
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 # What stands for a value that was not in the log; readers know no other.
 _PLACEHOLDER: Final = {"unavailable.value.placeholder": (UNAVAILABLE,)}
+_HASH_LENGTH: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PostgresConnector(LoginConnector):
     """What every connector to a PostgreSQL database says; use PostgresSource or OutboxSource.
 
-    `tables` are written `schema.table`. `publication` and `slot` default to the connector's name; both outlive the
-    connector.
+    `tables` are written `schema.table`. `publication` and `slot` are by default called after the connector; a name that
+    PostgreSQL's slots cannot have is cut to letters, digits and underscores, with a part of its hash behind it, so that
+    `shop-rows` and `shop.rows` do not share one. Both outlive the connector.
     """
 
     JAVA_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
@@ -45,9 +49,12 @@ class PostgresConnector(LoginConnector):
     slot: str = ""
 
     def __post_init__(self) -> None:
-        safe_name = re.sub(r"[^a-z0-9_]", "_", check_connector_name(self.name).lower())
-        self._settle("publication", check_identifier(self.publication or f"factfold_{safe_name}", "publication"))
-        self._settle("slot", check_slot(self.slot or f"factfold_{safe_name}"))
+        default = _default_name(check_connector_name(self.name))
+        self._settle("publication", check_identifier(self.publication or default, "publication", place="publication"))
+        self._settle("slot", check_slot(self.slot or default))
+        for attribute in ("user", "database"):
+            if not is_reference(name := getattr(self, attribute)):
+                check_name(name, attribute, place=attribute)
         self._some("tables", "table")
         _ = self.table_names
         super().__post_init__()
@@ -55,7 +62,7 @@ class PostgresConnector(LoginConnector):
     @property
     def table_names(self) -> tuple[TableName, ...]:
         """The captured tables, parsed."""
-        return tuple(TableName.parse(table) for table in self.tables)
+        return tuple(TableName.parse(table, place="tables") for table in self.tables)
 
     def check_source(self, engine: Engine) -> None:
         """Look whether the database is as this connector needs it; SourceNotReady says what is not."""
@@ -122,5 +129,13 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
     @property
     def table_names(self) -> tuple[TableName, ...]:
         """The captured tables, parsed; the signal table is one: signals are read as changes."""
-        signals = [self.signal_table] if self.signal_table else []
-        return tuple(TableName.parse(table) for table in dict.fromkeys([*self.tables, *signals]))
+        return self._with_signals(self.tables)
+
+
+def _default_name(connector: str) -> str:
+    """Name publication and slot after a connector; no two connectors share a name, though their letters be the same."""
+    name = f"factfold_{re.sub(r'[^a-z0-9_]', '_', connector.lower())}"
+    if name == f"factfold_{connector}" and len(name) <= MAX_IDENTIFIER:
+        return name
+    code = hashlib.sha256(connector.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{name[: MAX_IDENTIFIER - _HASH_LENGTH - 1]}_{code}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from cdc.connectors.base import setting
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
 from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
-from cdc.identifiers import TableName, check_identifier, check_topic_prefix
+from cdc.identifiers import TableName, check_identifier, check_topic
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -52,15 +53,16 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
     trust_certificate: bool = False
 
     def __post_init__(self) -> None:
-        self._settle("history_topic", check_topic_prefix(self.history_topic or f"{self.topic_prefix}.schema-history"))
+        history_topic = self.history_topic or f"{self.topic_prefix}.schema-history"
+        self._settle("history_topic", check_topic(history_topic, "history_topic"))
         self._some("databases", "database")
         self._some("tables", "table")
         for database in self.databases:
-            check_identifier(database, "database")
+            check_identifier(database, "database", place="databases")
         if self.signal_table:
             database, _, table = self.signal_table.partition(".")
-            check_identifier(database, "database")
-            TableName.parse(table)
+            check_identifier(database, "database", place="signal_table")
+            TableName.parse(table, place="signal_table")
         _ = self.table_names
         super().__post_init__()
 
@@ -72,13 +74,13 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
     @property
     def table_names(self) -> tuple[TableName, ...]:
         """The captured tables of each database, parsed."""
-        return tuple(TableName.parse(table) for table in self.tables)
+        return tuple(TableName.parse(table, place="tables") for table in self.tables)
 
     def _connection(self) -> dict[str, str]:
         return {
             **super()._connection(),
-            "driver.encrypt": str(self.encrypt).lower(),
-            "driver.trustServerCertificate": str(self.trust_certificate).lower(),
+            "driver.encrypt": setting(self.encrypt),
+            "driver.trustServerCertificate": setting(self.trust_certificate),
         }
 
     def _capture(self) -> dict[str, str]:

@@ -13,8 +13,13 @@ from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 import cdc
-from cdc import Finding, Severity, diagnose
+from cdc import Finding, Severity, diagnose, prepare_topics
 from cdc.errors import SourceNotReady
+from cdc.identifiers import quoted
+from eventstore import Settings, SqlEventStore
+from eventstore.kafka.admin import ensure_topics
+from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
+from eventstore.topics import TopicSpec
 from factfold.cli import cdc_operate
 from tests.waiting import wait_until
 
@@ -249,6 +254,56 @@ def test_another_database_and_none_are_found(shop: Any, source: Any) -> None:
     (found,) = diagnose(source, source=nobody)
     assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
     other.dispose()
+
+
+@pytest.mark.parametrize("name", ["-cdc", ' "c"', "; DROP TABLE apart; --", '"; DROP TABLE apart; --', "'; --", "é"])
+def test_a_role_of_any_name_is_made_and_looked_at(shop: Any, name: str) -> None:
+    role = f"{shop.name}{name}"
+    declared = shop.source(name=f"{shop.name}-any", user=role, tables=("public.apart",))
+    shop.prepared(declared)
+    assert unwell(shop, declared) == []
+    shop.run(f"DROP PUBLICATION {declared.publication}", f"REVOKE SELECT ON apart FROM {quoted(role)}")
+    assert shop.rows("SELECT to_regclass('apart') IS NOT NULL") == [(True,)]
+    assert {one.check for one in unwell(shop, declared)} == {
+        f"publication {declared.publication}",
+        "table public.apart",
+    }
+    shop.run(f"DROP OWNED BY {quoted(role)}", f"DROP ROLE {quoted(role)}")
+
+
+def test_every_topic_that_a_declaration_names_is_looked_at(shop: Any, settings: Settings) -> None:
+    name = f"{shop.name}-topics"
+    topics = {"topic_prefix": name, "transactions": True, "notifications_topic": f"{name}-n"}
+    declared = shop.source(tables=("public.items",), **topics)
+    found = {one.check: one for one in diagnose(declared, settings=settings)}
+    assert {check for check, one in found.items() if one.severity is WARNING} == {
+        f"topic {name}.public.items", f"topic {name}.transaction", f"topic {name}-n",
+    }  # fmt: skip
+    ensure_topics(settings, [*declared.topic_specs[:2], TopicSpec(f"{name}-n", 2, {"cleanup.policy": "delete"})])
+    found = {one.check: one for one in diagnose(declared, settings=settings)}
+    assert [check for check, one in found.items() if one.severity is not OK] == [f"topic {name}-n"]
+
+
+def test_the_topics_of_an_outbox_are_looked_at_as_its_store_declares_them(shop: Any, settings: Settings) -> None:
+    with SqlEventStore(shop.engine) as store:
+        store.create_tables()
+        store.declare_category("parcel", partitions=3, topic=f"{shop.name}.parcel")
+    declared = shop.outbox()
+
+    def seen(**sides: Any) -> dict[str, Severity]:
+        found = diagnose(declared, settings=settings, **sides)
+        return {one.check: one.severity for one in found if one.check.startswith("topic") and SCHEMAS not in one.check}
+
+    topic = f"topic {shop.name}.parcel"
+    assert seen() == {"topics of events": OK}
+    assert seen(source=shop.engine) == {topic: WARNING}
+    prepare_topics(settings, [(f"{shop.name}.parcel", 3)])
+    assert seen(source=shop.engine) == {topic: OK}
+    nobody = create_engine(shop.engine.url.set(port=9))
+    assert seen(source=nobody) == {"topics of events": ERROR}
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE categories SET partitions = 5")
+    assert seen(source=shop.engine) == {topic: ERROR}
 
 
 def test_the_command_tells_it_as_text_and_as_json(shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,8 +146,7 @@ def test_a_table_that_does_not_exist_stops_the_preparation_before_anything_is_ma
 
 @pytest.mark.parametrize("name", ['x"; DROP TABLE items; --', "x'; DROP TABLE items; --", "x y", "", "é", "1x"])
 def test_hostile_names_execute_nothing(shop: Any, name: str) -> None:
-    with pytest.raises(InvalidIdentifier):
-        shop.prepared(shop.source(user=name, tables=("public.items",)))
+    # Roles may have such names, and are quoted: see test_cdc_doctor.
     with pytest.raises(InvalidIdentifier):
         shop.prepared(shop.source(tables=(f"public.{name}",)))
 

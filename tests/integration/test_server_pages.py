@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import re
+import runpy
 import sys
 import threading
 import uuid
@@ -20,7 +22,7 @@ from eventstore import ANY, Relay, Settings, SqlEventStore
 from factfold.stack import LocalStack
 from projections import Environment, open_runner, rebuild
 from tests.crates import Crate
-from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, program
+from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, blocks, program
 from tests.waiting import wait_until
 
 _URL = re.compile(r'"postgresql\+psycopg://[^"]*"')
@@ -103,8 +105,21 @@ def packed(engine: sa.Engine, parcels: sa.Table) -> list[str]:
         return list(connection.scalars(sa.select(parcels.c.sku)))
 
 
+def files_of(page: str, folder: Path, url: str) -> None:
+    """Write the files that a page's blocks begin with the name of."""
+    for block in blocks(ROOT / "docs" / "how-to" / page):
+        if block.kind == ON_SERVERS:
+            file = folder / block.lines[0].removeprefix("# ")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(_URL.sub(repr(url), "\n".join(block.lines)), encoding="utf-8")
+
+
 def test_the_page_that_shows_a_table_in_another_service(
-    run: Run, url: str, stack: LocalStack, environment: Callable[[], Environment], monkeypatch: pytest.MonkeyPatch
+    url: str,
+    stack: LocalStack,
+    environment: Callable[[], Environment],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shop = sa.create_engine(url)
     with shop.begin() as connection:
@@ -114,17 +129,22 @@ def test_the_page_that_shows_a_table_in_another_service(
         connection.exec_driver_sql("INSERT INTO customers VALUES (7, 'Ann', 1)")
     monkeypatch.setenv("FACTFOLD_SECRETS", str(stack.info.secrets_dir))
     monkeypatch.setenv("FACTFOLD_CONNECT_URL", stack.info.connect_url)
-    page = run("show-a-table-elsewhere.md")
+    files_of("show-a-table-elsewhere.md", tmp_path, url)
+    monkeypatch.syspath_prepend(tmp_path)
+    started = runpy.run_module("shop.sources", run_name="__main__")
+    page = importlib.import_module("mail.views")
     mail = environment()
     rebuild(mail, page.mail)
     with open_runner(mail, page.mail) as runner, shop.begin() as connection:
         connection.exec_driver_sql("UPDATE regions SET title = 'South'")
         connection.commit()
         wait_until(lambda: (runner.run_once(), addressees(mail) == [(7, "Ann", "South")])[1])
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "mail")]:
+        del sys.modules[name]
     with ConnectClient(stack.info.connect_url) as worker:
-        delete(worker, page.rows.name, forget=True)
-    drop_slot(shop, page.rows.slot)
-    page.shop.dispose()
+        delete(worker, started["rows"].name, forget=True)
+    drop_slot(shop, started["rows"].slot)
+    started["shop"].dispose()
     shop.dispose()
 
 

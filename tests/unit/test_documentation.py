@@ -1,7 +1,8 @@
 """The Python of README and docs runs.
 
 A page's blocks are one program, run from top to bottom in an empty folder. Blocks that begin with ```python server need
-the local stack: those are compiled, and every name they import must exist; tests/integration/test_server_pages.py and
+the local stack: those are compiled, and every name they import must exist, but for modules that the page itself has, as
+blocks that begin with `# package/module.py`; tests/integration/test_server_pages.py and
 test_schema_registry_refusals.py run some on the session's stack. Those of ```python embedded start a Spark of
 their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session.
 """
@@ -75,9 +76,10 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", pages_with(ON_SERVERS))
 def test_python_that_needs_servers_compiles_and_imports_what_there_is(page):
-    tree = ast.parse(program(page, ON_SERVERS), str(page))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    for node in imports:
+    text = program(page, ON_SERVERS)
+    its_own = set(re.findall(r"^# (\w+)/\w+\.py$", text, re.MULTILINE))
+    imports = [node for node in ast.walk(ast.parse(text, str(page))) if isinstance(node, ast.ImportFrom)]
+    for node in [node for node in imports if node.module not in its_own]:
         module = importlib.import_module(node.module)
         assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 

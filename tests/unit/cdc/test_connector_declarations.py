@@ -67,9 +67,41 @@ def test_table_names_are_patterns_that_match_nothing_else() -> None:
 
 
 def test_publication_and_slot_are_named_after_the_connector() -> None:
-    config = source(name="Shop-CDC.2").config()
+    config = source(name="shop_cdc_2").config()
 
     assert config["slot.name"] == config["publication.name"] == "factfold_shop_cdc_2"
+
+
+def test_no_two_connectors_share_publication_and_slot_though_their_letters_be_the_same() -> None:
+    names = ["shop_rows", "shop-rows", "shop.rows", "Shop.rows", "SHOP_ROWS", "x" * 60, "x" * 61]
+    slots = [source(name=name).slot for name in names]
+
+    assert len(set(slots)) == len(names)
+    assert slots[0] == "factfold_shop_rows"
+    assert all(slot.startswith("factfold_shop_rows_") for slot in slots[1:5])
+    assert {len(slot) for slot in slots[5:]} == {63}
+    assert [source(name=name).publication for name in names] == slots
+
+
+def test_a_name_that_stays_the_same_keeps_its_slot_over_releases() -> None:
+    assert source(name="shop-rows").slot == "factfold_shop_rows_49327ddc"
+
+
+@pytest.mark.parametrize("name", ["shop-cdc", "Shop", "shop cdc", 'a"b', "käufer", "x" * 63])
+def test_users_and_databases_have_any_name_that_postgresql_takes(name: str) -> None:
+    config = source(user=name, database=name).config()
+
+    assert (config["database.user"], config["database.dbname"]) == (name, name)
+
+
+@pytest.mark.parametrize("field", ["user", "database"])
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 64, "ä" * 32, "a${file:/b:c}", "a%b", "a\nb"])
+def test_users_and_databases_that_cannot_be_are_refused_when_they_are_declared(field: str, name: str) -> None:
+    with pytest.raises(InvalidIdentifier) as refused:
+        source(**{field: name})
+
+    assert refused.value.place == field
+    assert source(**{field: REFERENCE})
 
 
 def test_a_table_knows_its_topic() -> None:
@@ -159,10 +191,43 @@ def test_transforms_of_the_declaration_are_not_overwritten_by_extra() -> None:
         source(epoch=1, extra={"transforms": "mine"})
 
 
-@pytest.mark.parametrize("changes", [{"signal_table": "signals"}, {"notifications_topic": "a b"}])
-def test_names_of_signals_and_notifications_are_checked(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidIdentifier):
-        source(**changes)
+@pytest.mark.parametrize("field", ["extra", "unchecked"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "transforms.signals.negate",
+        "transforms.signals.type",
+        "predicates.signals.pattern",
+        "transforms.epoch.static.value",
+        # What the declaration does not write, and the transform reads.
+        "transforms.epoch.offset.field",
+    ],
+)
+def test_the_connector_s_own_transforms_are_not_turned_around(key: str, field: str) -> None:
+    with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+        source(signal_table="public.signals", epoch=1, **{field: {key: "true"}})
+
+
+def test_the_outbox_s_transforms_are_not_turned_around() -> None:
+    for key in ("transforms.outbox.predicate", "transforms.outbox.negate", "transforms.constant0.header"):
+        with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+            outbox(extra={key: "true"})
+
+
+def test_the_user_s_transforms_take_further_settings_and_keep_their_own() -> None:
+    mine = (InsertHeader(name="mine", header="a", value="b"),)
+
+    assert source(transforms=mine, extra={"transforms.mine.more": "x"}).config()["transforms.mine.more"] == "x"
+    with pytest.raises(InvalidConnector, match="a field of the declaration owns it"):
+        source(transforms=mine, extra={"transforms.mine.header": "c"})
+
+
+def test_every_topic_of_its_own_name_is_one_to_be_made_and_looked_at() -> None:
+    specs = source(transactions=True, notifications_topic="notes").topic_specs
+
+    assert [spec.name for spec in specs[-2:]] == ["shop.transaction", "notes"]
+    assert {(spec.partitions, spec.config["cleanup.policy"]) for spec in specs[-2:]} == {(1, "delete")}
+    assert [spec.name for spec in outbox().topic_specs] == ["factfold.schemas"]
 
 
 def test_the_topic_of_a_table_that_is_not_captured_is_refused() -> None:

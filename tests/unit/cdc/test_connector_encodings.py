@@ -135,3 +135,32 @@ def test_documents_of_mongodb_name_their_types_in_any_encoding() -> None:
 
     assert not {"time.precision.mode", "decimal.handling.mode", "field.name.adjustment.mode"} & config.keys()
     assert config["schema.name.adjustment.mode"] == "avro"
+
+
+CONVERTERS = [
+    "org.apache.kafka.connect.storage.StringConverter",
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+]
+
+
+@pytest.mark.parametrize("declare", [postgres, mysql, sqlserver, mongodb])
+@pytest.mark.parametrize("part", ["key", "value"])
+@pytest.mark.parametrize("converter", [*CONVERTERS, "com.example.Converter"])
+def test_a_converter_whose_records_nobody_reads_is_refused(declare: Any, part: str, converter: str) -> None:
+    with pytest.raises(UnsupportedEncoding, match=f"has a {part}.converter") as refused:
+        declare(extra={f"{part}.converter": converter})
+
+    assert refused.value.place == f"{part}.converter"
+    # The way around, by its own name.
+    assert declare(unchecked={f"{part}.converter": converter}).config()[f"{part}.converter"] == converter
+
+
+def test_confluent_s_avro_is_read_as_apicurio_s() -> None:
+    avro = {f"{part}.converter": "io.confluent.connect.avro.AvroConverter" for part in ("key", "value")}
+
+    assert postgres(extra={**avro, "time.precision.mode": "adaptive"}).config()["time.precision.mode"] == "adaptive"
+
+
+def test_one_part_without_schemas_is_enough_to_be_refused() -> None:
+    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
+        postgres(encoding=JsonWithSchemas(times="adaptive"), extra={"key.converter.schemas.enable": "FALSE"})

@@ -8,8 +8,8 @@ import pytest
 
 from cdc.errors import InvalidConnector, LiteralSecret
 from cdc.status import SourceOffset
-from eventstore.errors import InvalidIdentifier
-from tests.unit.cdc.declared import DEBEZIUM, REFERENCE, mariadb, mongodb, mysql, postgres, sqlserver
+from eventstore.errors import FactfoldError, InvalidIdentifier
+from tests.unit.cdc.declared import DEBEZIUM, REFERENCE, mariadb, mirror, mongodb, mysql, postgres, sqlserver
 
 ELSEWHERE = (mysql, mariadb, sqlserver, mongodb)
 
@@ -103,6 +103,38 @@ def test_a_literal_secret_of_mongodb_is_refused_and_not_repeated(changes: dict[s
 
     assert "sentinel" not in str(refused.value)
     assert "sentinel" not in repr(mongodb(**changes, allow_literal_secrets=True))
+
+
+@pytest.mark.parametrize(
+    ("declare", "changes", "place"),
+    [
+        (mysql, {"history_topic": "a b"}, "history_topic"),
+        (mysql, {"tables": ()}, "tables"),
+        (mysql, {"signal_table": "signals"}, "signal_table"),
+        (sqlserver, {"databases": ("a b",)}, "databases"),
+        (sqlserver, {"databases": ()}, "databases"),
+        (sqlserver, {"signal_table": "shop.signals"}, "signal_table"),
+        (mongodb, {"collections": ("items",)}, "collections"),
+        (mongodb, {"signal_table": "signals"}, "signal_table"),
+    ],
+)
+def test_what_is_refused_has_its_field_as_its_place(declare: Any, changes: dict[str, Any], place: str) -> None:
+    with pytest.raises(FactfoldError) as refused:
+        declare(**changes)
+
+    assert refused.value.place == place
+
+
+def test_the_topic_of_definitions_may_be_longer_than_a_prefix() -> None:
+    assert mysql(topic_prefix="x" * 60).history_topic == f"{'x' * 60}.schema-history"
+
+
+def test_settings_of_drivers_are_read_where_there_is_a_driver_to_set() -> None:
+    for declare in (postgres, mysql, mariadb, sqlserver):
+        assert declare(extra={"driver.socketTimeout": "1"}).config()["driver.socketTimeout"] == "1"
+    for declare in (mongodb, mirror):
+        with pytest.raises(InvalidConnector, match="a setting nobody reads"):
+            declare(extra={"driver.socketTimeout": "1"})
 
 
 @pytest.mark.parametrize("declare", ELSEWHERE)

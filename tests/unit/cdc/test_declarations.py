@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,7 +148,8 @@ def test_a_mistake_is_told_with_file_connector_and_field(
     [
         (REFERENCE, "sentinel", LiteralSecret, ".password"),
         ('host = "db"', 'host = "db"\nextra = { "hstore.handling.mode" = "map" }', UnsupportedEncoding, ".hstore"),
-        ("public.items", "items", InvalidIdentifier, ""),
+        ("public.items", "items", InvalidIdentifier, ".tables"),
+        ('["public.items"]', "[]", InvalidConnector, ".tables"),
     ],
 )
 def test_what_a_declaration_refuses_has_the_connector_s_address_too(
@@ -160,6 +162,16 @@ def test_what_a_declaration_refuses_has_the_connector_s_address_too(
 
     assert str(refused.value.place).startswith(f"{file}: connector[0]{field}")
     assert "sentinel" not in str(refused.value)
+
+
+def test_no_error_about_a_type_shows_the_value_even_in_its_causes(written: Callable[..., Path]) -> None:
+    file = written(POSTGRES.replace(f'"{REFERENCE}"', '["sentinel"]'))
+
+    with pytest.raises(InvalidConnector) as refused:
+        load(file)
+
+    assert refused.value.place == f"{file}: connector[0].password"
+    assert "sentinel" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_two_connectors_of_one_name_are_refused(written: Callable[..., Path]) -> None:

@@ -80,6 +80,7 @@ def test_what_is_new_other_and_gone_is_told_by_key() -> None:
     [
         "database.password", "producer.override.sasl.jaas.config", "schema.registry.basic.auth.credentials.source",
         "mongodb.connection.string", "ssl.keystore.PASSWORD", "oauth.client.secret", "x.api.key", "access_token",
+        "producer.override.ssl.keystore.key", "ssl.truststore.certificates", "key.converter.basic.auth.user.info",
     ],
 )  # fmt: skip
 def test_a_secret_that_differs_is_seen_to_and_not_what_it_is(key: str) -> None:

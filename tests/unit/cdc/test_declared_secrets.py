@@ -1,0 +1,150 @@
+"""Secrets in every place of a declaration that takes one: refused in clear, and never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from cdc.connectors.catalogue import keys_of
+from cdc.connectors.encodings import ApicurioAvro
+from cdc.errors import LiteralSecret
+from cdc.planning import MASK, masked
+from cdc.status import ConnectorInfo, TaskInfo
+from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
+from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, mirror, mongodb, postgres
+
+SECRET = "s3nt1nel"
+LISTS = sorted(file.name for file in files("cdc.connectors").iterdir() if file.name.endswith("_keys.tsv"))
+LISTED = sorted({key for name in LISTS for key, kind in keys_of(name).items() if kind == "PASSWORD"})
+OF_CLIENTS = [key for key in LISTED if key.startswith(("ssl.", "sasl."))]
+PREFIXES = ("", "producer.override.", "source.cluster.", "target.admin.", "schema.history.internal.consumer.")
+OF_CONVERTERS = ("basic.auth.user.info", "schema.registry.basic.auth.user.info", "bearer.auth.token", "x.keystore.key")
+
+
+def secrets_of(declared: Any) -> Iterator[str]:
+    """Every key of type PASSWORD that a connector reads and has no field for, and those behind what it passes on."""
+    listed = keys_of(declared.CATALOGUE).items()
+    yield from (key for key, kind in listed if kind == "PASSWORD" and key not in declared.OWNED)
+    passed_on = [key.removesuffix("*") for key, _ in listed if key.endswith(("producer.*", "consumer.*", "cluster.*"))]
+    yield from (f"{prefix}{key}" for prefix in ("producer.override.", *passed_on) for key in OF_CLIENTS)
+    yield from (f"{part}.converter.{key}" for part in ("key", "value") for key in OF_CONVERTERS)
+
+
+def test_the_lists_have_secrets_of_every_kind() -> None:
+    assert {"database.password", "mongodb.password", "ssl.keystore.key", "sasl.jaas.config"} <= set(LISTED)
+    assert len(OF_CLIENTS) > 5
+
+
+@pytest.mark.parametrize("key", [*LISTED, *OF_CONVERTERS])
+def test_what_a_list_calls_a_password_is_masked_behind_any_prefix(key: str) -> None:
+    for prefix in PREFIXES:
+        assert masked(f"{prefix}{key}", SECRET) == MASK
+        assert masked(f"{prefix}{key}", REFERENCE) == REFERENCE
+
+
+@pytest.mark.parametrize("key", ["ssl.keystore.location", "database.sslmode", "message.key.columns", "topics"])
+def test_what_is_no_secret_is_shown(key: str) -> None:
+    assert masked(key, "shop") == "shop"
+
+
+def test_a_login_in_any_url_is_masked() -> None:
+    assert masked("key.converter.schema.registry.url", f"http://ann:{SECRET}@registry") == MASK
+    assert masked("key.converter.schema.registry.url", "http://registry") == "http://registry"
+
+
+@pytest.mark.parametrize("field", ["extra", "unchecked"])
+@pytest.mark.parametrize("declare", [*DEBEZIUM, *MIRRORS])
+def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(declare: Any, field: str) -> None:
+    for key in secrets_of(declare()):
+        assert declare(**{field: {key: REFERENCE}}).config()[key] == REFERENCE
+        with pytest.raises(LiteralSecret) as refused:
+            declare(**{field: {key: SECRET}})
+        assert (refused.value.place, "allow_literal_secrets" in refused.value.remedy) == (key, True)
+        assert SECRET not in str(refused.value)
+        allowed = declare(**{field: {key: SECRET}}, allow_literal_secrets=True)
+        assert allowed.config()[key] == SECRET
+        assert SECRET not in repr(allowed)
+
+
+@pytest.mark.parametrize("field", ["extra", "unchecked"])
+def test_a_login_in_a_url_among_further_settings_is_refused(field: str) -> None:
+    with pytest.raises(LiteralSecret) as refused:
+        postgres(**{field: {"notification.http.url": f"https://ann:{SECRET}@hooks"}})
+
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"mongodb://ann:{SECRET}@db",
+        f"mongodb://ann:{SECRET}/x@db/",
+        f"mongodb://ann:?{SECRET}@db/",
+        f"mongodb+srv://{SECRET}@db",
+        f"mongodb://db/?tlsCertificateKeyFilePassword={SECRET}",
+        f"mongodb://db/?tls=true;tlsCertificateKeyFilePassword={SECRET}",
+        f"mongodb://db/?replicaSet=a&authMechanismProperties=AWS_SESSION_TOKEN:{SECRET}",
+        f"mongodb://db/?authmechanismproperties=AWS%5FSESSION%5FTOKEN:{SECRET}",
+        f"ann:{SECRET}",
+    ],
+)
+def test_a_connection_string_that_may_hold_a_secret_is_one(url: str) -> None:
+    with pytest.raises(LiteralSecret) as refused:
+        mongodb(connection_string=url)
+
+    assert refused.value.place == "connection_string"
+    assert SECRET not in str(refused.value) + repr(mongodb(connection_string=url, allow_literal_secrets=True))
+
+
+@pytest.mark.parametrize(
+    "url", ["mongodb://a,b/?replicaSet=rs0", "mongodb+srv://db/?authMechanismProperties=SERVICE_NAME:x", REFERENCE]
+)
+def test_a_connection_string_without_a_secret_is_taken(url: str) -> None:
+    assert mongodb(connection_string=url).config()["mongodb.connection.string"] == url
+
+
+@pytest.mark.parametrize("url", [f"http://ann:{SECRET}@registry", f"https://{SECRET}@registry/apis"])
+def test_the_registry_s_url_has_no_login(url: str) -> None:
+    with pytest.raises(LiteralSecret) as refused:
+        ApicurioAvro(registry_url=url)
+
+    assert refused.value.place == "registry_url"
+    assert SECRET not in str(refused.value)
+    key = "value.converter.apicurio.registry.auth.password"
+    assert postgres(encoding=ApicurioAvro(registry_url="http://registry"), extra={key: REFERENCE}).config()[key]
+
+
+@pytest.mark.parametrize("key", ["api.key", "ssl.keystore.key", "basic.auth.user.info", "cipher.private.pem"])
+def test_a_literal_secret_of_a_transform_is_refused_without_a_remedy_that_is_none(key: str) -> None:
+    with pytest.raises(LiteralSecret) as refused:
+        Custom(class_name="com.example.Seal", options={key: SECRET})
+
+    assert refused.value.place == f"options.{key}"
+    assert "allow_literal_secrets" not in refused.value.remedy
+    assert SECRET not in str(refused.value)
+    assert Custom(class_name="com.example.Seal", options={key: REFERENCE})
+
+
+@pytest.mark.parametrize("declare", [postgres, mirror])
+def test_the_values_of_transforms_are_not_shown(declare: Any) -> None:
+    declared = declare(
+        transforms=(
+            Custom(class_name="com.example.Seal", options={"cipher.keys": SECRET}),
+            InsertHeader(header="origin", value=SECRET),
+            InsertField(field="origin", value=SECRET),
+            Flatten(name="flat"),
+        )
+    )
+
+    shown = repr(declared)
+    assert SECRET not in shown + str(declared)
+    assert all(word in shown for word in ("com.example.Seal", "cipher.keys", "origin", "flat"))
+
+
+def test_what_connect_says_of_configurations_is_not_shown() -> None:
+    config = {"connector.class": "x", "header.password": SECRET}
+
+    assert SECRET not in repr(ConnectorInfo("shop", "source", config, (0,))) + repr(TaskInfo(0, config))
