@@ -137,9 +137,8 @@ def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
 
 
 def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
-    if own is not None:
-        return ""
-    return notes[0].rpartition(": ")[2] if notes else "no --source-url, which only sources of PostgreSQL have"
+    """Why a source that was given is not looked into; `diagnose` itself says that none was given."""
+    return notes[0].rpartition(": ")[2] if own is None and notes else ""
 
 
 def _settings(kafka: str | None) -> Settings | None:
