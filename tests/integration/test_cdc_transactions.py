@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cdc import ConnectClient, PostgresSource, apply
 from cdc.signals import Signals
 from cdc.transaction_log import SourceTransactions
 from cdc.transactions import TransactionMarker, decode_marker
-from eventstore.kafka.admin import OffsetReader, ensure_topics
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import RangeReader, read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, schemas_topic
@@ -215,6 +217,32 @@ def test_the_planted_fault_is_seen_batches_that_end_anywhere(
 def test_a_prefix_that_the_group_does_not_read_is_refused(bank: Bank) -> None:
     with pytest.raises(InvalidDefinition, match="reads no topic of that prefix"):
         bank.group("other", transactions=("another_shop",))
+
+
+def remove_records(settings: Settings, topic: str) -> None:
+    """Remove every record, as retention does in time."""
+    admin = AdminClient(settings.kafka.librdkafka())
+    (ends,) = end_offsets(settings, [topic]).values()
+    for future in admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items()]).values():
+        future.result(10)
+
+
+def test_a_view_does_not_go_back_when_all_marks_of_a_quiet_source_have_expired(
+    bank: Bank, reader: Reader, environment: Callable[[], Environment]
+) -> None:
+    views, group = environment(), bank.group("quiet", transactions=(bank.source.topic_prefix,))
+    rebuild(views, group)
+    before = shown(views, "quiet")
+    remove_records(bank.settings, bank.source.transaction_topic)
+    assert any(cents for _, cents in before)
+    assert reader.boundaries.latest(reader.at) == reader.offsets.end_offsets(bank.topics)
+    rebuild(views, group)
+    assert shown(views, "quiet") == before
+    bank.transfer(accounts=2)
+    with open_runner(views, group) as runner:
+        wait_until(runner.run_once, what="the transfer")
+    assert shown(views, "quiet") != before
+    assert wrong_sums(views, "quiet") == 0
 
 
 def test_rows_of_a_snapshot_come_though_no_transaction_follows(
