@@ -4,9 +4,9 @@ FACTFOLD_KILLS chooses the size: 1 is one kill over 3,000 rows (make test), up t
 more than that ten over 200,000 (make faults-full). FACTFOLD_SEED chooses the rows; both are printed. Each kill falls
 into a part of the load of which the topic holds some, and not all. With exactly-once on, the default, readers of
 committed records see each change once. Without it (the worker's setting; make faults only) changes are repeated,
-counted, and do not reach a view: rows come back after they were deleted, batches end inside what is repeated, and no row
-becomes older from one batch to the next. The planted faults: a topic that lacks one record, one that has it twice, and
-a reader of what is repeated by whom the last record wins, wherever it stood in its source.
+counted, and do not reach a view: rows come back after they were deleted, batches end inside what is repeated, and no
+row becomes older from one batch to the next. The planted faults: a topic that lacks one record, one that has it twice,
+and a reader of what is repeated for whom the last record wins, wherever it stood in its source.
 """
 
 from __future__ import annotations
