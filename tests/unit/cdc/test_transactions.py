@@ -23,6 +23,7 @@ from cdc.transactions import (
     decode_place,
     whole_ends,
 )
+from tests.unit.cdc.avro_records import MARKER, framed, schema_of
 
 PARTITIONS: list[Partition] = [("shop.public.a", 0), ("shop.public.a", 1), ("shop.public.b", 0)]
 
@@ -185,6 +186,14 @@ def test_marks_are_read_with_and_without_their_schema(wrap: object) -> None:
     assert read(MARK).ends
     assert read(BEGIN) == TransactionMarker(TransactionStatus.BEGIN, "3500", 49518000)
     assert not read(BEGIN).ends
+
+
+def test_marks_in_avro_are_read_by_their_schemas() -> None:
+    value = framed(MARKER, {**MARK, "factfold_epoch": "2"})
+    wanted = TransactionMarker(TransactionStatus.END, "3500", 49518616, {"public.a": 4, "public.b": 1}, 2)
+    assert decode_marker(value, place="t[0]@1", schemas=schema_of) == wanted
+    with pytest.raises(UndecodableChange, match="nobody said where its schemas are"):
+        decode_marker(value, place="t[0]@1")
 
 
 def test_a_mark_names_the_life_of_its_source() -> None:
