@@ -9,7 +9,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -139,42 +139,40 @@ class Looks:
     _shown: set[int] = field(default_factory=set)
 
     def look(self, rows: Mapping[int, tuple[int, int]]) -> None:
-        """Compare with what was seen before; a row that was gone may come back under a later version only."""
-        for key, (version, _) in rows.items():
-            least = self._newest.get(key, 0) + (key not in self._shown)
-            if version < least:
+        """Compare with what was seen before."""
+        self.look_at({**dict.fromkeys(self._shown - rows.keys()), **rows})
+
+    def look_at(self, rows: Mapping[int, tuple[int, int] | None]) -> None:
+        """Compare some rows, None for one that is gone; it may come back under a later version only."""
+        for key, row in rows.items():
+            if row is None:
+                self._shown.discard(key)
+                continue
+            if row[0] < self._newest.get(key, 0) + (key not in self._shown):
                 self.gone_back.add(key)
-            self._newest[key] = max(version, self._newest.get(key, 0))
-        self._shown = set(rows)
+            self._newest[key] = max(row[0], self._newest.get(key, 0))
+            self._shown.add(key)
 
 
-def keys_gone_back(records: Sequence[TopicRecord], *, by_position: bool) -> set[int]:
-    """The keys that become older for a reader who folds a topic in fifty batches; without positions the last wins."""
-    looks, size = Looks(), max(1, len(records) // 50)
-    for rows in _folded(records, size, by_position=by_position):
-        looks.look(rows)
+def keys_gone_back(records: Sequence[TopicRecord], size: int, *, by_position: bool) -> set[int]:
+    """The keys that become older for a reader who folds a topic in batches; without positions the last record wins."""
+    looks, positions = Looks(), dict[int, int]()
+    for begun in range(0, len(records), size):
+        looks.look_at(_changed(records[begun : begun + size], positions, by_position=by_position))
     return looks.gone_back
 
 
-def _folded(records: Iterable[TopicRecord], size: int, *, by_position: bool) -> Iterator[Mapping[int, tuple[int, int]]]:
-    positions: dict[int, int] = {}
-    rows: dict[int, tuple[int, int]] = {}
-    for number, record in enumerate(records, 1):
+def _changed(
+    records: Iterable[TopicRecord], positions: dict[int, int], *, by_position: bool
+) -> dict[int, tuple[int, int] | None]:
+    rows: dict[int, tuple[int, int] | None] = {}
+    for record in records:
         if record.value is not None:
             key, event = json.loads(record.key or b"")["id"], json.loads(record.value)
             if not by_position or event["source"]["lsn"] >= positions.get(key, 0):
-                positions[key] = event["source"]["lsn"]
-                _put(rows, key, event["after"])
-        if number % size == 0:
-            yield rows
-    yield rows
-
-
-def _put(rows: dict[int, tuple[int, int]], key: int, row: Mapping[str, int] | None) -> None:
-    if row is None:
-        rows.pop(key, None)
-    else:
-        rows[key] = row["version"], row["weight"]
+                positions[key], row = event["source"]["lsn"], event["after"]
+                rows[key] = None if row is None else (row["version"], row["weight"])
+    return rows
 
 
 def sent_again(records: Sequence[TopicRecord]) -> list[TopicRecord]:

@@ -44,6 +44,7 @@ KILLS, ROWS = (1, 3_000) if CHOSEN == 1 else (3, 40_000) if CHOSEN <= 5 else (10
 SEED = int(os.environ.get("FACTFOLD_SEED", "1815"))
 PART = ROWS // (KILLS + 1)
 BATCH = ROWS // 100  # records; a kill repeats more
+SHARE = max(1, BATCH // 4)  # of a partition in it
 BACK_WITHIN = 30.0  # seconds from the restart to the first new record: reliability.md
 
 
@@ -175,8 +176,8 @@ def assert_planted_faults_are_seen(load, records):
     assert lost_and_repeated(load.expected, changes_in([*records, dropped])) == (0, 1)
     without_deletes = [record for record in records if record.value is None or b'"op":"d"' not in record.value]
     assert newest_rows(without_deletes) != load.rows
-    assert keys_gone_back(sent_again(records), by_position=False)
-    assert not keys_gone_back(sent_again(records), by_position=True)
+    assert keys_gone_back(sent_again(records), SHARE, by_position=False)
+    assert not keys_gone_back(sent_again(records), SHARE, by_position=True)
 
 
 def parcel_group(depot):
@@ -227,5 +228,5 @@ def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view
     assert repeated > 0, "no kill made a record twice, so nothing was kept from the view: kill later"
     assert shown(views) == depot.rows() == load.rows
     assert looks.gone_back == set()
-    assert keys_gone_back(records, by_position=False), "too little was repeated for the planted reader to fail"
+    assert keys_gone_back(records, SHARE, by_position=False), "too little was repeated for the planted reader to fail"
     assert max(back) <= BACK_WITHIN
