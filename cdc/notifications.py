@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc.change_records import Lookup, RecordReader
 from cdc.errors import UndecodableChange
 from eventstore.closing import Closing
 
@@ -69,15 +69,19 @@ class Notification:
     chunks: int | None = None
 
 
-def decode_notification(value: bytes | None, *, place: str) -> Notification:
-    """Decode one record's value, JSON with or without a schema; UndecodableChange."""
+def decode_notification(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> Notification:
+    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`; UndecodableChange."""
+    return _read(RecordReader("value", schemas), value, place)
+
+
+def _read(reader: RecordReader, value: bytes | None, place: str) -> Notification:
+    body = {} if value is None else reader.read(value, place)[0]
     try:
-        body = json.loads(value or b"null")
-        return _notification(body["payload"] if body.keys() == {"schema", "payload"} else body)
-    except (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError) as error:
+        return _notification(body)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
         raise UndecodableChange(
             "the record is no notification of a Debezium connector",
-            remedy="check which writer fills this topic; notifications are JSON, with or without schemas",
+            remedy="check which writer fills this topic",
             place=place,
         ) from error
 
@@ -111,13 +115,23 @@ class NotificationReader(Closing):
     """Reads a notification topic from now on, or from its beginning; committed records only.
 
     A topic that the connector has not made yet is empty. `connector` leaves out what others say in the same topic.
+    `schemas` finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
     """
 
-    def __init__(self, settings: Settings, topic: str, *, connector: str | None = None, whole: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        *,
+        connector: str | None = None,
+        whole: bool = False,
+        schemas: Lookup | None = None,
+    ) -> None:
         from eventstore.kafka.admin import OffsetReader
         from eventstore.kafka.consumer import RangeReader
 
         self._topic, self._connector = topic, connector
+        self._values = RecordReader("value", schemas)
         self._offsets: OffsetReader = OffsetReader(settings)
         self._reader: RangeReader = RangeReader(settings)
         self._begun = False
@@ -131,7 +145,7 @@ class NotificationReader(Closing):
         if not self._begun:
             time.sleep(min(timeout, _LOOK_SECONDS))
         records = self._reader.poll(timeout) if self._begun else []
-        found = (decode_notification(record.value, place=record.place) for record in records)
+        found = (_read(self._values, record.value, record.place) for record in records)
         return [one for one in found if self._connector in (None, one.connector)]
 
     def up_to_now(self) -> Iterator[Notification]:
@@ -139,7 +153,7 @@ class NotificationReader(Closing):
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
             for record in self._reader.read_up_to(ends):
-                found = decode_notification(record.value, place=record.place)
+                found = _read(self._values, record.value, record.place)
                 if self._connector in (None, found.connector):
                     yield found
 

@@ -38,11 +38,16 @@ def position_of(body: Mapping[str, Any], *, epoch: int, offset: int) -> SourcePo
     source = body.get("source")
     if not isinstance(source, Mapping):
         return None
-    streamed = source.get("snapshot", rules.STREAMED) in (rules.STREAMED, None, False)
+    streamed = is_streamed(source)
     place = _place(source)
     if place is None and not streamed:
         place = _seen_by_snapshot(source)
     return None if place is None else SourcePosition(int(body.get(rules.FIELD_EPOCH) or epoch), streamed, place, offset)
+
+
+def is_streamed(source: Mapping[str, Any]) -> bool:
+    """Whether a change event's ``source`` is that of a streamed change, and not of a row that a snapshot read."""
+    return source.get("snapshot", rules.STREAMED) in (rules.STREAMED, None, False)
 
 
 def _seen_by_snapshot(source: Mapping[str, Any]) -> int | None:

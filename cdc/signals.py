@@ -14,7 +14,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.errors import ConnectUnavailable, SignalNotAnswered, SnapshotUnfinished, UnknownConnector
+from cdc.connectors.encodings import JSON_CONVERTER
+from cdc.errors import (
+    ConnectUnavailable,
+    SignalNotAnswered,
+    SnapshotUnfinished,
+    UnknownConnector,
+    UnsupportedEncoding,
+)
 from cdc.identifiers import TableName, check_identifier
 from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
 from cdc.signal_table import not_declared, signal_table_of
@@ -24,6 +31,7 @@ from cdc.status import RUNNING
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from cdc.change_records import Lookup
     from cdc.connect import ConnectClient
     from cdc.connectors.postgres import PostgresSource
     from eventstore.settings import Settings
@@ -41,19 +49,25 @@ Listen = Callable[[Notification], None]
 class Signals:
     """The signals of one source; `engine` belongs to someone who may insert into its signal table.
 
-    With `client` an unanswered signal is explained by the connector's state. InvalidConnector where the source declares
-    no signal table or no notification topic; SourceNotReady's kin from the database.
+    With `client` an unanswered signal is explained by the connector's state. `schemas` finds the schemas of a source
+    whose records are Avro, such as `ConfluentRegistry.schema`. InvalidConnector where the source declares no signal
+    table or no notification topic, UnsupportedEncoding where its notifications could not be read; SourceNotReady's kin
+    from the database.
     """
 
     engine: Engine
     source: PostgresSource
     settings: Settings
     client: ConnectClient | None = field(default=None, repr=False)
+    schemas: Lookup | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("signal_table", "notifications_topic"):
             if getattr(self.source, name) is None:
                 raise not_declared(self.source.name, name)
+        # Before anything is sent: an answer that cannot be read looks like a failure of what was asked.
+        if self.schemas is None and self.source.config()["value.converter"] != JSON_CONVERTER:
+            raise _unreadable(self.source)
 
     def snapshot(
         self, tables: Collection[str], *, where: Mapping[str, str] | None = None, surrogate_key: str | None = None
@@ -90,7 +104,7 @@ class Signals:
         data: dict[str, Any] = {"type": "incremental"}
         if tables:
             data["data-collections"] = self._captured(tables)
-        return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout)
+        return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout, tables=tables)
 
     def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
         """Let the incremental snapshot rest, and wait until it does; SignalNotAnswered where none runs."""
@@ -103,7 +117,7 @@ class Signals:
     def listen(self, *, whole: bool = False) -> NotificationReader:
         """Open the connector's notifications, from now on or from the topic's beginning; close it after use."""
         topic, prefix = self.source.notifications_topic or "", self.source.topic_prefix
-        return NotificationReader(self.settings, topic, connector=prefix, whole=whole)
+        return NotificationReader(self.settings, topic, connector=prefix, whole=whole, schemas=self.schemas)
 
     def unanswered(self, what: str, timeout: float, *, otherwise: str) -> SignalNotAnswered:
         """Build the error for silence, with the cause as far as the worker knows it."""
@@ -147,13 +161,16 @@ class Signals:
             connection.exec_driver_sql(statement, (signal, kind, json.dumps(data)))
         return signal
 
-    def _answered(self, kind: str, data: Mapping[str, Any], stage: Stage, *, timeout: float) -> Notification:
+    def _answered(
+        self, kind: str, data: Mapping[str, Any], stage: Stage, *, timeout: float, tables: Collection[str] = ()
+    ) -> Notification:
+        """Send a signal and return its answer, which names no signal: the next such word that names the tables."""
         with self.listen() as reader:
             self._send(kind, data)
             end = time.monotonic() + timeout
             while time.monotonic() < end:
                 for heard in reader.poll(_POLL_SECONDS):
-                    if heard.kind == SnapshotKind.INCREMENTAL and heard.stage == stage:
+                    if (heard.kind, heard.stage) == (SnapshotKind.INCREMENTAL, stage) and {*tables} <= {*heard.tables}:
                         return heard
         raise self.unanswered(
             kind,
@@ -175,6 +192,15 @@ class Signals:
         if status.state != RUNNING or not status.running:
             return f": it stands {status.summary()}", f"factfold cdc resume {name}, or restart it; the signal waits"
         return _undeclared(self.source, config)
+
+
+def _unreadable(source: PostgresSource) -> UnsupportedEncoding:
+    return UnsupportedEncoding(
+        f"connector {source.name!r} writes its notifications as it writes its changes, and nobody said where the "
+        "schemas of those are",
+        remedy="give the registry's: Signals(…, schemas=ConfluentRegistry(…).schema), or FACTFOLD_REGISTRY__URL",
+        place=source.notifications_topic,
+    )
 
 
 def _query(table: str, condition: str) -> str:

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cdc.change_records import Lookup, RecordReader
 from cdc.transactions import (
     WINDOW,
+    Commit,
     LogPlace,
     Partition,
+    Tells,
     TransactionMarker,
-    decode_marker,
-    decode_place,
+    read_marker,
+    read_place,
     whole_ends,
 )
 from eventstore.closing import Closing
+from eventstore.errors import TopicMismatch
 
 if TYPE_CHECKING:
     from eventstore.kafka.consumer import RangeReader
@@ -42,7 +46,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    lsn: int
+    commit: Commit
     events: int
 
 
@@ -57,10 +61,13 @@ class _Seen:
 class SourceTransactions(Closing):
     """Ends batches over changelog topics of the connector with this topic prefix on transactions of its source.
 
-    `topics` are the changelogs read; what a transaction did to other tables does not count. Close it after use.
+    `topics` are the changelogs read; what a transaction did to other tables does not count. `schemas` finds the schemas
+    of Avro records, such as `ConfluentRegistry.schema`. Close it after use.
     """
 
-    def __init__(self, settings: Settings, prefix: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, prefix: str, topics: Sequence[str], *, schemas: Lookup | None = None
+    ) -> None:
         from eventstore.kafka.admin import OffsetReader
         from eventstore.kafka.consumer import RangeReader
 
@@ -68,18 +75,20 @@ class SourceTransactions(Closing):
         self.topic = f"{prefix}.transaction"
         self._tables = {topic.removeprefix(f"{prefix}.") for topic in topics}
         self._offsets, self._reader = OffsetReader(settings), RangeReader(settings)
+        self._marks, self._changes = RecordReader("value", schemas), RecordReader("value", schemas)
         self._made = False
         self._moved_at: float | None = None
         self._next: int | None = None  # where the transaction topic is read on
-        self._last = 0  # the commit up to which batches have been given out
+        self._last = Commit()  # up to which batches have been given out
         self._seen: deque[_Seen] = deque()
         self._ripe: deque[_End] = deque()
 
     def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
         """The greatest ends, at most those given, that split no transaction; about `most` changes beyond `start`.
 
-        A transaction of more changes comes whole. `start` must not split one. Where the last is not complete yet, it is
-        left for the next call. BrokerUnreachable, UndecodableChange.
+        A transaction of more changes comes whole, and so does all there is where its marks have been removed. `start`
+        must not split one. Where the last is not complete yet, it is left for the next call. BrokerUnreachable,
+        UndecodableChange, TopicMismatch.
         """
         if _flat(start) == _flat(ends):
             return ends
@@ -89,19 +98,24 @@ class SourceTransactions(Closing):
         self._ripen(ends)
         self._last = self._take(most)
         cut = self._cut(start, ends)
+        if _flat(cut) == _flat(start) and self._forgotten():
+            cut = ends
         self._complain(stands_still=_flat(cut) == _flat(start))
         return cut
 
     def latest(self, start: Offsets) -> Offsets:
         """The greatest ends as of now that split no transaction, `start` being one; waits for a commit on its way.
 
-        BrokerUnreachable, UndecodableChange.
+        BrokerUnreachable, UndecodableChange, TopicMismatch.
         """
+        committed = self._offsets.end_offsets(self.topics)
+        if self._forgotten():
+            return committed
         last = self._last_end()
         written, until = self._written(), time.monotonic() + _COMMIT_SECONDS
         while not _reached(ends := self._offsets.end_offsets(self.topics), written) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
-        self._last = last.lsn if last is not None and _reached(ends, written) else 0
+        self._last = last.commit if last is not None and _reached(ends, written) else Commit()
         return self._cut(start, ends)
 
     def close(self) -> None:
@@ -123,8 +137,22 @@ class SourceTransactions(Closing):
             )
 
     def _cut(self, start: Offsets, ends: Offsets) -> Offsets:
-        found = whole_ends(_KafkaProbe(self._reader), _flat(start), _flat(ends), last=self._last)
+        found = whole_ends(self._probe(), _flat(start), _flat(ends), last=self._last)
         return {topic: {p: found[topic, p] for p in parts} for topic, parts in ends.items()}
+
+    def _probe(self) -> _KafkaProbe:
+        return _KafkaProbe(self._reader, self._changes)
+
+    def _forgotten(self) -> bool:
+        """Whether there were marks and none is left; then all changes that were committed before this look have ended.
+
+        Retention removes marks of a source that is quiet. A transaction's BEGIN is written before its changes are
+        committed, and is looked for though it be not committed itself.
+        """
+        if not self._exists():
+            return False
+        end = self._offsets.end_offsets([self.topic], committed=False)[self.topic][0]
+        return 0 < end == self._topic_beginning()
 
     def _written(self) -> Offsets:
         return self._offsets.end_offsets(self.topics, committed=False)
@@ -135,7 +163,8 @@ class SourceTransactions(Closing):
         if waiting >= most or not self._exists():
             return
         ends: list[_End] = []
-        for offset, marker in self._markers(self._next or 0, self._topic_end()):
+        # What has been removed meanwhile is covered by the next END.
+        for offset, marker in self._markers(max(self._next or 0, self._topic_beginning()), self._topic_end()):
             self._next = offset + 1
             if marker.ends:
                 end = self._end(marker)
@@ -154,37 +183,40 @@ class SourceTransactions(Closing):
         while self._seen and _reached(ends, self._seen[0].written):
             self._ripe.extend(self._seen.popleft().ends)
 
-    def _take(self, most: int) -> int:
-        """Take ENDs off for at most so many changes, at least one; the commit of the last."""
+    def _take(self, most: int) -> Commit:
+        """Take ENDs off for at most so many changes, at least one; the last commit."""
         last, taken = self._last, 0
         while self._ripe and (taken == 0 or taken + self._ripe[0].events <= most):
             end = self._ripe.popleft()
-            last, taken = end.lsn, taken + end.events
+            # A connector that reads its slot again tells of transactions again.
+            last, taken = max(last, end.commit), taken + end.events
         return last
 
     def _end(self, marker: TransactionMarker) -> _End:
-        return _End(marker.lsn, sum(count for table, count in marker.events.items() if table in self._tables))
+        return _End(marker.commit, sum(count for table, count in marker.events.items() if table in self._tables))
 
     def _begin(self, start: Offsets, ends: Offsets) -> int:
-        """Where the ENDs begin of which changes lie behind `start`; the END before them is the last given out."""
+        """Where the ENDs begin of which changes lie behind `start`."""
         if not self._exists():
             return 0
         stop = _flat(ends)
         waiting = {p: (offset, stop[p]) for p, offset in _flat(start).items() if offset < stop[p]}
-        places = [found[1] for found in _KafkaProbe(self._reader).first(waiting).values() if found is not None]
-        least = min((place.after for place in places), default=None)
-        begun = self._topic_end() if least is None else self._first_marker_beyond(least)
+        places = [found[1] for found in self._probe().first(waiting, lambda _: True).values() if found is not None]
+        least = min((Commit(place.epoch, place.after) for place in places), default=None)
+        begun = self._topic_end() if least is None else self._first_end_beyond(least)
         before = self._last_end(before=begun)
-        self._last = 0 if before is None else before.lsn
+        if before is not None:
+            # As if it were read now: some of its changes may not be visible yet.
+            self._seen.append(_Seen([_End(before.commit, 0)], self._written()))
         return begun
 
-    def _first_marker_beyond(self, commit: int) -> int:
-        """The offset of the first mark whose LSN is greater: the END of the transaction that followed that commit."""
+    def _first_end_beyond(self, commit: Commit) -> int:
+        """The offset of the first END of a later commit, or of a BEGIN before it: of what followed that commit."""
         low, high = self._topic_beginning(), self._topic_end()
         while low < high:
             middle = (low + high) // 2
-            found = next(self._markers(middle, high), None)
-            if found is None or found[1].lsn > commit:
+            found = next(((o, mark) for o, mark in self._markers(middle, high) if mark.ends), None)
+            if found is None or found[1].commit > commit:
                 high = middle
             else:
                 low = found[0] + 1
@@ -207,11 +239,15 @@ class SourceTransactions(Closing):
         if start < end:
             self._reader.seek({self.topic: {0: start}})
             for record in self._reader.read_up_to({self.topic: {0: end}}):
-                yield record.offset, decode_marker(record.value, place=record.place)
+                yield record.offset, read_marker(self._marks, record.value, record.place)
 
     def _exists(self) -> bool:
-        """The connector makes the topic with the first transaction."""
-        self._made = self._made or bool(self._offsets.existing([self.topic]))
+        """The connector makes the topic with the first transaction; TopicMismatch where marks have no one order."""
+        if not self._made and self._offsets.existing([self.topic]):
+            count = self._offsets.partitions([self.topic])[self.topic]
+            if count != 1:
+                raise _several_partitions(self.topic, count)
+            self._made = True
         return self._made
 
     def _topic_beginning(self) -> int:
@@ -224,25 +260,32 @@ class SourceTransactions(Closing):
 class _KafkaProbe:
     """Reads windows of the partitions and remembers them; decodes what it is asked about, and no more."""
 
-    def __init__(self, reader: RangeReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: RangeReader, changes: RecordReader) -> None:
+        self._reader, self._changes = reader, changes
         self._known: dict[Partition, _Window] = {}
 
-    def first(self, ranges: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, LogPlace] | None]:
-        """The offset and place of the first change event in each range; None where there is none."""
+    def first(
+        self, ranges: Mapping[Partition, tuple[int, int]], tells: Tells
+    ) -> dict[Partition, tuple[int, LogPlace] | None]:
+        """The offset and place of the first change event in each range that tells something; None without one."""
+        self._read({p: span for p, span in ranges.items() if not self._knows(p, span[0])})
         found: dict[Partition, tuple[int, LogPlace] | None] = {}
-        left = dict(ranges)
-        while left:
-            self._read({p: span for p, span in left.items() if not self._knows(p, span[0])})
-            for partition, (low, high) in list(left.items()):
-                window = self._known[partition]
-                record = next((r for r in window.changes if low <= r.offset < high), None)
-                if record is None and window.high < high:
-                    left[partition] = (window.high, high)
-                    continue
-                del left[partition]
-                found[partition] = None if record is None else (record.offset, _place(record))
+        for partition, (low, high) in ranges.items():
+            window = self._known[partition]
+            found[partition] = self._telling((r for r in window.changes if low <= r.offset < high), tells)
+            if found[partition] is None and window.high < high:
+                found[partition] = self._beyond(partition, (window.high, high), tells)
         return found
+
+    def _beyond(self, partition: Partition, span: tuple[int, int], tells: Tells) -> tuple[int, LogPlace] | None:
+        """Read on in one partition, however far: compaction leaves gaps of any length, and a snapshot rows."""
+        self._reader.seek(_nested({partition: span[0]}))
+        read = self._reader.read_up_to(_nested({partition: span[1]}))
+        return self._telling((record for record in read if record.value is not None), tells)
+
+    def _telling(self, records: Iterable[TopicRecord], tells: Tells) -> tuple[int, LogPlace] | None:
+        places = ((record.offset, read_place(self._changes, record.value, record.place)) for record in records)
+        return next((found for found in places if tells(found[1])), None)
 
     def _knows(self, partition: Partition, offset: int) -> bool:
         window = self._known.get(partition)
@@ -266,8 +309,12 @@ class _Window:
     changes: list[TopicRecord]
 
 
-def _place(record: TopicRecord) -> LogPlace:
-    return decode_place(record.value or b"", place=record.place)
+def _several_partitions(topic: str, count: int) -> TopicMismatch:
+    return TopicMismatch(
+        f"topic {topic!r} has {count} partitions, and the marks of transactions stand in their order in one only",
+        remedy="delete the topic while the connector is stopped; the connector makes it anew, with one",
+        place=topic,
+    )
 
 
 def _flat(offsets: Offsets) -> dict[Partition, int]:

@@ -4,7 +4,8 @@ With `PostgresSource(transactions=True)` the topic `{prefix}.transaction` gets a
 and every streamed change event says where it stands: `source.sequence` begins with the LSN of the last commit before
 it. An END carries the LSN of its own commit. So a change belongs to a transaction that has ended by then exactly if
 its first LSN is below the END's; and since a connector is one thread that sends in the order of the commits, that
-splits each partition in two (docs/decisions/0034).
+splits each partition in two. LSNs count within one life of the source: its epoch stands before them
+(docs/decisions/0034).
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
+from cdc import rules
+from cdc.change_records import Lookup, RecordReader
 from cdc.errors import UndecodableChange
+from cdc.positions import is_streamed
 
 Partition = tuple[str, int]
 # How many offsets a look into a partition spans: what one fetch brings in any case.
 WINDOW: Final = 64
+_MARK: Final = "mark of a PostgreSQL source's transaction"
+_CHANGE: Final = "change event of a PostgreSQL source"
 
 
 class TransactionStatus(StrEnum):
@@ -29,73 +35,109 @@ class TransactionStatus(StrEnum):
     END = "END"
 
 
+class Commit(NamedTuple):
+    """A commit of the source, or the beginning of everything; the greater one was sent later."""
+
+    epoch: int = 0
+    lsn: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionMarker:
     """One record of the transaction topic.
 
-    `lsn` is where the source's log stood: at an END, the commit. `events` counts the change events by `schema.table`,
-    before any transform, and is empty at a BEGIN.
+    `lsn` is where the source's log stood: at an END, the commit; `epoch` is the source's life. `events` counts the
+    change events by `schema.table`, before any transform, and is empty at a BEGIN.
     """
 
     status: TransactionStatus
     transaction: str
     lsn: int
     events: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
 
     @property
     def ends(self) -> bool:
         """Whether it is an END."""
         return self.status is TransactionStatus.END
 
+    @property
+    def commit(self) -> Commit:
+        """The commit that an END tells of."""
+        return Commit(self.epoch, self.lsn)
 
-def decode_marker(value: bytes | None, *, place: str) -> TransactionMarker:
-    """Decode one record's value, JSON with or without a schema; UndecodableChange."""
-    body = _body(value, place, what="mark of a PostgreSQL source's transaction")
+
+def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
+    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`; UndecodableChange."""
+    return read_marker(RecordReader("value", schemas), value, place)
+
+
+def read_marker(reader: RecordReader, value: bytes | None, place: str) -> TransactionMarker:
+    """Decode one record's value by a reader that knows the records before; UndecodableChange."""
+    body = _body(reader, value, place, what=_MARK)
     try:
         transaction, _, lsn = body["id"].partition(":")
         counts = {one["data_collection"]: int(one["event_count"]) for one in body["data_collections"] or ()}
-        return TransactionMarker(TransactionStatus(body["status"]), transaction, int(lsn), counts)
+        return TransactionMarker(TransactionStatus(body["status"]), transaction, int(lsn), counts, _epoch(body))
     except (ValueError, TypeError, AttributeError, LookupError) as error:
-        raise _undecodable("mark of a PostgreSQL source's transaction", place) from error
+        raise _undecodable(_MARK, place) from error
 
 
 class LogPlace(NamedTuple):
     """Where a change event stands among the commits of its source; the greater one was sent later.
 
-    `after` is the LSN of the last commit before it, 0 for none: the initial snapshot's. Rows of a snapshot are in no
-    transaction, and come before the changes of the transaction that follows.
+    `after` is the LSN of the last commit before it. Changes of the first transaction after an initial snapshot
+    name none: there it is the change's own LSN, and for a row of that snapshot the LSN that the snapshot saw. Rows of a
+    snapshot are in no transaction.
     """
 
+    epoch: int
     after: int
     in_transaction: bool
 
+    def tells(self, last: Commit) -> bool:
+        """Whether it says if a batch up to the commit `last` may go beyond it.
 
-def decode_place(value: bytes, *, place: str) -> LogPlace:
-    """Read where a change event stands, JSON with or without a schema; UndecodableChange."""
-    body = _body(value, place, what="change event of a PostgreSQL source")
+        A row of a snapshot that saw an earlier commit says yes; of a later one, it says nothing of the changes before.
+        """
+        return self.in_transaction or (self.epoch, self.after) < last
+
+    def is_beyond(self, last: Commit) -> bool:
+        """Whether no transaction up to the commit `last` holds it."""
+        return (self.epoch, self.after) >= last
+
+
+def decode_place(value: bytes, *, place: str, schemas: Lookup | None = None) -> LogPlace:
+    """Read where a change event stands, encoded as for `decode_marker`; UndecodableChange."""
+    return read_place(RecordReader("value", schemas), value, place)
+
+
+def read_place(reader: RecordReader, value: bytes | None, place: str) -> LogPlace:
+    """Read where a change event stands by a reader that knows the records before; UndecodableChange."""
+    body = _body(reader, value, place, what=_CHANGE)
     try:
-        before = json.loads(body["source"]["sequence"])[0]
+        source = body["source"]
+        before, own = json.loads(source["sequence"])
         # Whatever is streamed is of a transaction; only rows of snapshots are of none.
-        streamed = body["source"].get("snapshot", "false") in ("false", None, False)
-        return LogPlace(int(before or 0), streamed)
+        return LogPlace(_epoch(body), int(before or own or 0), is_streamed(source))
     except (ValueError, TypeError, AttributeError, LookupError) as error:
-        raise _undecodable("change event of a PostgreSQL source", place) from error
+        raise _undecodable(_CHANGE, place) from error
 
 
-def beyond(last: int) -> LogPlace:
-    """The least place of a change that no transaction up to the commit `last` holds; 0 stands before all commits."""
-    return LogPlace(last, in_transaction=True)
+Tells = Callable[[LogPlace], bool]
 
 
 class Probe(Protocol):
     """Looks into partitions of a log whose change events stand in the order of their places."""
 
-    def first(self, ranges: Mapping[Partition, tuple[int, int]]) -> Mapping[Partition, tuple[int, LogPlace] | None]:
-        """The offset and place of the first change event in each range; None where there is none."""
+    def first(
+        self, ranges: Mapping[Partition, tuple[int, int]], tells: Tells
+    ) -> Mapping[Partition, tuple[int, LogPlace] | None]:
+        """The offset and place of the first change event in each range that tells something; None without one."""
 
 
 def whole_ends(
-    probe: Probe, starts: Mapping[Partition, int], ends: Mapping[Partition, int], *, last: int
+    probe: Probe, starts: Mapping[Partition, int], ends: Mapping[Partition, int], *, last: Commit
 ) -> dict[Partition, int]:
     """The greatest ends, at most those given, before which no change lies beyond the commit `last`.
 
@@ -105,11 +147,10 @@ def whole_ends(
     search = {
         p: _Search(low=starts[p], high=end, end=end, middle=max(starts[p], end - WINDOW)) for p, end in ends.items()
     }
-    limit = beyond(last)
     while asked := {p: (one.middle, one.high) for p, one in search.items() if one.low < one.high}:
-        found = probe.first(asked)
+        found = probe.first(asked, lambda place: place.tells(last))
         for partition in asked:
-            search[partition].narrow(found[partition], is_beyond=lambda place: place >= limit)
+            search[partition].narrow(found[partition], last)
     return {partition: one.end for partition, one in search.items()}
 
 
@@ -122,30 +163,29 @@ class _Search:
     end: int
     middle: int
 
-    def narrow(self, found: tuple[int, LogPlace] | None, *, is_beyond: Callable[[LogPlace], bool]) -> None:
+    def narrow(self, found: tuple[int, LogPlace] | None, last: Commit) -> None:
         if found is None:
             self.high = self.middle
-        elif is_beyond(found[1]):
+        elif found[1].is_beyond(last):
             self.high, self.end = self.middle, found[0]
         else:
             self.low = found[0] + 1
         self.middle = (self.low + self.high) // 2
 
 
-def _body(value: bytes | None, place: str, *, what: str) -> Mapping[str, Any]:
-    try:
-        body = json.loads(value or b"null")
-    except (ValueError, RecursionError) as error:
-        raise _undecodable(what, place) from error
-    if not isinstance(body, dict):
+def _body(reader: RecordReader, value: bytes | None, place: str, *, what: str) -> Mapping[str, Any]:
+    if value is None:
         raise _undecodable(what, place)
-    unwrapped = body["payload"] if body.keys() == {"schema", "payload"} else body
-    return unwrapped if isinstance(unwrapped, dict) else {}
+    return reader.read(value, place)[0]
+
+
+def _epoch(body: Mapping[str, Any]) -> int:
+    return int(body.get(rules.FIELD_EPOCH) or 0)
 
 
 def _undecodable(what: str, place: str) -> UndecodableChange:
     return UndecodableChange(
-        f"the record is no {what} in JSON",
-        remedy="let a PostgresSource(transactions=True) write the topics, with a JSON converter",
+        f"the record is no {what}",
+        remedy="let a PostgresSource(transactions=True) write the topics",
         place=place,
     )

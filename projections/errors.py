@@ -12,6 +12,7 @@
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
         ├── ErasureWaiting           a person was erased whom the views still show
+        ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
@@ -65,6 +66,10 @@ class UnknownSchemaId(UndecodableRecord):
     """An Avro record whose schema id the registry does not hold."""
 
     schema_id: int = 0
+
+
+class EndNotKnown(ProjectionError):
+    """A rebuild would end before what is served: where transactions of the source end is not known that far."""
 
 
 class OffsetsLost(ProjectionError):

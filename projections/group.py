@@ -22,9 +22,10 @@ class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
 
     ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
-    transactions of these sources do, so that no view ever shows half of one.
+    transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
+    without schemas, and needs exactly-once delivery.
 
-    Raises InvalidDefinition where two views mean different tables by one name.
+    Raises InvalidDefinition where two views mean different tables by one name, and for transactions in Avro.
     """
 
     name: str
@@ -38,16 +39,25 @@ class ProjectionGroup:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
         for prefix in self.transactions:
-            if not self.captured_by(prefix):
-                raise InvalidDefinition(
-                    f"group {self.name!r} keeps transactions of {prefix!r} whole, and reads no topic of that prefix",
-                    remedy=f"name the topic prefix of a connector it reads: {', '.join(self.topics)}",
-                )
+            self._check_transactions(prefix)
+
+    def _check_transactions(self, prefix: str) -> None:
+        captured = self.captured_by(prefix)
+        if not captured:
+            raise InvalidDefinition(
+                f"group {self.name!r} keeps transactions of {prefix!r} whole, and reads no topic of that prefix",
+                remedy=f"name the topic prefix of a connector it reads: {', '.join(self.topics)}",
+            )
+        if avro := [topic for topic in captured if topic in self.avro_changelogs]:
+            raise InvalidDefinition(
+                f"group {self.name!r} keeps transactions of {prefix!r} whole, and {', '.join(avro)} is Avro",
+                remedy="capture with encoding=PlainJson() or JsonWithSchemas(), or leave transactions away",
+            )
 
     def captured_by(self, prefix: str) -> tuple[str, ...]:
         """The changelog topics that a connector of this topic prefix fills."""
         tables = self.tables.values()
-        captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and t.topic.startswith(f"{prefix}."))
+        captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and _is_captured_by(prefix, t.topic))
         return tuple(dict.fromkeys(captured))
 
     @property
@@ -98,3 +108,9 @@ class ProjectionGroup:
         """16 hexadecimal digits that change with the meaning of any view of the group."""
         text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.views)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _is_captured_by(prefix: str, topic: str) -> bool:
+    """Whether a topic is `prefix.schema.table`; the prefix of another connector may begin with this one and a dot."""
+    begun, _, table = topic.removeprefix(f"{prefix}.").partition(".")
+    return topic.startswith(f"{prefix}.") and bool(begun) and bool(table) and "." not in table

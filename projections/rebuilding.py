@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from projections.boundaries import open_boundaries
 from projections.environment import Environment
-from projections.errors import HistoryNotKept, OffsetsLost, keys_missing
+from projections.errors import EndNotKnown, HistoryNotKept, OffsetsLost, keys_missing
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, Offsets
 from projections.planner import plan
@@ -53,7 +53,8 @@ def rebuild(
     """Build a new generation up to the ends of the topics and let it serve; the old one serves until then.
 
     ``announce`` is called with the name of each step as it begins. Raises RunAlreadyActive while a runner holds the
-    group. An interrupted rebuild leaves nothing that is read, and the next one clears it away.
+    group, EndNotKnown where it would end before what is served. An interrupted rebuild leaves nothing that is read, and
+    the next one clears it away.
     """
     with environment.store.exclusive(group.name):
         return _Rebuild(environment, group, announce).run()
@@ -72,7 +73,7 @@ class _Rebuild:
             columns = view_columns(self._environment.spark, group)
             for view in group.views:
                 plan(view)
-            offsets = whole_log(self._environment, group)
+            offsets = whole_log(self._environment, group, served=store.served(group))
             run, layout = store.begin_generation(group, columns)
         self._report.generation, self._report.records = run.generation, offsets.without(ERASURES).records
         self._load(layout, offsets)
@@ -118,10 +119,11 @@ class _Rebuild:
         self._report.seconds[name] = time.perf_counter() - begun
 
 
-def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
-    """Every committed record of the group's topics.
+def whole_log(environment: Environment, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:
+    """Every committed record of the group's topics; with ``transactions``, up to the last that is known to have ended.
 
-    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotKept or KeysMissing.
+    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotKept or KeysMissing, and EndNotKnown where that is
+    before what is ``served``.
     """
     require_inputs(environment, group)
     with environment.log.open() as reader:
@@ -129,8 +131,27 @@ def whole_log(environment: Environment, group: ProjectionGroup) -> OffsetRange:
         beginning, ends = reader.beginning_offsets(topics), reader.end_offsets(topics)
         if group.transactions:
             with open_boundaries(environment.log, group) as boundaries:
-                ends = boundaries.latest(beginning, ends)
+                whole = boundaries.latest(beginning, ends)
+            require_served(served or {}, whole, ends, group=group.name)
+            ends = whole
         return from_the_beginning(beginning, ends)
+
+
+def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str) -> None:
+    """Raise EndNotKnown where whole transactions end before what is served, in a topic that still holds it.
+
+    One that ends before is another: it was made anew.
+    """
+    for topic, parts in whole.items():
+        for partition, end in parts.items():
+            if end < served.get(topic, {}).get(partition, 0) <= ends[topic][partition]:
+                raise EndNotKnown(
+                    f"group {group!r} serves {served[topic][partition]} offsets, and transactions of the source are "
+                    f"known to have ended up to {end} only",
+                    remedy="wait for the transaction that is open; where its marks were removed or switched off, for "
+                    "the next one, or leave ProjectionGroup(transactions=…) away",
+                    place=f"topic {topic}, partition {partition}",
+                )
 
 
 def require_inputs(environment: Environment, group: ProjectionGroup) -> None:

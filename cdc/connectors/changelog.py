@@ -19,7 +19,13 @@ from eventstore.topics import TopicSpec, changelog_topic, history_topic
 
 # A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
 COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
-_ONE_IN_ORDER: Final = {"partitions": "1", "replication.factor": BROKERS_DEFAULT, "cleanup.policy": "delete"}
+# Kept for good: marks of transactions say how far a rebuild may read, however long ago they were written.
+_ONE_IN_ORDER: Final = {
+    "partitions": "1",
+    "replication.factor": BROKERS_DEFAULT,
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -135,7 +141,8 @@ class ChangelogConnector(DebeziumConnector):
             signals = TopicMatches(pattern=re.escape(f"{self.topic_prefix}.{self.signal_table}"))
             transforms.append(Filter(name="signals", when=signals))
         if self.epoch:
-            changes = TopicMatches(pattern=exactly(self.topics))
+            marks = [self.transaction_topic] if self.transactions else []
+            changes = TopicMatches(pattern=exactly([*self.topics, *marks]))
             transforms.append(InsertField(name="epoch", when=changes, field=FIELD_EPOCH, value=str(self.epoch)))
         return tuple(transforms)
 

@@ -18,6 +18,7 @@ from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from cdc import PostgresSource
+    from cdc.change_records import Lookup
     from cdc.notifications import Notification
     from cdc.signals import Signals
     from eventstore.settings import Settings
@@ -119,8 +120,8 @@ def notifications(
 
     source = _source(reference)
     stopped = stop_on_signal()
-    topic, prefix = _topic(source), source.topic_prefix
-    with NotificationReader(_settings(), topic, connector=prefix, whole=True) as reader:
+    topic, prefix, settings = _topic(source), source.topic_prefix, _settings()
+    with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=_schemas(settings)) as reader:
         for one in reader.up_to_now():
             _tell(one, as_json=as_json)
         while follow and not stopped.is_set():
@@ -135,7 +136,8 @@ def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterat
     with worker(connect_url) as client, maybe_database(source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
-        yield Signals(engine, _source(reference), _settings(), client)
+        settings = _settings()
+        yield Signals(engine, _source(reference), settings, client, schemas=_schemas(settings))
 
 
 def _source(reference: str) -> PostgresSource:
@@ -162,6 +164,14 @@ def _settings() -> Settings:
     if "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
         return Settings()
     return Settings.for_broker(LocalStack().info.bootstrap_servers)
+
+
+def _schemas(settings: Settings) -> Lookup | None:
+    """Where the schemas of Avro records are, if the settings name a registry."""
+    from eventstore.kafka.confluent_registry import configured_registry
+
+    registry = configured_registry(settings)
+    return None if registry is None else registry.schema
 
 
 def _condition(text: str) -> tuple[str, str]:

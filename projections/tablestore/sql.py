@@ -134,6 +134,12 @@ class SqlTableStore(ABC):
         with self.transaction() as connection:
             return runs.read_progress(connection, run)
 
+    def served(self, group: ProjectionGroup) -> Progress:
+        """The progress of the serving run, whatever its definition; nothing where none serves."""
+        with self.transaction() as connection:
+            generations = runs.generations(connection, group.name, "serving")
+            return runs.read_progress(connection, Run(group.name, generations[0], "")) if generations else {}
+
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Create the tables of a new generation, without indexes; what unfinished ones left is removed."""
         with self.transaction() as connection:

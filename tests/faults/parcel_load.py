@@ -9,7 +9,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -24,7 +24,8 @@ PARCELS = sa.Table(
     sa.Column("weight", sa.BigInteger, nullable=False),
     schema="public",
 )
-# Rows of one transaction: as many come, and of those that are there two fifths change and one tenth goes.
+# Rows of one transaction: as many come, of those that are there two fifths change and one tenth goes, and as many of
+# those that went come back, under the next version.
 STEP = 50
 Change = tuple[int, str, int | None]  # id, operation, version; deletes and tombstones have none
 
@@ -41,6 +42,7 @@ class ParcelLoad:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
         self._next = 0
+        self._gone: dict[int, int] = {}  # the last version of each
         self._thread = threading.Thread()
 
     def start(self, count: int) -> None:
@@ -67,7 +69,9 @@ class ParcelLoad:
         ids = sorted(self.rows)
         changed = self._chance.sample(ids, min(len(ids), STEP * 2 // 5))
         gone = self._chance.sample(changed, len(changed) // 4)
-        new = {self._next + n: (1, self._chance.randrange(1 << 40)) for n in range(STEP)}
+        back = self._chance.sample(sorted(self._gone), min(len(self._gone), STEP // 10))
+        versions = {key: self._gone[key] + 1 for key in back} | {self._next + n: 1 for n in range(STEP)}
+        new = {key: (version, self._chance.randrange(1 << 40)) for key, version in versions.items()}
         after = {key: (self.rows[key][0] + 1, self._chance.randrange(1 << 40)) for key in changed}
         with self.engine.begin() as connection:
             self._write(connection, new, after, gone)
@@ -89,11 +93,13 @@ class ParcelLoad:
         self, new: Mapping[int, tuple[int, int]], after: Mapping[int, tuple[int, int]], gone: Iterable[int]
     ) -> None:
         self.rows |= {**new, **after}
+        for key in new.keys() & self._gone.keys():
+            del self._gone[key]
         self.expected.update((key, "c", version) for key, (version, _) in new.items())
         self.expected.update((key, "u", version) for key, (version, _) in after.items())
         for key in gone:
             self.expected.update([(key, "d", None), (key, "tombstone", None)])
-            del self.rows[key]
+            self._gone[key], _ = self.rows.pop(key)
 
 
 def changes_in(records: Iterable[TopicRecord]) -> Counter[Change]:
@@ -122,3 +128,54 @@ def newest_rows(records: Iterable[TopicRecord]) -> dict[int, tuple[int, int]]:
 def lost_and_repeated(expected: Counter[Change], found: Counter[Change]) -> tuple[int, int]:
     """How many change events are not there, and how many are there too often."""
     return (expected - found).total(), (found - expected).total()
+
+
+@dataclass
+class Looks:
+    """What a reader of rows has seen, one look after another; ``gone_back`` are the keys that became older."""
+
+    gone_back: set[int] = field(default_factory=set)
+    _newest: dict[int, int] = field(default_factory=dict)
+    _shown: set[int] = field(default_factory=set)
+
+    def look(self, rows: Mapping[int, tuple[int, int]]) -> None:
+        """Compare with what was seen before."""
+        self.look_at({**dict.fromkeys(self._shown - rows.keys()), **rows})
+
+    def look_at(self, rows: Mapping[int, tuple[int, int] | None]) -> None:
+        """Compare some rows, None for one that is gone; it may come back under a later version only."""
+        for key, row in rows.items():
+            if row is None:
+                self._shown.discard(key)
+                continue
+            if row[0] < self._newest.get(key, 0) + (key not in self._shown):
+                self.gone_back.add(key)
+            self._newest[key] = max(row[0], self._newest.get(key, 0))
+            self._shown.add(key)
+
+
+def keys_gone_back(records: Sequence[TopicRecord], size: int, *, by_position: bool) -> set[int]:
+    """The keys that become older for a reader who folds a topic in batches; without positions the last record wins."""
+    looks, positions = Looks(), dict[int, int]()
+    for begun in range(0, len(records), size):
+        looks.look_at(_changed(records[begun : begun + size], positions, by_position=by_position))
+    return looks.gone_back
+
+
+def _changed(
+    records: Iterable[TopicRecord], positions: dict[int, int], *, by_position: bool
+) -> dict[int, tuple[int, int] | None]:
+    rows: dict[int, tuple[int, int] | None] = {}
+    for record in records:
+        if record.value is not None:
+            key, event = json.loads(record.key or b"")["id"], json.loads(record.value)
+            if not by_position or event["source"]["lsn"] >= positions.get(key, 0):
+                positions[key], row = event["source"]["lsn"], event["after"]
+                rows[key] = None if row is None else (row["version"], row["weight"])
+    return rows
+
+
+def sent_again(records: Sequence[TopicRecord]) -> list[TopicRecord]:
+    """The records as a connector sends them that is killed and begins a third of them earlier again."""
+    at = len(records) * 2 // 3
+    return [*records[:at], *records[at // 2 : at], *records[at:]]

@@ -4,7 +4,9 @@ FACTFOLD_KILLS chooses the size: 1 is one kill over 3,000 rows (make test), up t
 more than that ten over 200,000 (make faults-full). FACTFOLD_SEED chooses the rows; both are printed. Each kill falls
 into a part of the load of which the topic holds some, and not all. With exactly-once on, the default, readers of
 committed records see each change once. Without it (the worker's setting; make faults only) changes are repeated,
-counted, and do not reach a view. The planted faults: a topic that lacks one record, and one that has it twice.
+counted, and do not reach a view: rows come back after they were deleted, batches end inside what is repeated, and no
+row becomes older from one batch to the next. The planted faults: a topic that lacks one record, one that has it twice,
+and a reader of what is repeated for whom the last record wins, wherever it stood in its source.
 """
 
 from __future__ import annotations
@@ -25,13 +27,24 @@ from eventstore.kafka.consumer import read_range
 from eventstore.topics import TopicRecord, schemas_topic
 from factfold.stack import connect as worker
 from projections import ProjectionGroup, Table, open_runner, rebuild, view
-from tests.faults.parcel_load import PARCELS, ParcelLoad, changes_in, lost_and_repeated, newest_rows
+from tests.faults.parcel_load import (
+    PARCELS,
+    Looks,
+    ParcelLoad,
+    changes_in,
+    keys_gone_back,
+    lost_and_repeated,
+    newest_rows,
+    sent_again,
+)
 from tests.waiting import wait_until
 
 CHOSEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
 KILLS, ROWS = (1, 3_000) if CHOSEN == 1 else (3, 40_000) if CHOSEN <= 5 else (10, 200_000)
 SEED = int(os.environ.get("FACTFOLD_SEED", "1815"))
 PART = ROWS // (KILLS + 1)
+BATCH = ROWS // 100  # records; a kill repeats more
+SHARE = max(1, BATCH // 4)  # of a partition in it
 BACK_WITHIN = 30.0  # seconds from the restart to the first new record: reliability.md
 
 
@@ -163,6 +176,8 @@ def assert_planted_faults_are_seen(load, records):
     assert lost_and_repeated(load.expected, changes_in([*records, dropped])) == (0, 1)
     without_deletes = [record for record in records if record.value is None or b'"op":"d"' not in record.value]
     assert newest_rows(without_deletes) != load.rows
+    assert keys_gone_back(sent_again(records), SHARE, by_position=False)
+    assert not keys_gone_back(sent_again(records), SHARE, by_position=True)
 
 
 def parcel_group(depot):
@@ -180,22 +195,31 @@ def shown(environment):
         return {row.id: (row.version, row.weight) for row in found}
 
 
+def apply_and_look(runner, environment, looks):
+    """Apply what has come in batches that end inside what is repeated, and look at the view after each."""
+    while runner.run_once(max_records=BATCH):
+        looks.look(shown(environment))
+
+
 @pytest.mark.skipif(CHOSEN == 1, reason="two restarts of the worker more: make faults has the time")
 @pytest.mark.timeout(max(600, 180 * KILLS))
 def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view(repeating_depot, environment, capsys):
     depot, load, views = repeating_depot, ParcelLoad(repeating_depot.engine, SEED), environment()
     ensure_topics(depot.settings, [schemas_topic()])
     group = parcel_group(depot)
+    looks = Looks()
     rebuild(views, group)
     with open_runner(views, group) as runner:
         back = []
         for _ in range(KILLS):
             back.append(depot.kill_within(load))
-            runner.catch_up()
+            apply_and_look(runner, views, looks)
         load.start(PART)
         load.finish()
         depot.wait_until_captured()
+        apply_and_look(runner, views, looks)
         runner.catch_up()
+    looks.look(shown(views))
     records = depot.records()
     lost, repeated = lost_and_repeated(load.expected, changes_in(records))
     tell(capsys, f"at least once: {KILLS} kills, {load.expected.total():,} changes, {repeated:,} repeated,"
@@ -203,4 +227,6 @@ def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view
     assert lost == 0
     assert repeated > 0, "no kill made a record twice, so nothing was kept from the view: kill later"
     assert shown(views) == depot.rows() == load.rows
+    assert looks.gone_back == set()
+    assert keys_gone_back(records, SHARE, by_position=False), "too little was repeated for the planted reader to fail"
     assert max(back) <= BACK_WITHIN

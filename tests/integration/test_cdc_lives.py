@@ -11,6 +11,10 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text
 from cdc import ChangeDecoder, ConnectClient, Severity, apply, diagnose, drop_slot, move, reset_offsets
 from cdc.errors import SourceNotReady
 from cdc.status import STOPPED, SourceOffset
+from cdc.transaction_log import SourceTransactions
+from cdc.transactions import decode_marker
+from eventstore.kafka.admin import OffsetReader
+from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 
 ITEMS = Table("items", MetaData(), Column("id", Integer, primary_key=True), Column("name", Text))
@@ -25,11 +29,14 @@ def far_ahead(client: ConnectClient, name: str) -> None:
 
 
 def test_another_server_is_refused_until_it_is_declared_another_life_and_then_its_rows_win(
-    connect: ConnectClient, captured: Callable[[], Any], records_of: Callable[..., list[TopicRecord]]
+    connect: ConnectClient,
+    captured: Callable[[], Any],
+    records_of: Callable[..., list[TopicRecord]],
+    settings: Settings,
 ) -> None:
     shop = captured()
     shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)")
-    first = shop.prepared(shop.source(tables=("public.items",)))
+    first = shop.prepared(shop.source(tables=("public.items",), transactions=True))
     apply(connect, first, source=shop.engine)
     shop.run("INSERT INTO items VALUES (1, 'nail')")
     records_of(first.topics[0], count=1)
@@ -44,8 +51,19 @@ def test_another_server_is_refused_until_it_is_declared_another_life_and_then_it
     reset_offsets(connect, first.name)
     drop_slot(shop.engine, first.slot)
     shop.run("UPDATE items SET name = 'screw'")
-    apply(connect, shop.source(tables=("public.items",), epoch=1), source=shop.engine)
+    apply(connect, shop.source(tables=("public.items",), transactions=True, epoch=1), source=shop.engine)
     decoder = ChangeDecoder(ITEMS)
     changes = [decoder.decode(r.key, r.value, offset=r.offset) for r in records_of(first.topics[0], count=2)]
     newest = max(changes, key=lambda change: change.position)
     assert (newest.position.epoch, newest.position.streamed, newest.after) == (1, False, {"id": 1, "name": "screw"})
+
+    # Its transactions are told apart from those of the life before, though that one's log was further.
+    shop.run("INSERT INTO items VALUES (2, 'bolt')")
+    records_of(first.topics[0], count=3)
+    marks = [decode_marker(r.value, place=r.place) for r in records_of(first.transaction_topic, count=4)]
+    lives = [mark.epoch for mark in marks]
+    assert lives == sorted(lives)
+    assert set(lives) == {0, 1}
+    with SourceTransactions(settings, shop.name, first.topics) as transactions, OffsetReader(settings) as offsets:
+        whole = transactions.latest(offsets.beginning_offsets(first.topics))
+        assert whole == offsets.end_offsets(first.topics)

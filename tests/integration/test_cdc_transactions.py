@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cdc import ConnectClient, PostgresSource, apply
 from cdc.signals import Signals
 from cdc.transaction_log import SourceTransactions
 from cdc.transactions import TransactionMarker, decode_marker
-from eventstore.kafka.admin import OffsetReader, ensure_topics
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import RangeReader, read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, schemas_topic
@@ -171,6 +173,14 @@ def test_a_transaction_longer_than_one_poll_of_the_connector_comes_whole(bank: B
     assert sum(record.value is None for record in gone) == 2 * many
 
 
+def remove_records(settings: Settings, topic: str) -> None:
+    """Remove every record, as retention does in time."""
+    admin = AdminClient(settings.kafka.librdkafka())
+    (ends,) = end_offsets(settings, [topic]).values()
+    for future in admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items()]).values():
+        future.result(10)
+
+
 def wrong_sums(environment: Environment, name: str) -> int:
     with environment.store.transaction() as connection:
         return int(
@@ -203,6 +213,10 @@ def test_no_version_of_a_view_shows_half_a_transfer(bank: Bank, environment: Cal
     samples = sampled(bank, views, group, "whole")
     assert len(samples) > 5
     assert set(samples) == {0}
+    before = shown(views, "whole")
+    remove_records(bank.settings, bank.source.transaction_topic)
+    rebuild(views, group)
+    assert shown(views, "whole") == before
 
 
 def test_the_planted_fault_is_seen_batches_that_end_anywhere(
@@ -215,6 +229,17 @@ def test_the_planted_fault_is_seen_batches_that_end_anywhere(
 def test_a_prefix_that_the_group_does_not_read_is_refused(bank: Bank) -> None:
     with pytest.raises(InvalidDefinition, match="reads no topic of that prefix"):
         bank.group("other", transactions=("another_shop",))
+
+
+def test_what_a_quiet_source_sent_is_read_though_all_its_marks_have_expired(bank: Bank, reader: Reader) -> None:
+    remove_records(bank.settings, bank.source.transaction_topic)
+    ends = reader.offsets.end_offsets(bank.topics)
+    assert reader.boundaries.latest(reader.at) == ends
+    while reader.at != ends:
+        assert reader.batch(100)
+    bank.transfer(accounts=2)
+    (batch,) = [b for b in until_current(reader, 100, changes=6) if b]
+    assert [counts.total() for counts in reader.counts(batch).values()] == [6]
 
 
 def test_rows_of_a_snapshot_come_though_no_transaction_follows(

@@ -143,6 +143,7 @@ def test_transactions_are_published_to_a_topic_of_one_partition() -> None:
     assert config["topic.creation.control.include"] == r"shop\.transaction"
     assert config["topic.creation.control.partitions"] == "1"
     assert config["topic.creation.control.cleanup.policy"] == "delete"
+    assert config["topic.creation.control.retention.ms"] == "-1"
 
 
 def test_a_signal_table_is_captured_and_not_published() -> None:
@@ -178,6 +179,8 @@ def test_a_later_life_is_said_in_every_change_and_in_no_other_record() -> None:
     assert config["transforms.epoch.static.field"] == "factfold_epoch"
     assert config["transforms.epoch.static.value"] == "3"
     assert config["predicates.epoch.pattern"] == r"shop\.public\.customers|shop\.public\.items"
+    marked = source(epoch=3, transactions=True).config()
+    assert marked["predicates.epoch.pattern"] == rf"{config['predicates.epoch.pattern']}|shop\.transaction"
 
 
 def test_the_user_s_transforms_come_after_the_connector_s_own() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cdc.errors import UndecodableChange
 from cdc.notifications import Notification, SnapshotKind, Stage, decode_notification
+from tests.unit.cdc.avro_records import NOTIFICATION, framed, schema_of
 
 SCANNED = {
     "id": "03cb0742",
@@ -36,6 +37,13 @@ WANTED = Notification(
 @pytest.mark.parametrize("body", [SCANNED, {"schema": {"type": "struct"}, "payload": SCANNED}], ids=["plain", "schema"])
 def test_a_notification_is_read_with_and_without_its_schema(body: object) -> None:
     assert decode_notification(json.dumps(body).encode(), place="n[0]@1") == WANTED
+
+
+def test_a_notification_in_avro_is_read_by_its_schemas() -> None:
+    value = framed(NOTIFICATION, SCANNED)
+    assert decode_notification(value, place="n[0]@1", schemas=schema_of) == WANTED
+    with pytest.raises(UndecodableChange, match="nobody said where its schemas are"):
+        decode_notification(value, place="n[0]@1")
 
 
 def test_progress_tells_table_and_chunks() -> None:

@@ -6,15 +6,21 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from cdc import PostgresSource, grant_statements
-from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotUnfinished, UnknownConnector
+from cdc import ApicurioAvro, JsonWithSchemas, PostgresSource, grant_statements
+from cdc.errors import (
+    InvalidConnector,
+    SignalNotAnswered,
+    SnapshotUnfinished,
+    UnknownConnector,
+    UnsupportedEncoding,
+)
 from cdc.notifications import Notification, SnapshotKind, Stage
 from cdc.signal_table import signal_rights, signal_statements
 from cdc.signals import Signalled, Signals
@@ -49,8 +55,8 @@ class Database:
 class Said:
     """A reader to whom the connector says these things, one a look, and then nothing."""
 
-    def __init__(self, *stages: Stage) -> None:
-        self._stages = iter(stages)
+    def __init__(self, *stages: Stage, tables: Sequence[tuple[str, ...]] = ()) -> None:
+        self._stages = itertools.zip_longest(stages, tables, fillvalue=())
 
     def __enter__(self) -> Said:
         return self
@@ -61,8 +67,10 @@ class Said:
     def poll(self, timeout: float) -> list[Notification]:
         noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
         one = [
-            Notification(id="mine", connector="shop", kind=SnapshotKind.INCREMENTAL, stage=stage, time=noon)
-            for stage in itertools.islice(self._stages, 1)
+            Notification(
+                id="mine", connector="shop", kind=SnapshotKind.INCREMENTAL, stage=stage, time=noon, tables=tables
+            )
+            for stage, tables in itertools.islice(self._stages, 1)
         ]
         return one
 
@@ -167,6 +175,28 @@ def test_a_snapshot_that_goes_on_is_told_with_how_far_it_is(signals: Signals) ->
     said = Said(Stage.STARTED)
     with pytest.raises(SnapshotUnfinished, match="0 of 1 tables read"):
         Signalled("mine", signals, said, awaited).wait(timeout=0.05)  # type: ignore[arg-type]
+
+
+def test_a_stop_of_some_tables_is_answered_by_what_names_them(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = Signals(database, SOURCE, SETTINGS)  # type: ignore[arg-type]
+    others, ours = ("public.parts",), ("public.parts", "public.items")
+    monkeypatch.setattr(Signals, "listen", lambda self: Said(Stage.ABORTED, Stage.ABORTED, tables=[others, ours]))
+    assert signals.stop(["public.items"]).tables == ours
+    monkeypatch.setattr(Signals, "listen", lambda self: Said(Stage.ABORTED, tables=[others]))
+    with pytest.raises(SignalNotAnswered):
+        signals.stop(["public.items"], timeout=0.05)
+
+
+def test_answers_in_avro_need_their_schemas_before_anything_is_sent(database: Database) -> None:
+    avro = dataclasses.replace(SOURCE, encoding=ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3"))
+    with pytest.raises(UnsupportedEncoding, match="notifications") as refused:
+        Signals(database, avro, SETTINGS)  # type: ignore[arg-type]
+    assert "schemas=" in refused.value.remedy
+    Signals(database, avro, SETTINGS, schemas=lambda schema_id: pytest.fail("asked"))  # type: ignore[arg-type]
+    Signals(database, dataclasses.replace(SOURCE, encoding=JsonWithSchemas()), SETTINGS)  # type: ignore[arg-type]
+    assert database.sent == []
 
 
 def test_what_holds_a_password_does_not_show_it(signals: Signals) -> None:

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from cdc.errors import UndecodableChange
 from cdc.transactions import (
     WINDOW,
+    Commit,
     LogPlace,
     Partition,
+    Tells,
     TransactionMarker,
     TransactionStatus,
     decode_marker,
     decode_place,
     whole_ends,
 )
+from tests.unit.cdc.avro_records import MARKER, framed, schema_of
 
 PARTITIONS: list[Partition] = [("shop.public.a", 0), ("shop.public.a", 1), ("shop.public.b", 0)]
 
@@ -29,51 +32,67 @@ PARTITIONS: list[Partition] = [("shop.public.a", 0), ("shop.public.a", 1), ("sho
 class Sent:
     """One offset of the model: a change of a transaction, a row of a snapshot, or nothing (tombstone, Kafka's mark)."""
 
-    owner: int  # the transaction's number from 1; for the rest, the last one before it
-    change: bool
-    valued: bool = True
+    place: LogPlace | None
+    owner: int = 0  # a change's transaction, numbered from 1
 
 
 @dataclass
 class Model:
-    """A log as one connector writes it, in the order of the commits."""
+    """A log as connectors write it: transactions in the order of their commits, snapshots anywhere, several lives."""
 
     log: dict[Partition, list[Sent]] = field(default_factory=lambda: {p: [] for p in PARTITIONS})
-    commits: list[int] = field(default_factory=lambda: [0])
+    commits: list[Commit] = field(default_factory=lambda: [Commit()])
+    epoch: int = 0
+    lsn: int = 3
+    named: int | None = None  # the commit that changes name, None after an initial snapshot
     looks: int = 0
 
-    def place(self, sent: Sent) -> LogPlace:
-        before = sent.owner - 1 if sent.change else sent.owner
-        return LogPlace(self.commits[before], sent.change)
+    def begin_life(self, epoch: int, lsn: int) -> None:
+        """From here on as after an initial snapshot, of another server or of the same."""
+        self.epoch, self.lsn, self.named = epoch, lsn, None
 
-    def first(self, ranges: Mapping[Partition, tuple[int, int]]) -> dict[Partition, tuple[int, LogPlace] | None]:
+    def row(self) -> Sent:
+        return Sent(LogPlace(self.epoch, self.named or self.lsn, in_transaction=False))
+
+    def change(self) -> Sent:
+        """A change of the transaction that commits next."""
+        return Sent(LogPlace(self.epoch, self.named or self.lsn + 1, in_transaction=True), len(self.commits))
+
+    def commit(self, later: int) -> None:
+        self.lsn += 1 + later
+        self.named = self.lsn
+        self.commits.append(Commit(self.epoch, self.lsn))
+
+    def first(
+        self, ranges: Mapping[Partition, tuple[int, int]], tells: Tells
+    ) -> dict[Partition, tuple[int, LogPlace] | None]:
         self.looks += 1
         found: dict[Partition, tuple[int, LogPlace] | None] = {}
         for partition, (low, high) in ranges.items():
             assert low < high
-            within = ((o, s) for o, s in enumerate(self.log[partition][low:high], low) if s.valued)
-            found[partition] = next(((offset, self.place(sent)) for offset, sent in within), None)
+            within = ((o, s.place) for o, s in enumerate(self.log[partition][low:high], low) if s.place is not None)
+            found[partition] = next((one for one in within if tells(one[1])), None)
         return found
 
     def naive(self, partition: Partition, end: int, last: int) -> int:
-        """Read on until a change of a later transaction, or a row that was sent after one had begun."""
-        for offset, sent in enumerate(self.log[partition][:end]):
-            if sent.valued and sent.owner > last:
-                return offset
-        return end
+        """Read on until a change of a later transaction."""
+        return next((o for o, sent in enumerate(self.log[partition][:end]) if sent.place and sent.owner > last), end)
 
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     model = Model()
-    for number in range(1, draw(st.integers(1, 12)) + 1):
-        model.commits.append(model.commits[-1] + draw(st.integers(1, 50)))
+    for _ in range(draw(st.integers(1, 12))):
+        life = draw(st.sampled_from(["goes on", "goes on", "goes on", "read again", "another"]))
+        if life != "goes on":
+            another = life == "another"
+            lsn = draw(st.integers(1, 60)) if another else model.lsn + draw(st.integers(1, 60))
+            model.begin_life(model.epoch + another, lsn)
         for partition in draw(st.lists(st.sampled_from(PARTITIONS), max_size=8)):
-            copies = draw(st.sampled_from([1, 1, 1, 90]))
-            model.log[partition] += [Sent(number, change=True)] * copies
-            model.log[partition] += [Sent(number, change=True, valued=False)] * draw(st.integers(0, 2))
-        for partition in draw(st.lists(st.sampled_from(PARTITIONS), max_size=3)):
-            model.log[partition] += [Sent(number, change=False)] * draw(st.integers(1, 3))
+            kind = draw(st.sampled_from(["change", "change", "change", "change", "row", "nothing"]))
+            one = {"change": model.change, "row": model.row, "nothing": lambda: Sent(None)}[kind]()
+            model.log[partition] += [one] * draw(st.sampled_from([1, 1, 1, 2, 90]))
+        model.commit(draw(st.integers(1, 50)))
     return model
 
 
@@ -87,32 +106,62 @@ def test_the_ends_found_hold_whole_transactions_and_all_of_them(model: Model, da
     assert found == {p: model.naive(p, end, last) for p, end in ends.items()}
     taken = {p: log[: found[p]] for p, log in model.log.items()}
     left = {p: log[found[p] :] for p, log in model.log.items()}
-    assert all(sent.owner <= last for log in taken.values() for sent in log if sent.change)
-    assert all(sent.owner > last for log in left.values() for sent in log if sent.change and sent.valued)
+    assert all(sent.owner <= last for log in taken.values() for sent in log)
+    assert all(sent.owner > last for log in left.values() for sent in log if sent.owner)
 
 
 @given(model=models())
 def test_a_log_without_an_ended_transaction_gives_what_snapshots_sent_before(model: Model) -> None:
-    initial = {p: [Sent(0, change=False)] * 3 + log for p, log in model.log.items()}
+    row = Sent(LogPlace(0, 3, in_transaction=False))
+    initial = {p: [row] * 3 + log for p, log in model.log.items()}
     model.log = initial
     ends = {p: len(log) for p, log in initial.items()}
-    found = whole_ends(model, dict.fromkeys(ends, 0), ends, last=0)
+    found = whole_ends(model, dict.fromkeys(ends, 0), ends, last=Commit())
     assert all(found[p] >= 3 for p in found)
-    assert not any(sent.change for p, log in initial.items() for sent in log[: found[p]] if sent.valued)
+    assert not any(sent.owner for p, log in initial.items() for sent in log[: found[p]])
+
+
+def test_another_life_follows_whatever_its_log_positions_are() -> None:
+    model, partition = Model(), PARTITIONS[0]
+    model.log[partition] = [model.row()] * 10
+    model.begin_life(0, 900)
+    model.log[partition] += [model.change()] * 100
+    model.commit(later=5)
+    model.begin_life(1, 20)
+    model.log[partition] += [model.row()] * 10 + [model.change()] * 5
+    model.commit(later=29)
+    assert model.commits[-1] == Commit(1, 50)
+    assert whole_ends(model, {partition: 0}, {partition: 125}, last=Commit(1, 50)) == {partition: 125}
+    assert whole_ends(model, {partition: 0}, {partition: 125}, last=model.commits[1]) == {partition: 120}
+
+
+def test_rows_that_a_blocking_snapshot_puts_into_a_transaction_do_not_hide_its_beginning() -> None:
+    model, partition = Model(), PARTITIONS[0]
+    model.commit(later=5)
+    model.log[partition] = [model.change()] * 3 + [model.row()] * 200 + [model.change()] * 3
+    assert whole_ends(model, {partition: 0}, {partition: 206}, last=model.commits[1]) == {partition: 0}
+
+
+def transactions_of(model: Model, *sizes: int) -> None:
+    for size in sizes:
+        model.log[PARTITIONS[0]] += [model.change()] * size
+        model.commit(later=10)
 
 
 def test_the_number_of_looks_grows_with_the_logarithm() -> None:
-    model = Model(commits=[0, 10, 20])
-    model.log[PARTITIONS[0]] = [Sent(1, change=True)] * 40_000 + [Sent(2, change=True)] * 60_000
-    ends = {PARTITIONS[0]: 100_000}
-    assert whole_ends(model, {PARTITIONS[0]: 0}, ends, last=10) == {PARTITIONS[0]: 40_000}
+    model = Model()
+    transactions_of(model, 40_000, 60_000)
+    assert whole_ends(model, {PARTITIONS[0]: 0}, {PARTITIONS[0]: 100_000}, last=model.commits[1]) == {
+        PARTITIONS[0]: 40_000
+    }
     assert model.looks <= 18
 
 
 def test_an_end_within_the_tail_takes_one_window() -> None:
-    model = Model(commits=[0, 10])
-    model.log[PARTITIONS[0]] = [Sent(1, change=True)] * 100_000
-    assert whole_ends(model, {PARTITIONS[0]: 0}, {PARTITIONS[0]: 100_000}, last=10) == {PARTITIONS[0]: 100_000}
+    model = Model()
+    transactions_of(model, 100_000)
+    ends = {PARTITIONS[0]: 100_000}
+    assert whole_ends(model, {PARTITIONS[0]: 0}, ends, last=model.commits[1]) == ends
     assert model.looks <= WINDOW.bit_length() + 1
 
 
@@ -128,7 +177,7 @@ MARK = {
 BEGIN = {"status": "BEGIN", "id": "3500:49518000", "event_count": None, "data_collections": None, "ts_ms": 1}
 
 
-@pytest.mark.parametrize("wrap", [lambda body: body, lambda body: {"schema": {}, "payload": body}])
+@pytest.mark.parametrize("wrap", [lambda body: body, lambda body: {"schema": {"type": "struct"}, "payload": body}])
 def test_marks_are_read_with_and_without_their_schema(wrap: object) -> None:
     def read(body: object) -> TransactionMarker:
         return decode_marker(json.dumps(wrap(body)).encode(), place="t[0]@1")  # type: ignore[operator]
@@ -139,17 +188,33 @@ def test_marks_are_read_with_and_without_their_schema(wrap: object) -> None:
     assert not read(BEGIN).ends
 
 
+def test_marks_in_avro_are_read_by_their_schemas() -> None:
+    value = framed(MARKER, {**MARK, "factfold_epoch": "2"})
+    wanted = TransactionMarker(TransactionStatus.END, "3500", 49518616, {"public.a": 4, "public.b": 1}, 2)
+    assert decode_marker(value, place="t[0]@1", schemas=schema_of) == wanted
+    with pytest.raises(UndecodableChange, match="nobody said where its schemas are"):
+        decode_marker(value, place="t[0]@1")
+
+
+def test_a_mark_names_the_life_of_its_source() -> None:
+    marker = decode_marker(json.dumps({**MARK, "factfold_epoch": "2"}).encode(), place="t[0]@1")
+    assert marker.commit == Commit(2, 49518616)
+
+
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ({"snapshot": "true", "sequence": '[null,"29099944"]'}, LogPlace(0, False)),
-        ({"snapshot": "incremental", "sequence": '["29101456","29101456"]'}, LogPlace(29101456, False)),
-        ({"snapshot": "false", "sequence": '["29103056","29103312"]'}, LogPlace(29103056, True)),
-        ({"sequence": '[null,"7"]'}, LogPlace(0, True)),
+        ({"snapshot": "true", "sequence": '[null,"29099944"]'}, LogPlace(2, 29099944, False)),
+        ({"snapshot": "incremental", "sequence": '["29101456","29101456"]'}, LogPlace(2, 29101456, False)),
+        ({"snapshot": "false", "sequence": '["29103056","29103312"]'}, LogPlace(2, 29103056, True)),
+        ({"sequence": '[null,"7"]'}, LogPlace(2, 7, True)),
     ],
 )
 def test_a_change_tells_its_place_among_the_commits(source: object, place: LogPlace) -> None:
-    assert decode_place(json.dumps({"source": source, "op": "c"}).encode(), place="a[0]@1") == place
+    event = {"source": source, "op": "c", "factfold_epoch": "2"}
+    assert decode_place(json.dumps(event).encode(), place="a[0]@1") == place
+    del event["factfold_epoch"]
+    assert decode_place(json.dumps(event).encode(), place="a[0]@1") == place._replace(epoch=0)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b"7", b"{}", b'{"id": 7}', b"[" * 100_000])
