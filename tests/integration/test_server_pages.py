@@ -105,13 +105,16 @@ def packed(engine: sa.Engine, parcels: sa.Table) -> list[str]:
         return list(connection.scalars(sa.select(parcels.c.sku)))
 
 
-def files_of(page: str, folder: Path, url: str) -> None:
-    """Write the files that a page's blocks begin with the name of."""
+def files_of(page: str, folder: Path, url: str, *, own: str) -> None:
+    """Write the files that a page's blocks begin with the name of; topics and role get a name of their own."""
     for block in blocks(ROOT / "docs" / "how-to" / page):
         if block.kind == ON_SERVERS:
             file = folder / block.lines[0].removeprefix("# ")
             file.parent.mkdir(exist_ok=True)
-            file.write_text(_URL.sub(repr(url), "\n".join(block.lines)), encoding="utf-8")
+            text = _URL.sub(repr(url), "\n".join(block.lines))
+            for shared in ('topic_prefix="shop"', "shop.public.{", "shop_cdc"):
+                text = text.replace(shared, shared.replace("shop", own, 1))
+            file.write_text(text, encoding="utf-8")
 
 
 def test_the_page_that_shows_a_table_in_another_service(
@@ -129,7 +132,7 @@ def test_the_page_that_shows_a_table_in_another_service(
         connection.exec_driver_sql("INSERT INTO customers VALUES (7, 'Ann', 1)")
     monkeypatch.setenv("FACTFOLD_SECRETS", str(stack.info.secrets_dir))
     monkeypatch.setenv("FACTFOLD_CONNECT_URL", stack.info.connect_url)
-    files_of("show-a-table-elsewhere.md", tmp_path, url)
+    files_of("show-a-table-elsewhere.md", tmp_path, url, own=f"shop{uuid.uuid4().hex[:8]}")
     monkeypatch.syspath_prepend(tmp_path)
     started = runpy.run_module("shop.sources", run_name="__main__")
     page = importlib.import_module("mail.views")
