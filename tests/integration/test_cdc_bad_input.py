@@ -97,7 +97,7 @@ def unknown_key(shop: Shop) -> None:
 
 
 def wrong_value(shop: Shop) -> None:
-    shop.apply(extra={"max.batch.size": "many"})
+    shop.apply(extra={"max.batch.size": -1})
 
 
 def worker_down(shop: Shop) -> None:

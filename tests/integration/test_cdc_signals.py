@@ -23,8 +23,8 @@ from eventstore.topics import TopicRecord
 from factfold.cli import cdc_signals as command_line
 from tests.integration.conftest import Captured
 
-# In chunks of 5 rows this takes Debezium some seconds: time to pause it and to stop it.
-MANY = 3_000
+# In chunks of 5 rows this takes Debezium half a minute or more, on a busy machine too: time to pause and to stop it.
+MANY = 20_000
 
 
 @dataclasses.dataclass

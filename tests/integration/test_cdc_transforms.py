@@ -58,11 +58,15 @@ def test_changes_say_which_life_they_come_from_and_tombstones_stay_null(
     assert tombstone is None
 
 
-def test_the_life_is_said_in_no_other_record(source: Any, records_of: Callable[..., list[TopicRecord]]) -> None:
+def test_the_life_is_said_of_transactions_too_and_in_no_other_record(
+    source: Any, records_of: Callable[..., list[TopicRecord]]
+) -> None:
     begin = values(records_of(source.transaction_topic, count=2))[0]
 
     assert begin["status"] == "BEGIN"
-    assert "factfold_epoch" not in begin
+    assert begin["factfold_epoch"] == "2"
+    beats = values(records_of(f"__debezium-heartbeat.{source.topic_prefix}", count=1))
+    assert all("factfold_epoch" not in beat for beat in beats)
 
 
 def test_rows_are_flattened_masked_and_routed_in_that_order_and_null_stays_null(
