@@ -28,7 +28,9 @@ _FIRST_HALF = {
     "conformance", "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
     "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
 }  # fmt: skip
-_OTHER_HALF = {"test_branches.py", "test_stack.py"}
+_OTHER_HALF = {
+    "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py", "test_stack.py",
+}  # fmt: skip
 # Tests that need no server, by what their names say they run on.
 _SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
