@@ -139,9 +139,10 @@ def _date(text: Column, form: FieldForm | None) -> Column:
 
     last, first = F.lit(_LAST).cast("date"), F.lit(_FIRST).cast("date")
     # 2013-01-31, or 2013-01-31Z as isostring has it; years of more digits are longer.
-    plain = F.when(F.length(text).between(10, 11), F.substring(text, 1, 10).try_cast("date"))
+    written = F.length(text).between(10, 11) & (F.substring(text, 1, 4) != "0000")
+    plain = F.when(written, F.substring(text, 1, 10).try_cast("date"))
     endless = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first)
-    said = F.coalesce(F.when(plain >= first, plain), endless)
+    said = F.coalesce(plain, endless)
     if form is None:
         return said
     days = text.try_cast("int")
@@ -158,11 +159,12 @@ def _timestamp(text: Column, form: FieldForm | None, *, zoned: bool) -> Column:
     from pyspark.sql import functions as F
 
     last, first = F.lit(_LAST_MOMENT).cast("timestamp"), F.lit(_FIRST_MOMENT).cast("timestamp")
-    plain = F.when((F.substring(text, 5, 1) == "-") & (F.substring(text, 11, 1) == "T"), text.try_cast("timestamp"))
+    written = (F.substring(text, 5, 1) == "-") & (F.substring(text, 11, 1) == "T") & (F.substring(text, 1, 4) != "0000")
     if zoned:
-        plain = F.when((F.right(text, F.lit(1)) == "Z") | F.substring(text, -6, 1).isin("+", "-"), plain)
+        written &= (F.right(text, F.lit(1)) == "Z") | F.substring(text, -6, 1).isin("+", "-")
+    plain = F.when(written, text.try_cast("timestamp"))
     endless = F.when(text.isin(*ENDLESS_TEXTS), last).when(text.isin(*BEGINLESS_TEXTS), first)
-    said = F.coalesce(F.when(plain >= first, plain), endless)
+    said = F.coalesce(plain, endless)
     if form is None or zoned:
         return said
     units = text.try_cast("bigint")
