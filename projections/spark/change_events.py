@@ -261,7 +261,7 @@ def _operation() -> Column:
 
     op = F.col("v.op")
     known = F.when(op.isin(*_APPLIED), op)
-    return F.when(~F.col("_tombstone"), F.coalesce(known, refuse("bad_json")))
+    return F.when(~F.col("_tombstone"), F.coalesce(known, _no_row(otherwise=refuse("bad_json"))))
 
 
 def _epoch() -> Column:
@@ -293,19 +293,26 @@ def _position() -> Column:
 def _required(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
     from pyspark.sql import functions as F
 
-    value = typed(text, column, form)
-    op = F.col("v.op")  # the two that are no row's change have no key, or another one
-    other = F.when(op == OP_TRUNCATE, refuse("truncated")).when(op == OP_MESSAGE, refuse("message"))
-    no_row = F.when(op.isin(OP_TRUNCATE, OP_MESSAGE), other.cast(column.ddl))
-    return no_row.when(value.isNull(), refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)
+    refused = _no_row(otherwise=refuse("bad_value", F.lit(name)))
+    return F.coalesce(typed(text, column, form), refused.cast(column.ddl))
+
+
+def _no_row(*, otherwise: Column) -> Column:
+    """What is said of a record that is no change of a row: the two that are told apart have no key, or another one."""
+    from pyspark.sql import functions as F
+
+    op = F.col("v.op")
+    return F.when(op == OP_TRUNCATE, refuse("truncated")).when(op == OP_MESSAGE, refuse("message")).otherwise(otherwise)
 
 
 def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
-    """The value, null where it is null or unavailable; one that does not fit fails the query."""
+    """The value, null where it is null or unavailable; one that does not fit fails the query.
+
+    ``coalesce`` makes the value once; a test of it before it would make it twice.
+    """
     from pyspark.sql import functions as F
 
-    value = typed(text, column, form)
-    wrong = text.isNotNull() & value.isNull()
+    wrong = text.isNotNull()
     if column.varies_in_length:
         wrong &= ~is_unavailable(text, column)
-    return F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)).otherwise(value)
+    return F.coalesce(typed(text, column, form), F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)))

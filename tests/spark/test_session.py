@@ -32,3 +32,9 @@ def test_it_is_refused_in_another_thread_too(spark):
     thread.join()
     assert refused
     assert spark.range(3).count() == 3
+
+
+def test_wide_decoding_is_compiled_to_machine_code(spark):
+    arguments = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert "-XX:-DontCompileHugeMethods" in list(arguments)
+    assert spark.conf.get("spark.executor.extraJavaOptions") == "-XX:-DontCompileHugeMethods"
