@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
+from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
-from projections.views import View
+from projections.views import Input, View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
 
@@ -20,6 +22,8 @@ _CAPTURED: Final = (ChangelogTable, VersionTable)
 @dataclass(frozen=True)
 class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
+
+    Views that the listed ones read are kept in the same run, and served where they are listed too.
 
     ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
     transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
@@ -60,18 +64,53 @@ class ProjectionGroup:
         captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and _is_captured_by(prefix, t.topic))
         return tuple(dict.fromkeys(captured))
 
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """Every table of the group's views, by name."""
-        found: dict[str, Table] = {}
+    @cached_property
+    def kept(self) -> tuple[View, ...]:
+        """Every view of the run, those that others read before these."""
+        found: dict[str, View] = {}
         for view in self.views:
+            self._keep(view, found)
+        return tuple(found.values())
+
+    def _keep(self, view: View, found: dict[str, View]) -> None:
+        for read in view.inputs:
+            self._keep(read, found)
+        if found.setdefault(view.name, view) is not view:
+            raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
+
+    @cached_property
+    def names(self) -> Mapping[str, Table]:
+        """What the parameters of the group's views mean: a table may have several names."""
+        found: dict[str, Table] = {}
+        for view in self.kept:
             for parameter, table in view.tables.items():
-                if found.setdefault(parameter, table) is not table:
+                if isinstance(table, Table) and found.setdefault(parameter, table) is not table:
                     raise InvalidDefinition(
                         f"two views of group {self.name!r} mean different tables by {parameter!r}",
                         remedy="rename one parameter, or give the views groups of their own",
                     )
         return found
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """Every table over a topic, once, by the first of its names: that of its state."""
+        found: dict[int, str] = {}
+        for name, table in self.names.items():
+            if not isinstance(table, ViewTable):
+                found.setdefault(id(table), name)
+        return {name: self.names[name] for name in found.values()}
+
+    def name_of(self, table: Table) -> str:
+        """The name under which ``tables`` has a table."""
+        return next(name for name, known in self.tables.items() if known is table)
+
+    def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
+        """The group whose views read tables only, given the columns of those that others read."""
+        found: dict[str, View] = {}
+        for view in self.kept:
+            tables = {name: _resolved(table, found, columns) for name, table in view.tables.items()}
+            found[view.name] = replace(view, tables=tables)
+        return replace(self, views=tuple(found[view.name] for view in self.views))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -106,8 +145,14 @@ class ProjectionGroup:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""
-        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.views)])
+        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.kept)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _resolved(table: Input, views: Mapping[str, View], columns: Mapping[str, Mapping[str, ColumnType]]) -> Input:
+    if not isinstance(table, View) or table.name not in columns:
+        return table
+    return ViewTable(f"view {table.name}", table.key, columns[table.name], name=table.name, view=views[table.name])
 
 
 def _is_captured_by(prefix: str, topic: str) -> bool:

@@ -12,11 +12,12 @@ from projections.views import Reference, View
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """The two walks over a view's references.
+    """The walks over a view's references.
 
     ``upwards`` lists the tables leaves first: a table's affected keys are its changed keys and those whose foreign
     key points to an affected key of a table before it. ``downwards`` is the reverse: the slice of a table is what the
-    slices before it point to.
+    slices before it point to. ``towards_sides`` lists, root first, the tables on the way to the unmatched sides of a
+    right or full join: whether a row of a side is matched depends on every row that leads to it.
     """
 
     view: View
@@ -26,6 +27,15 @@ class ViewPlan:
     def downwards(self) -> tuple[str, ...]:
         """The tables, root first."""
         return tuple(reversed(self.upwards))
+
+    @property
+    def towards_sides(self) -> tuple[str, ...]:
+        """The tables from which a reference leads towards an unmatched side, and the sides themselves."""
+        leading = {side.table for side in self.view.unmatched}
+        for name in self.upwards:
+            if any(reference.target in leading for reference in self.references_from(name)):
+                leading.add(name)
+        return tuple(name for name in self.downwards if name in leading)
 
     def references_from(self, table: str) -> Sequence[Reference]:
         """The foreign keys a table holds."""
@@ -41,11 +51,11 @@ class ViewPlan:
         Versions reach on from a time.
         """
         pointers = [self._index(r) for r in self.references_from(table)]
-        return tuple(dict.fromkeys([*pointers, *((key_of(c),) for c in self.view.tables[table].personal)]))
+        return tuple(dict.fromkeys([*pointers, *((key_of(c),) for c in self.view.table(table).personal)]))
 
     def _index(self, reference: Reference) -> tuple[str, ...]:
         to_versions = isinstance(self.view.tables[reference.target], VersionTable)
-        return (reference.column, EVENT_TIME) if to_versions else (reference.column,)
+        return (*reference.columns, EVENT_TIME) if to_versions else reference.columns
 
 
 def plan(view: View) -> ViewPlan:
@@ -57,7 +67,8 @@ def plan(view: View) -> ViewPlan:
         if not ready:
             raise InvalidDefinition(
                 f"the references of view {view.name!r} form a cycle through {', '.join(remaining)}",
-                remedy="references lead from the root to rows that are looked up, never back",
+                remedy="references lead from the root to rows that are looked up; for rows of the same table, take it"
+                " as two parameters: references={'parent_id': 'parents'}, tables={'parents': …}",
             )
         ordered += ready
         remaining = [t for t in remaining if t not in ready]

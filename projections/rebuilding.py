@@ -14,9 +14,8 @@ from projections.environment import Environment
 from projections.errors import EndNotKnown, HistoryNotKept, OffsetsLost, keys_missing
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, Offsets
-from projections.planner import plan
 from projections.spark.bulk import WholeTables, load_state, whole_tables
-from projections.spark.exchange import in_table_order, write
+from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.layout import GenerationLayout
@@ -71,8 +70,6 @@ class _Rebuild:
         store, group = self._environment.store, self._group
         with self._step("plan"):
             columns = view_columns(self._environment.spark, group)
-            for view in group.views:
-                plan(view)
             offsets = whole_log(self._environment, group, served=store.served(group))
             run, layout = store.begin_generation(group, columns)
         self._report.generation, self._report.records = run.generation, offsets.without(ERASURES).records
@@ -104,12 +101,10 @@ class _Rebuild:
             self._report.rows.update(zip(frames, pool.map(load, frames), strict=True))
 
     def _load_views(self, layout: GenerationLayout, tables: WholeTables) -> None:
-        for view in self._group.views:
-            target = layout.views[view.name]
-            result = in_table_order(tables.apply(view), target.columns)
-            rows = self._report.rows[view.root]
-            store = self._environment.store
-            self._report.rows[view.name] = write(result, store.target(target.view), rows=rows, marked=False)
+        store, rows = self._environment.store, sum(self._report.rows.values())
+        for view in layout.views.values():
+            result = tables.apply(view.definition, view.columns)
+            self._report.rows[view.name] = write(result, store.target(view.view), rows=rows, marked=False)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:

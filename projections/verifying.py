@@ -13,14 +13,13 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange
 from projections.rebuilding import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
-from projections.spark.exchange import in_table_order, write
+from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.arrow import Target
-from projections.tablestore.layout import GenerationLayout, ViewLayout
+from projections.tablestore.layout import ViewLayout
 from projections.tablestore.runs import Progress
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
-from projections.views import View
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
         schemas = environment.log.schemas(group.avro_changelogs)
         reduced = whole_tables(environment, group, offsets, schemas)
         with told_plainly(f"projection group {group.name}"), reduced as tables:
-            verdicts = {view.name: _compare(environment, layout, view, tables) for view in group.views}
+            verdicts = {view.name: _compare(environment, view, tables) for view in layout.views.values()}
     finally:
         drop_snapshot(store, layout)
     _require_none_waiting(environment, group, progress, verdicts)
@@ -80,18 +79,17 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
         return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
 
 
-def _compare(environment: Environment, layout: GenerationLayout, view: View, whole: WholeTables) -> ViewVerdict:
-    tables, store = layout.views[view.name], environment.store
-    again, live = store.target(tables.recomputed_copy), store.target(tables.live_copy)
-    result = in_table_order(whole.apply(view), tables.columns)
-    rows = whole.frames[view.root].count()
-    write(result, again, rows=rows, marked=False)
-    digest, live_rows = view_digest(live, tables)
-    recomputed_digest, recomputed_rows = view_digest(again, tables)
-    differing = differing_keys(store, live, again, key=tables.key)
+def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> ViewVerdict:
+    store = environment.store
+    again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
+    rows = sum(frame.count() for frame in whole.frames.values())
+    write(whole.apply(view.definition, view.columns), again, rows=rows, marked=False)
+    digest, live_rows = view_digest(live, view)
+    recomputed_digest, recomputed_rows = view_digest(again, view)
+    differing = differing_keys(store, live, again, key=view.definition.key)
     return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing)
 
 
 def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:
     """The digest and row count of a table of a view's columns, read in the order of its key."""
-    return digest_rows(target.fetch(view.columns, order_by=view.key))
+    return digest_rows(target.fetch(view.columns, order_by=view.definition.key))

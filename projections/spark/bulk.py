@@ -6,18 +6,19 @@ import functools
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, record_schema
 from projections.spark.disclosing import Disclosure
-from projections.spark.exchange import are_few, few_rows, write
+from projections.spark.exchange import are_few, few_rows, in_table_order, write
 from projections.spark.failures import refuse
 from projections.spark.frames import call
 from projections.spark.inputs import Reduction
@@ -25,7 +26,7 @@ from projections.spark.versions import lacks_first_values
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.layout import POSITION, TableLayout
-from projections.views import View
+from projections.views import View, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,19 +34,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WholeTables:
-    """Every table of a group as it stands at given offsets, deleted rows marked; ``few`` where the log is short."""
+    """Every table of a group as it stands at given offsets, deleted rows marked; ``few`` where the log is short.
+
+    ``views`` holds those that others read, once they were needed.
+    """
 
     frames: Mapping[str, DataFrame]
+    group: ProjectionGroup
     disclosure: Disclosure
     small: SparkSession
     few: bool
+    views: dict[str, DataFrame] = field(default_factory=dict)
 
-    def apply(self, view: View) -> DataFrame:
-        """The view function over whole tables."""
-        return call(view, {name: self._opened(self.frames[name], table) for name, table in view.tables.items()})
+    def apply(self, view: View, columns: Mapping[str, ColumnType]) -> DataFrame:
+        """The view function over whole tables, as the view's columns are stored."""
+        if view.name not in self.views:
+            result = call(view, {name: self._rows(view.table(name)) for name in view.tables})
+            self.views[view.name] = in_table_order(result, columns)
+            if any(view.name == read.name for other in self.group.kept for read in other.inputs):
+                self.views[view.name].persist()
+        return self.views[view.name]
 
-    def _opened(self, frame: DataFrame, table: Table) -> DataFrame:
-        rows = sliced_rows(frame, table)
+    def release(self) -> None:
+        """Let the rows go."""
+        for frame in (*self.frames.values(), *self.views.values()):
+            frame.unpersist()
+
+    def _rows(self, table: Table) -> DataFrame:
+        if isinstance(table, ViewTable):
+            return self.apply(table.view, table.columns)
+        rows = sliced_rows(self.frames[self.group.name_of(table)], table)
         if not table.personal:
             return rows
         opened = self.disclosure.opened(rows.toArrow() if self.few else rows, table)
@@ -64,12 +82,12 @@ def whole_tables(
     raw = _read(environment, offsets.without(ERASURES), timed=group.timed_topics)
     for name, table in group.tables.items():
         frames[name] = _complete(reduction.reduce(raw[table.topic], table), table).persist()
+    disclosure = Disclosure(registry, environment.keys)
+    tables = WholeTables(frames, group, disclosure, environment.small, are_few(offsets.records))
     try:
-        disclosure = Disclosure(registry, environment.keys)
-        yield WholeTables(frames, disclosure, environment.small, are_few(offsets.records))
+        yield tables
     finally:
-        for frame in frames.values():
-            frame.unpersist()
+        tables.release()
 
 
 def _read(environment: Environment, offsets: OffsetRange, *, timed: Collection[str]) -> dict[str, DataFrame]:

@@ -33,7 +33,7 @@ def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
 
 
 def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
-    table = view.tables[name]
+    table = view.table(name)
     if isinstance(table, VersionTable):
         return _marked(with_validity(rows, table), {"_valid": {TABLE: name, KEY: table.key[0]}})
     if isinstance(table, EventStream):
@@ -45,7 +45,7 @@ def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, An
     marks: dict[str, dict[str, Any]] = {stream.time: {TIME: True}}
     for reference in view.references:
         if reference.source == name and isinstance(view.tables[reference.target], VersionTable):
-            marks.setdefault(reference.column, {}).setdefault(REFERS, []).append(reference.target)
+            marks.setdefault(reference.columns[0], {}).setdefault(REFERS, []).append(reference.target)
     return marks
 
 

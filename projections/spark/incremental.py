@@ -27,11 +27,13 @@ from projections.spark.prepared import Build, PreparedQueries
 from projections.spark.records import Rows, read_records
 from projections.tables import EventTable
 from projections.tablestore import staging
+from projections.tablestore.affected import find_affected
 from projections.tablestore.arrow import Target
 from projections.tablestore.commit import commit_batch
-from projections.tablestore.layout import GenerationLayout, TableLayout
+from projections.tablestore.differences import stage_difference
+from projections.tablestore.layout import GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Run
-from projections.views import View
+from projections.tablestore.slices import cut_slices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,7 +98,7 @@ class LiveBatches:
             with report.step("prepare"), self.environment.store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
             changed = self._stage(offsets, report)
-            for view in self.group.views if changed else ():
+            for view in self.layout.views.values() if changed else ():
                 self._stage_view(view, report)
         with report.step("commit"), self.environment.store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
@@ -143,43 +145,40 @@ class LiveBatches:
         store, table = self.environment.store, tables.table
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
-        keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.affected)
-        self._write(tables.affected.name, keys, {"raw": raw}, target, rows=rows, marked=False)
+        keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.wanted)
+        self._write(tables.wanted.name, keys, {"raw": raw}, target, rows=rows, marked=False)
         with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
         return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
 
-    def _stage_view(self, view: View, report: BatchReport) -> None:
-        walk, layout, store = plan(view), self.layout, self.environment.store
+    def _stage_view(self, view: ViewLayout, report: BatchReport) -> None:
+        walk, store = plan(view.definition), self.environment.store
         with report.step("slices"), store.staging(self.run) as connection:
-            staging.empty(
-                connection, [t for n in view.tables for t in (layout.tables[n].affected, layout.tables[n].slice)]
-            )
-            affected = staging.find_affected(connection, layout, walk)
-            sizes = staging.cut_slices(connection, layout, walk) if affected else {}
+            affected = find_affected(connection, self.layout, view, walk)
+            sizes = cut_slices(connection, view, walk) if affected else {}
         report.affected += affected
         if affected:
             with report.step("view"):
                 self._write_result(view, sizes, affected)
             with report.step("difference"), store.staging(self.run) as connection:
-                upserts, gone = staging.stage_difference(connection, layout.tables[view.root], layout.views[view.name])
+                upserts, gone = stage_difference(connection, view, walk)
             report.upserts += upserts
             report.retractions += gone
 
-    def _write_result(self, view: View, sizes: Mapping[str, int], affected: int) -> None:
-        store, target = self.environment.store, self.layout.views[view.name]
+    def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
+        store = self.environment.store
         slices = {
             name: self.disclosure.opened(
-                self._read(store.target(self.layout.tables[name].slice), table.sliced, rows=sizes[name]), table
+                self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table
             )
-            for name, table in view.tables.items()
+            for name, role in view.roles.items()
         }
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
-            typed = {name: in_table_order(frames[name], table.opened) for name, table in view.tables.items()}
-            return in_table_order(call(view, typed), target.columns)
+            typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
+            return in_table_order(call(view.definition, typed), view.columns)
 
-        self._write(view.name, result, slices, store.target(target.result), rows=affected)
+        self._write(view.name, result, slices, store.target(view.result), rows=affected)
 
     def _read(self, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> Rows:
         if are_few(rows):

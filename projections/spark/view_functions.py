@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from projections.binding import check
 from projections.columns import ColumnType, Kind
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
+from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.frames import handed
-from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators
-from projections.tables import checked_identifier
+from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped
+from projections.tables import Table, checked_identifier
 from projections.views import View
 
 if TYPE_CHECKING:
@@ -25,22 +27,29 @@ _KINDS: Mapping[str, Kind] = {
 # Operators that look beyond the rows a key references.
 _REFUSED = {
     "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
-    "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate",
+    "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
+_BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
 _SAME = "must return the same for the same rows: let an event or a column carry such a value"
 
 
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
-    """The columns each view of the group returns, found by planning its function over empty tables.
+    """The columns of every view that the group keeps, found by planning its function over empty tables.
 
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
-    return {view.name: _columns_of(spark, view) for view in group.views}
+    found: dict[str, dict[str, ColumnType]] = {}
+    for view in group.kept:
+        known = next(v for v in group.resolved(found).kept if v.name == view.name)
+        check(known)
+        walk(known)
+        found[view.name] = _columns_of(spark, known)
+    return found
 
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with told_plainly(f"view {view.name}"):
-        empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in view.tables.items()}
+        empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         result = view(*(spark.createDataFrame([], frame.schema) for frame in handed(view, empty)))
         _refuse_unbounded(view, result)
@@ -51,13 +60,18 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     }
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
-    if view.key not in columns:
-        raise UnknownColumn(
-            f"view {view.name!r} does not return its key {view.key!r}",
-            remedy=f"select it too; returned are: {', '.join(columns)}",
-            place=f"view {view.name}",
-        )
+    for key in view.key:
+        if key not in columns:
+            raise UnknownColumn(
+                f"view {view.name!r} does not return its key {key!r}",
+                remedy=f"select it too; returned are: {', '.join(columns)}",
+                place=f"view {view.name}",
+            )
     return columns
+
+
+def _tables(view: View) -> dict[str, Table]:
+    return {name: view.table(name) for name in view.tables}
 
 
 def _ddl(columns: Mapping[str, ColumnType]) -> str:
@@ -81,8 +95,10 @@ def _refuse_unbounded(view: View, result: DataFrame) -> None:
     in every batch, whose plan may have been made for an earlier one (docs/decisions/0016).
     """
     plan = analysed_plan(result)
+    if view.grouped and (other := ungrouped(plan, view.key)):
+        raise _refused(view, f"an aggregate by {other}", f"must group by {', '.join(view.key)}, as its table has them")
     for operator in operators(plan):
-        if operator in _REFUSED:
+        if operator in _REFUSED and not (view.grouped and operator in _BY_GROUP):
             raise _refused(view, _REFUSED[operator], "may use only the rows that its references reach")
     if name := environmental(result, plan):
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
@@ -91,8 +107,9 @@ def _refuse_unbounded(view: View, result: DataFrame) -> None:
 
 
 def _refused(view: View, what: str, rule: str) -> InvalidDefinition:
+    kind = "a grouped view" if view.grouped else "a view joined by foreign keys"
     return InvalidDefinition(
         f"view {view.name!r} uses {what}",
-        remedy=f"a view joined by foreign keys {rule}",
+        remedy=f"{kind} {rule}",
         place=f"view {view.name}",
     )

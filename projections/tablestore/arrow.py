@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,8 +20,8 @@ class Target(Protocol):
     def append(self, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
         """Append Arrow rows; with ``task``, rows that an earlier attempt of the task wrote go first."""
 
-    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: str | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of ``arrow_schema``; texts are ordered by their bytes."""
+    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of ``arrow_schema``; texts are ordered by their bytes, nulls come first."""
 
     def extent(self) -> int:
         """The places that rows may have, in the unit of ``fetch_between``: what executors divide among them."""

@@ -39,13 +39,8 @@ def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def _merge_view(connection: sa.Connection, layout: ViewLayout) -> None:
-    view, key = layout.view, layout.key
-    connection.execute(sa.delete(view).where(view.c[key].in_(sa.select(layout.retracted.c[key]))))
-    columns = list(layout.columns)
-    result = sa.select(*(layout.result.c[c] for c in columns))
-    statement = upsert(connection, view).from_select(columns, result.where(_CLEAR))
-    replaced = {c: statement.excluded[c] for c in columns if c != key}
-    if replaced:
-        connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=replaced))
-    else:
-        connection.execute(statement.on_conflict_do_nothing(index_elements=[key]))
+    """Replace the rows whose keys the batch changes, and drop those it retracts."""
+    view, result, columns = layout.view, layout.result, list(layout.columns)
+    connection.execute(sa.delete(view).where(sa.exists().where(layout.key.same(result, view))))
+    rows = sa.select(*(result.c[c] for c in columns)).where(sa.not_(result.c["_deleted"]))
+    connection.execute(sa.insert(view).from_select(columns, rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -43,12 +43,15 @@ class PostgresTarget:
             cursor.adbc_ingest(self.table, data, mode="append", db_schema_name=self.schema)
             connection.commit()
 
-    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: str | None = None) -> Iterator[pa.RecordBatch]:
+    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """The rows in Arrow batches; numeric is read as text, which is the form ADBC gives it."""
-        collation = ' COLLATE "C"' if order_by and columns[order_by].kind == "string" else ""
-        # By the table's column: its bare name would mean the selected text of a decimal.
-        order = f' ORDER BY {self.relation}."{order_by}"{collation}' if order_by else ""
+        order = f" ORDER BY {', '.join(self._order(c, columns[c]) for c in order_by)}" if order_by else ""
         return self._fetch(f"{self._select(columns)}{order}", columns)
+
+    def _order(self, name: str, column: ColumnType) -> str:
+        """By the table's column: its bare name would mean the selected text of a decimal."""
+        collation = ' COLLATE "C"' if column.kind == "string" else ""
+        return f'{self.relation}."{name}"{collation} NULLS FIRST'
 
     def extent(self) -> int:
         """How many pages the table has."""

@@ -88,3 +88,8 @@ def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:
         # Without a condition SQLite frees the pages of a table and looks at no row.
         for table in tables:
             connection.execute(sa.delete(table))
+
+
+def counted(connection: sa.Connection, statement: sa.Insert) -> int:
+    """Run an INSERT and return how many rows it wrote; SQLAlchemy forgets unless it is asked to keep the number."""
+    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount

@@ -9,7 +9,7 @@ Decimals, times and dates are text: the decimal with all digits of its scale, th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,9 +57,9 @@ class SqliteTarget:
         connection.executemany(f"INSERT INTO {self.relation} ({names}) VALUES ({places})", values)  # noqa: S608
         connection.execute("COMMIT")
 
-    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: str | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in Arrow batches; texts are ordered by their bytes, decimals by their value."""
-        order = f" ORDER BY {_order(order_by, columns[order_by])}" if order_by else ""
+    def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """The rows in Arrow batches; texts are ordered by their bytes, decimals by their value, nulls come first."""
+        order = f" ORDER BY {', '.join(_order(c, columns[c]) for c in order_by)}" if order_by else ""
         return self._fetch(f"{self._select(columns)}{order}", columns)
 
     def extent(self) -> int:
@@ -116,7 +116,9 @@ def _order(name: str, column: ColumnType) -> str:
     # All texts have the scale's digits: the longer number is the greater, below zero the smaller.
     negative = f"\"{name}\" LIKE '-%'"
     signed_length = f'CASE WHEN {negative} THEN -length("{name}") ELSE length("{name}") END'
-    return f'{negative} DESC, {signed_length}, CASE WHEN {negative} THEN "{name}" END DESC, "{name}"'
+    return (
+        f'"{name}" IS NOT NULL, {negative} DESC, {signed_length}, CASE WHEN {negative} THEN "{name}" END DESC, "{name}"'
+    )
 
 
 def _stored(name: str, column: pa.Array) -> Iterable[Any]:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from projections.errors import UndecodableRecord
 from projections.streams import EventStream
-from projections.tables import VALID_FROM
+from projections.tables import VALID_FROM, VersionTable
 from projections.tablestore.layout import TableLayout
 
 # Earlier than any time in microseconds; a version of a snapshot may be valid from there.
@@ -76,13 +76,12 @@ def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRe
     )
 
 
-def changed_since(layout: TableLayout) -> sa.Select[tuple[object, ...]]:
+def changed_since(table: VersionTable, staged: sa.Table) -> sa.Select[tuple[object, ...]]:
     """By key, the earliest event time for which the staged versions change what is valid.
 
     A version says nothing of the time before it. A snapshot's may be the first that is known of its key, and is then
     valid from the beginning.
     """
-    staged = layout.staged
     since = sa.case((staged.c["_pos"] < 0, _BEGINNING), else_=staged.c[VALID_FROM])
-    keys = [staged.c[k] for k in layout.key]
+    keys = [staged.c[k] for k in table.key]
     return sa.select(*keys, sa.func.min(since)).group_by(*keys)

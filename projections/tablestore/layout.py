@@ -1,12 +1,16 @@
 """The tables of one generation, as SQLAlchemy objects.
 
 A generation is named ``factfold_{group}_{generation}``: a database schema of its own on PostgreSQL, a prefix of its
-tables' names on SQLite; dropping it drops everything. In it, for each table of the group: ``state_*`` (current rows,
-deleted ones marked), ``staged_*`` (what the batch brings), ``affected_*`` (keys the batch reaches), ``slice_*`` (rows
-handed to the view function), ``stored_*`` (rows a Python fold goes on from); for each view: ``view_*``, ``result_*``
-(what the function returned) and ``retracted_*``; for personal columns ``destroyed`` (keys whose destruction the batch
-brings). Everything but state and view is UNLOGGED where there is such a thing: a crash of the server empties it, the
-``batch`` table with the batch's mark included, and without its mark no batch is committed.
+tables' names on SQLite; dropping it drops everything. In it,
+
+- for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings), and
+  for a fold in Python ``wanted_*`` (its keys) and ``stored_*`` (the rows it goes on from);
+- for each view: ``view_*``, ``result_*`` (what the function returned, then what the batch changes), and for each of its
+  parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function);
+- for personal columns ``destroyed`` (keys whose destruction the batch brings).
+
+Everything but state and view is UNLOGGED where there is such a thing: a crash of the server empties it, the ``batch``
+table with the batch's mark included, and without its mark no batch is committed.
 """
 
 from __future__ import annotations
@@ -21,8 +25,11 @@ from projections.columns import ColumnType
 from projections.group import ProjectionGroup
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
+from projections.tablestore.keys import Key
+from projections.views import View, ViewTable
 
 POSITION = ("_epoch", "_pos", "_offset")
+_LONG = ColumnType("long")
 SINCE = "_since"  # in ``affected_*`` of versions: from which event time on the batch changes what is valid
 
 
@@ -38,8 +45,7 @@ class TableLayout:
     table: Table
     state: sa.Table
     staged: sa.Table
-    affected: sa.Table
-    slice: sa.Table
+    wanted: sa.Table
     stored: sa.Table
 
     @property
@@ -54,22 +60,61 @@ class TableLayout:
 
 
 @dataclass(frozen=True)
+class RoleLayout:
+    """What a parameter of a view stands for: current rows and what a batch does to them, of a table or of a view.
+
+    ``affected`` holds keys of the rows, of the groups where the view groups them.
+    """
+
+    table: Table
+    state: sa.Table
+    staged: sa.Table
+    affected: sa.Table
+    slice: sa.Table
+
+    @property
+    def row_key(self) -> Key:
+        """What tells two of the rows apart."""
+        nullable = isinstance(self.table, ViewTable) and self.table.view.key_may_be_null
+        return Key({c: self.table.stored.get(c, _LONG) for c in self.table.row_key}, nullable=nullable)
+
+
+@dataclass(frozen=True)
 class ViewLayout:
     """The SQL tables behind one view; the two copies exist while it is verified."""
 
-    name: str
-    key: str
+    definition: View
     columns: Mapping[str, ColumnType]
     view: sa.Table
     result: sa.Table
-    retracted: sa.Table
+    roles: Mapping[str, RoleLayout]
     live_copy: sa.Table
     recomputed_copy: sa.Table
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.definition.name
+
+    @property
+    def key(self) -> Key:
+        """What tells two rows apart."""
+        columns = {column: self.columns[column] for column in self.definition.key}
+        return Key(columns, nullable=self.definition.key_may_be_null)
+
+    @property
+    def root(self) -> RoleLayout:
+        """The table whose rows, or groups of rows, are the view's."""
+        return self.roles[self.definition.root]
+
+    def working_tables(self) -> list[sa.Table]:
+        """The tables that a batch fills anew."""
+        return [self.result, *(table for role in self.roles.values() for table in (role.affected, role.slice))]
 
 
 @dataclass(frozen=True)
 class GenerationLayout:
-    """Every SQL table of one generation."""
+    """Every SQL table of one generation; views that others read come before these."""
 
     name: str
     metadata: sa.MetaData
@@ -80,13 +125,9 @@ class GenerationLayout:
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
-        of_tables = [
-            t for layout in self.tables.values() for t in (layout.staged, layout.affected, layout.slice, layout.stored)
-        ]
         of_batch = [self.marker] if self.destroyed is None else [self.marker, self.destroyed]
-        return [*of_batch, *of_tables] + [
-            t for layout in self.views.values() for t in (layout.result, layout.retracted)
-        ]
+        of_tables = [t for layout in self.tables.values() for t in (layout.staged, layout.wanted, layout.stored)]
+        return [*of_batch, *of_tables, *(t for layout in self.views.values() for t in layout.working_tables())]
 
 
 def lay_out(
@@ -97,39 +138,49 @@ def lay_out(
     dialect: Dialect,
 ) -> GenerationLayout:
     """Name and type every table of a generation; ``view_columns`` is what the view functions return."""
+    group = group.resolved(view_columns)
     space = dialect.name_space(generation_name(group.name, generation))
     tables = {name: _table_layout(space, name, table) for name, table in group.tables.items()}
-    views = {view.name: _view_layout(space, view.name, view.key, view_columns[view.name]) for view in group.views}
+    of_tables: dict[int, tuple[sa.Table, sa.Table]] = {id(t.table): (t.state, t.staged) for t in tables.values()}
+    views: dict[str, ViewLayout] = {}
+    for view in group.kept:
+        found = views[view.name] = _view_layout(space, view, view_columns[view.name], of_tables)
+        of_tables[id(view)] = found.view, found.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
     return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed)
 
 
 def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:
-    affected = {column: table.columns[column] for column in table.key}
-    if isinstance(table, VersionTable):
-        affected[SINCE] = ColumnType("long")
     return TableLayout(
         table,
         space.logged(f"state_{name}", *space.columns(table.stored), *_position_columns()),
         space.unlogged(f"staged_{name}", *space.columns(table.stored), *_staging_columns(table)),
-        space.unlogged(f"affected_{name}", *space.columns(affected)),
-        space.unlogged(f"slice_{name}", *space.columns(table.sliced)),
+        space.unlogged(f"wanted_{name}", *space.columns({column: table.columns[column] for column in table.key})),
         space.unlogged(f"stored_{name}", *space.columns(table.columns), sa.Column("_pos", sa.BigInteger)),
     )
 
 
-def _view_layout(space: NameSpace, name: str, key: str, columns: Mapping[str, ColumnType]) -> ViewLayout:
-    return ViewLayout(
-        name,
-        key,
-        columns,
-        space.logged(f"view_{name}", *space.columns(columns)),
-        space.unlogged(f"result_{name}", *space.columns(columns), sa.Column("_task", sa.Integer)),
-        space.unlogged(f"retracted_{name}", *space.columns({key: columns[key]})),
-        space.apart(f"verify_live_{name}", *space.columns(columns)),
-        space.apart(f"verify_again_{name}", *space.columns(columns)),
-    )
+def _view_layout(
+    space: NameSpace, view: View, columns: Mapping[str, ColumnType], tables: Mapping[int, tuple[sa.Table, sa.Table]]
+) -> ViewLayout:
+    name = view.name
+    deleted = sa.Column("_deleted", sa.Boolean, server_default=sa.false())
+    result = space.unlogged(f"result_{name}", *space.columns(columns), sa.Column("_task", sa.Integer), deleted)
+    roles = {}
+    for number, parameter in enumerate(view.tables):
+        table = view.table(parameter)
+        state, staged = tables[id(table.view if isinstance(table, ViewTable) else table)]
+        affected = space.unlogged(f"affected_{name}_{number}", *space.columns(_affected(view, table)))
+        cut = space.unlogged(f"slice_{name}_{number}", *space.columns(table.sliced))
+        roles[parameter] = RoleLayout(table, state, staged, affected, cut)
+    copies = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
+    return ViewLayout(view, columns, space.logged(f"view_{name}", *space.columns(columns)), result, roles, *copies)
+
+
+def _affected(view: View, table: Table) -> dict[str, ColumnType]:
+    columns = {column: table.columns[column] for column in (view.key if view.grouped else table.key)}
+    return {**columns, SINCE: _LONG} if isinstance(table, VersionTable) else columns
 
 
 def _position_columns() -> list[sa.Column[Any]]:

@@ -6,6 +6,7 @@ What both databases share is here and in the modules of statements beside; what 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,11 @@ from projections.planner import plan
 from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
+from projections.tablestore.differences import key_not_unique, repeated_keys
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
 from projections.tablestore.runs import Progress, Run
-from projections.tablestore.staging import key_not_unique
+
+_LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
 
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
@@ -158,12 +161,12 @@ class SqlTableStore(ABC):
         """Add the keys and the indexes of referenced columns, then analyze: after loading, which is quicker."""
         with self.transaction() as connection:
             self._index_working_tables(connection, layout)
-            for view in group.views:
-                self._add_view_key(connection, layout.views[view.name])
+            for view in layout.views.values():
+                self._add_view_key(connection, view)
             for tables in layout.tables.values():
                 self._add_key(connection, tables.state, tables.row_key)
-            for name, columns in sorted({(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}):
-                connection.execute(sa.schema.CreateIndex(_reference_index(layout, name, columns)))
+            for index in reference_indexes(layout):
+                connection.execute(sa.schema.CreateIndex(index))
         with self.transaction() as connection:
             for table in layout.metadata.sorted_tables:
                 connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
@@ -171,11 +174,13 @@ class SqlTableStore(ABC):
     def _add_view_key(self, connection: sa.Connection, view: ViewLayout) -> None:
         try:
             with connection.begin_nested():
-                self._add_key(connection, view.view, (view.key,))
+                if view.key.nullable:
+                    index = sa.Index(_index_name(f"{view.view.name}$key"), *view.key.parts(view.view), unique=True)
+                    connection.execute(sa.schema.CreateIndex(index))
+                else:
+                    self._add_key(connection, view.view, tuple(view.key.columns))
         except sa.exc.IntegrityError as error:
-            key = view.view.c[view.key]
-            repeated = sa.select(key).group_by(key).having(sa.or_(sa.func.count() > 1, key.is_(None))).limit(1)
-            raise key_not_unique(view.name, connection.scalar(repeated)) from error
+            raise key_not_unique(view, connection.execute(repeated_keys(view, view.view)).one()) from error
 
     def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
         """Point the stable view names to a generation that is built up to ``progress``, in one transaction.
@@ -196,7 +201,7 @@ class SqlTableStore(ABC):
     ) -> None:
         runs.set_progress(connection, run, progress)
         previous = runs.generations(connection, group.name, "serving")
-        for view in group.views:
+        for view in group.views:  # those that are only read by others have no stable name
             self._point(connection, view.name, layout.views[view.name])
         for generation in previous:
             runs.set_status(connection, Run(group.name, generation, ""), "retired")
@@ -230,7 +235,31 @@ def already_active(group: str) -> RunAlreadyActive:
     )
 
 
-def _reference_index(layout: GenerationLayout, table: str, columns: Sequence[str]) -> sa.Index:
-    prefix, state = "" if layout.metadata.schema else f"{layout.name}$", layout.tables[table].state
-    name = f"{prefix}by_{'_'.join(columns)}__{table}"[: None if prefix else 63]
-    return sa.Index(name, *(state.c[column] for column in columns))
+def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:
+    """The indexes by which a batch finds rows: foreign keys, groups, sides of a view, keys of persons."""
+    found: dict[str, sa.Index] = {}
+    for view in layout.views.values():
+        for table, parts, named in _looked_up(view):
+            name = _index_name(f"{table.name}$by_{'_'.join(named)}")
+            if name not in found:
+                found[name] = sa.Index(name, *parts)
+    return list(found.values())
+
+
+def _index_name(name: str) -> str:
+    """The name, or its beginning with a digest where a database would cut it."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 13]}_{digest}"
+
+
+def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnElement[Any]], tuple[str, ...]]]:
+    if view.definition.grouped:
+        yield view.root.state, view.key.parts(view.root.state), ("group", *view.key.columns)
+        return
+    walk = plan(view.definition)
+    for name, role in view.roles.items():
+        for columns in walk.indexes(name):
+            yield role.state, [role.state.c[c] for c in columns], columns
+    if view.definition.unmatched:
+        for columns in (view.definition.root_key, *(side.columns for side in view.definition.unmatched)):
+            yield view.view, [view.view.c[c] for c in columns], columns

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from projections.errors import InvalidDefinition, TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
+from projections.tablestore.keys import Key
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore, already_active
@@ -97,11 +98,12 @@ class SqliteTableStore(SqlTableStore):
     def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Keys of what a batch brings: SQLite looks rows up by index or reads the whole table for each."""
         for tables in layout.tables.values():
-            for table in (tables.staged, tables.affected):
-                _index(connection, table, *tables.key)
+            _index(connection, tables.staged, *(tables.staged.c[c] for c in tables.key))
         for view in layout.views.values():
-            for table in (view.result, view.retracted):
-                _index(connection, table, view.key)
+            _index(connection, view.result, *view.key.parts(view.result))
+            for role in view.roles.values():
+                key = view.key if view.definition.grouped else Key({c: role.table.columns[c] for c in role.table.key})
+                _index(connection, role.affected, *key.parts(role.affected))
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         preparer = connection.dialect.identifier_preparer
@@ -134,8 +136,8 @@ class SqliteTableStore(SqlTableStore):
             raise unavailable(str(error.orig), self.path) from error
 
 
-def _index(connection: sa.Connection, table: sa.Table, *key: str) -> None:
-    connection.execute(sa.schema.CreateIndex(sa.Index(f"{table.name}$key", *(table.c[c] for c in key))))
+def _index(connection: sa.Connection, table: sa.Table, *parts: sa.ColumnElement[Any]) -> None:
+    connection.execute(sa.schema.CreateIndex(sa.Index(f"{table.name}$key", *parts)))
 
 
 def _engine(path: str) -> sa.Engine:

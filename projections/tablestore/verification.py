@@ -39,12 +39,17 @@ def drop_snapshot(store: SqlTableStore, layout: GenerationLayout) -> None:
                 connection.execute(sa.schema.DropTable(copy, if_exists=True))
 
 
-def differing_keys(store: SqlTableStore, one: Target, other: Target, *, key: str) -> tuple[Any, ...]:
-    """Keys of some rows that only one of two tables has, or that differ: at most five from each side."""
+def differing_keys(store: SqlTableStore, one: Target, other: Target, *, key: tuple[str, ...]) -> tuple[Any, ...]:
+    """Keys of some rows that only one of two tables has, or that differ: at most five from each side.
+
+    A key of several columns is a tuple.
+    """
+    names = ", ".join(f'"{column}"' for column in key)
     only = " UNION ALL ".join(
-        f'SELECT "{key}" FROM (SELECT "{key}" FROM'  # noqa: S608
+        f"SELECT {names} FROM (SELECT {names} FROM"  # noqa: S608
         f" (SELECT * FROM {a.relation} {store.minus} SELECT * FROM {b.relation}) AS d LIMIT {_SAMPLE}) AS s"
         for a, b in ((one, other), (other, one))
     )
     with store.transaction() as connection:
-        return tuple(dict.fromkeys(connection.scalars(sa.text(only))))
+        rows = connection.execute(sa.text(only)).all()
+    return tuple(dict.fromkeys(row[0] if len(key) == 1 else tuple(row) for row in rows))

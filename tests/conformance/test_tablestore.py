@@ -86,7 +86,7 @@ def view_rows(store):
 
 def sliced(store, layout, name):
     with store.transaction() as connection:
-        return sorted(connection.execute(sa.select(layout.tables[name].slice)).all())
+        return sorted(connection.execute(sa.select(layout.views["ticket_names"].roles[name].slice)).all())
 
 
 def test_values_of_every_type_come_back_and_have_the_digest_of_what_was_written(store):
@@ -95,7 +95,7 @@ def test_values_of_every_type_come_back_and_have_the_digest_of_what_was_written(
     target, known = store.target(layout.views["ticket_names"].view), columns
     written = rows(known, **{name: values for name, (_, values) in EVERY_TYPE.items()})
     target.append(written)
-    found = pa.Table.from_batches(target.fetch(known, order_by="k"), arrow_schema(known))
+    found = pa.Table.from_batches(target.fetch(known, order_by=["k"]), arrow_schema(known))
     in_order = written.take(pa.array([3, 2, 0, 1]))
     assert found["k"].to_pylist() == ["B", "a", "b", "ä"]
     as_decimals = {n: [v and Decimal(v) for v in found[n].to_pylist()] for n in ("d", "e")}
@@ -111,7 +111,7 @@ def test_rows_are_read_in_the_order_of_a_decimal_key(store):
     _, layout = store.begin_generation(GROUP, {"ticket_names": columns})
     target = store.target(layout.views["ticket_names"].view)
     target.append(rows(columns, ticket_id=[Decimal(v) for v in ("9.5", "-0.5", "10", "-10", "0", "-9.25", "10.5")]))
-    found = [Decimal(v) for b in target.fetch(columns, order_by="ticket_id") for v in b.column(0).to_pylist()]
+    found = [Decimal(v) for b in target.fetch(columns, order_by=["ticket_id"]) for v in b.column(0).to_pylist()]
     assert found == sorted(found)
 
 
@@ -274,9 +274,9 @@ def test_verify_sees_the_keys_that_differ(store):
     live, again = store.target(copies.live_copy), store.target(copies.recomputed_copy)
     columns = COLUMNS["ticket_names"]
     again.append(rows(columns, ticket_id=["t1"], hours=[Decimal("1.5")], since=[None]))
-    assert differing_keys(store, live, again, key="ticket_id") == ()
+    assert differing_keys(store, live, again, key=("ticket_id",)) == ()
     again.append(rows(columns, ticket_id=["t2"], hours=[None], since=[None]))
-    assert differing_keys(store, live, again, key="ticket_id") == ("t2",)
+    assert differing_keys(store, live, again, key=("ticket_id",)) == ("t2",)
     drop_snapshot(store, layout)
 
 

@@ -17,7 +17,10 @@ from projections import ProjectionGroup, Table, view
 from projections.columns import ColumnType
 from projections.planner import plan
 from projections.tablestore import runs, staging
+from projections.tablestore.affected import find_affected
 from projections.tablestore.commit import commit_batch
+from projections.tablestore.differences import stage_difference
+from projections.tablestore.slices import cut_slices
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 
@@ -82,11 +85,11 @@ def batch(store, run, layout, stage, *keys, to, start=None, hours="1.5"):
     with store.staging(run) as connection:
         for tables in layout.tables.values():
             staging.complete(connection, tables)
-        staging.find_affected(connection, layout, plan(ticket_names))
-        staging.cut_slices(connection, layout, plan(ticket_names))
+        find_affected(connection, layout, layout.views["ticket_names"], plan(ticket_names))
+        cut_slices(connection, layout.views["ticket_names"], plan(ticket_names))
     result(store, layout, *keys, hours=hours)
     with store.staging(run) as connection:
-        changed = staging.stage_difference(connection, layout.tables["tickets"], layout.views["ticket_names"])
+        changed = stage_difference(connection, layout.views["ticket_names"], plan(ticket_names))
     with store.transaction() as connection:
         begun, end = {"ticket": {0: to - 1 if start is None else start}}, {"ticket": {0: to}}
         commit_batch(connection, layout, run, start=begun, end=end, mark=mark)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
 from projections.spark import exchange, incremental
-from projections.tablestore import commit, staging
+from projections.tablestore import commit, dialects
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory
@@ -119,7 +119,7 @@ def test_a_batch_whose_staging_tables_were_emptied_before_its_commit_writes_noth
 
     def crash_of_the_server(connection, layout, *arguments, **options):
         """What crash recovery does: every UNLOGGED table is empty afterwards."""
-        staging.empty(connection, layout.working_tables())
+        dialects.empty(connection, layout.working_tables())
         commit_batch(connection, layout, *arguments, **options)
 
     commit_batch = incremental.commit_batch

@@ -1,0 +1,212 @@
+"""From what a user wrote of a view to the view: parameters become tables, columns become references, all checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from projections.errors import InvalidDefinition
+from projections.streams import EventStream
+from projections.tables import Table, VersionTable, checked_identifier
+from projections.views import Declaration, Input, Reference, Target, Unmatched, View
+
+
+def bind(declared: Declaration, function: Callable[..., Any], explicit: Mapping[str, Input]) -> View:
+    """The view of a function; InvalidDefinition or UnknownColumn for what cannot work."""
+    name, tables = declared.name, _bind_tables(function, explicit)
+    _require_current(name, tables)
+    if declared.grouped:
+        _require_alone(declared, tables)
+        found = View(name, declared.key, tables, (), function, grouped=True)
+    else:
+        _require_root_key(declared, tables)
+        references = tuple(_reference(columns, target, tables, view=name) for columns, target in
+                           declared.references.items())  # fmt: skip
+        sides = tuple(_side(columns, target, tables, references, view=name) for columns, target in
+                      declared.unmatched.items())  # fmt: skip
+        key = (*declared.key, *(column for side in sides for column in side.columns))
+        found = View(name, key, tables, references, function, sides)
+        _require_all_reached(found)
+    if len(set(found.key)) < len(found.key):
+        raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
+    if found.columns_are_known:
+        check(found)
+    return found
+
+
+def _bind_tables(function: Callable[..., Any], explicit: Mapping[str, Input]) -> dict[str, Input]:
+    scope = {**inspect.getclosurevars(function).nonlocals, **getattr(function, "__globals__", {}), **explicit}
+    bound: dict[str, Input] = {}
+    for parameter in inspect.signature(function).parameters:
+        found = scope.get(parameter)
+        if not isinstance(found, Table | View):
+            raise InvalidDefinition(
+                f"view {function.__name__!r} takes {parameter!r}, and no table of that name is in its module",
+                remedy=f"define {parameter} = Table.from_events(…), or another of its kind, or pass tables={{…}}",
+            )
+        bound[checked_identifier(parameter, what="table")] = found
+    if not bound:
+        raise InvalidDefinition(
+            f"view {function.__name__!r} takes no table", remedy="name its tables as parameters, the root first"
+        )
+    return bound
+
+
+def _require_current(name: str, tables: Mapping[str, Input]) -> None:
+    root, table = next(iter(tables.items()))
+    if isinstance(table, VersionTable):
+        raise InvalidDefinition(
+            f"the root of view {name!r}, {root!r}, holds the versions of a table",
+            remedy="versions are looked up from a stream: make the stream the first parameter",
+        )
+    if isinstance(table, View) and table.key_may_be_null and not table.grouped:
+        raise InvalidDefinition(
+            f"the root of view {name!r} is the view {table.name!r}, whose key may be null",
+            remedy="start at a table; group such a view, or join it in one function",
+        )
+
+
+def _require_alone(declared: Declaration, tables: Mapping[str, Input]) -> None:
+    if len(tables) > 1 or declared.references or declared.unmatched:
+        raise InvalidDefinition(
+            f"view {declared.name!r} groups, and takes more than one table",
+            remedy="join in a view of its own, and group that one: by='…' with the joined view as the only parameter",
+        )
+
+
+def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> None:
+    root, table = next(iter(tables.items()))
+    if table.key != declared.key:
+        raise InvalidDefinition(
+            f"view {declared.name!r} has key {', '.join(declared.key)!r}, its root table {root!r} has key"
+            f" {', '.join(table.key)}",
+            remedy="a view joined by foreign keys has the key of its first table; one row a group is by='…'",
+        )
+
+
+def _reference(columns: tuple[str, ...], target: Target, tables: Mapping[str, Input], *, view: str) -> Reference:
+    spec = ", ".join(columns)
+    sources = {column.rpartition(".")[0] or next(iter(tables)) for column in columns}
+    source = sources.pop()
+    if sources or source not in tables:
+        raise InvalidDefinition(
+            f"reference {spec!r} starts at {'two tables' if sources else 'an unknown table'}",
+            remedy=f"write column, or table.column of one of: {', '.join(tables)}",
+            place=f"view {view}",
+        )
+    name = _role(target, tables, spec=spec, view=view)
+    found = Reference(source, tuple(column.rpartition(".")[2] for column in columns), name)
+    if len(found.columns) != len(tables[name].key):
+        raise InvalidDefinition(
+            f"{spec!r} is {len(columns)} column(s), and the key of {name!r} is {', '.join(tables[name].key)}",
+            remedy="give as many columns, in the order of that key: references={('a', 'b'): table}",
+            place=f"view {view}",
+        )
+    return found
+
+
+def _role(target: Target, tables: Mapping[str, Input], *, spec: str, view: str) -> str:
+    """The parameter that stands for a table."""
+    names = [n for n, table in tables.items() if table is target or n == target]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise InvalidDefinition(
+            f"view {view!r} takes the table that {spec!r} refers to as {' and as '.join(names)}",
+            remedy=f"say which one by its name: references={{{spec!r}: {names[-1]!r}}}",
+        )
+    raise InvalidDefinition(
+        f"view {view!r} refers by {spec!r} to a table it does not take", remedy="add it as a parameter"
+    )
+
+
+def _side(
+    columns: tuple[str, ...],
+    target: Target,
+    tables: Mapping[str, Input],
+    references: tuple[Reference, ...],
+    *,
+    view: str,
+) -> Unmatched:
+    spec = ", ".join(checked_identifier(column, what="view column") for column in columns)
+    name = _role(target, tables, spec=spec, view=view)
+    table = tables[name]
+    if name not in {reference.target for reference in references} or isinstance(table, VersionTable):
+        raise InvalidDefinition(
+            f"view {view!r} keeps unmatched rows of {name!r}, to which no foreign key of current rows leads",
+            remedy="unmatched names tables that references point to",
+        )
+    if len(columns) != len(table.key):
+        raise InvalidDefinition(
+            f"view {view!r} keeps unmatched rows of {name!r} under {spec!r}, and its key is {', '.join(table.key)}",
+            remedy="give the view one column for each column of that key",
+        )
+    return Unmatched(columns, name)
+
+
+def _require_all_reached(view: View) -> None:
+    reached = {view.root}
+    for _ in view.references:
+        reached |= {r.target for r in view.references if r.source in reached}
+    if missing := [table for table in view.tables if table not in reached]:
+        raise InvalidDefinition(
+            f"no reference of view {view.name!r} reaches table {missing[0]!r}",
+            remedy=f"add the foreign key to references: {{'column': {missing[0]}}}",
+        )
+
+
+def check(view: View) -> None:
+    """Check the columns of a view whose tables are all known; InvalidDefinition or UnknownColumn."""
+    for reference in view.references:
+        _check_reference(view, reference)
+    for column in view.key if view.grouped else ():
+        if column in view.table(view.root).personal:
+            raise InvalidDefinition(
+                f"view {view.name!r} groups by {column!r}, which is personal, and sealed values match nothing",
+                remedy="group by a clear column",
+            )
+        view.table(view.root).require(column)
+
+
+def _check_reference(view: View, reference: Reference) -> None:
+    source, target = view.table(reference.source), view.table(reference.target)
+    place = f"{view.name}: {reference}"
+    for column, key in zip(reference.columns, target.key, strict=True):
+        _require_same_type(source, column, target, key, place=place)
+    _require_time(source, target, place=place)
+
+
+def _require_same_type(source: Table, column: str, target: Table, key: str, *, place: str) -> None:
+    ours, theirs = source.require(column), target.columns[key]
+    if column in source.personal:
+        raise InvalidDefinition(
+            "the foreign key is personal, and sealed values match nothing", remedy="refer by a clear one", place=place
+        )
+    integers = {"int", "long"}
+    if ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= integers:
+        raise InvalidDefinition(
+            f"the foreign key is {ours.ddl}, the key it points to is {theirs.ddl}",
+            remedy="declare both with one type: rows would never match",
+            place=place,
+        )
+
+
+def _require_time(source: Table, target: Table, *, place: str) -> None:
+    """Versions are found by an event time, and lead no further: their own references would need one too."""
+    if isinstance(source, VersionTable):
+        raise InvalidDefinition(
+            "a reference starts at the versions of a table",
+            remedy="refer from the stream, or use the table's current rows (Table.from_changelog) beside its versions",
+            place=place,
+        )
+    if isinstance(target, VersionTable) and len(target.key) > 1:
+        raise InvalidDefinition(
+            "versions are looked up by a key of one column", remedy="refer to its current rows", place=place
+        )
+    if isinstance(target, VersionTable) and not isinstance(source, EventStream):
+        raise InvalidDefinition(
+            "versions are looked up from a table whose rows have no event time",
+            remedy="declare the root with Stream.from_events(…), or refer to Table.from_changelog(…)",
+            place=place,
+        )

@@ -1,0 +1,138 @@
+"""Which keys of a view's tables a batch reaches, found by its foreign keys in the state and in what is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from projections.planner import ViewPlan
+from projections.tables import EVENT_TIME, VersionTable, key_of
+from projections.tablestore import facts
+from projections.tablestore.keys import Key
+from projections.tablestore.layout import SINCE, GenerationLayout, RoleLayout, ViewLayout
+
+Keys = sa.Select[tuple[object, ...]]
+
+
+def find_affected(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout, plan: ViewPlan) -> int:
+    """Fill ``affected_*`` for every table of the view and return the number of root keys, groups or sides reached.
+
+    A root row that was moved from one parent to another is affected itself; one that referenced a changed row before
+    the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
+    sides. A version reaches only rows whose event time is not before it.
+    """
+    if view.definition.grouped:
+        return _count(connection, _fill_groups(connection, view))
+    for name in plan.upwards:
+        connection.execute(_fill(layout, view, plan, name))
+    if view.definition.unmatched:
+        _close_over_sides(connection, view, plan)
+    counted = {view.definition.root, *(side.table for side in view.definition.unmatched)}
+    return sum(_count(connection, view.roles[name].affected) for name in counted)
+
+
+def _count(connection: sa.Connection, table: sa.Table) -> int:
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
+
+
+def changed_keys(role: RoleLayout) -> Keys:
+    """The keys of the rows that a batch changes."""
+    return sa.select(*(role.staged.c[k] for k in role.table.key))
+
+
+def _fill(layout: GenerationLayout, view: ViewLayout, plan: ViewPlan, name: str) -> sa.Insert:
+    role = view.roles[name]
+    key = role.table.key
+    if isinstance(role.table, VersionTable):
+        return sa.insert(role.affected).from_select([*key, SINCE], facts.changed_since(role.table, role.staged))
+    reached = [changed_keys(role)]
+    reached += [_referencing(role, r.columns, view.roles[r.target]) for r in plan.references_from(name)]
+    if layout.destroyed is not None:
+        reached += [_sealed_under(role, column, layout.destroyed) for column in role.table.personal]
+    # One part alone is no UNION, and would not be made distinct; staged keys are distinct by themselves.
+    return sa.insert(role.affected).from_select(list(key), sa.union(*reached))
+
+
+def _referencing(role: RoleLayout, columns: Sequence[str], target: RoleLayout) -> Keys:
+    """The keys of the state's rows that point to an affected row."""
+    rows = sa.select(*(role.state.c[k] for k in role.table.key))
+    pointed = [target.affected.c[k] for k in target.table.key]
+    if isinstance(target.table, VersionTable):
+        not_before = role.state.c[EVENT_TIME] >= target.affected.c[SINCE]
+        return rows.join(target.affected, sa.and_(role.state.c[columns[0]] == pointed[0], not_before))
+    return rows.where(_row(role.state, columns).in_(sa.select(*pointed)))
+
+
+def _row(table: sa.Table, columns: Sequence[str]) -> sa.ColumnElement[Any]:
+    return table.c[columns[0]] if len(columns) == 1 else sa.tuple_(*(table.c[c] for c in columns))
+
+
+def _sealed_under(role: RoleLayout, column: str, destroyed: sa.Table) -> Keys:
+    """The keys of the state's rows with a value whose key is destroyed by the batch."""
+    rows = sa.select(*(role.state.c[k] for k in role.table.key))
+    return rows.where(role.state.c[key_of(column)].in_(sa.select(destroyed.c["key_id"])))
+
+
+def _close_over_sides(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:
+    """Add the sides that affected rows refer to, before or after the batch, and then every row that leads to them.
+
+    Whether a row of a side stands alone in the view depends on all rows that refer to it.
+    """
+    towards = plan.towards_sides
+    for name in towards:
+        role = view.roles[name]
+        pointed = [
+            query
+            for reference in plan.references_to(name)
+            if reference.source in towards
+            for query in _referenced(view.roles[reference.source], reference.columns)
+        ]
+        _add(connection, role, pointed)
+    for name in reversed(towards):
+        role = view.roles[name]
+        _add(
+            connection,
+            role,
+            [
+                _referencing(role, reference.columns, view.roles[reference.target])
+                for reference in plan.references_from(name)
+                if reference.target in towards
+            ],
+        )
+
+
+def _referenced(source: RoleLayout, columns: Sequence[str]) -> list[Keys]:
+    """What affected rows point to, as they were and as they will be."""
+    key = Key({c: source.table.columns[c] for c in source.table.key})
+    return [
+        sa.select(*(rows.c[c] for c in columns))
+        .join(source.affected, key.same(rows, source.affected))
+        .where(*(rows.c[c].is_not(None) for c in columns))
+        for rows in (source.state, source.staged)
+    ]
+
+
+def _add(connection: sa.Connection, role: RoleLayout, found: Sequence[Keys]) -> None:
+    if found:
+        key = list(role.table.key)
+        known = sa.select(*(role.affected.c[k] for k in key))
+        connection.execute(
+            sa.insert(role.affected).from_select(key, sa.except_(sa.union(*found).subquery().select(), known))
+        )
+
+
+def _fill_groups(connection: sa.Connection, view: ViewLayout) -> sa.Table:
+    """The groups that changed rows were in, and those they are in now."""
+    role, by = view.root, list(view.definition.key)
+    before = sa.select(*(role.state.c[c] for c in by)).join(role.staged, role.row_key.same(role.state, role.staged))
+    after = sa.select(*(role.staged.c[c] for c in by)).where(sa.not_(role.staged.c["_deleted"]))
+    groups = sa.union(before.where(*not_deleted(role.state)), after)
+    connection.execute(sa.insert(role.affected).from_select(by, groups))
+    return role.affected
+
+
+def not_deleted(rows: sa.Table) -> list[sa.ColumnElement[bool]]:
+    """Rows that are there: a view has no other ones."""
+    return [sa.not_(rows.c["_deleted"])] if "_deleted" in rows.c else []
