@@ -9,7 +9,7 @@ from typing import Any
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable, checked_identifier
-from projections.views import Declaration, Input, Reference, Target, Unmatched, View
+from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
 
 
 def bind(declared: Declaration, function: Callable[..., Any], explicit: Mapping[str, Input]) -> View:
@@ -59,11 +59,6 @@ def _require_current(name: str, tables: Mapping[str, Input]) -> None:
         raise InvalidDefinition(
             f"the root of view {name!r}, {root!r}, holds the versions of a table",
             remedy="versions are looked up from a stream: make the stream the first parameter",
-        )
-    if isinstance(table, View) and table.key_may_be_null and not table.grouped:
-        raise InvalidDefinition(
-            f"the root of view {name!r} is the view {table.name!r}, whose key may be null",
-            remedy="start at a table; group such a view, or join it in one function",
         )
 
 
@@ -137,6 +132,12 @@ def _side(
             f"view {view!r} keeps unmatched rows of {name!r}, to which no foreign key of current rows leads",
             remedy="unmatched names tables that references point to",
         )
+    for side in (next(iter(tables)), name):
+        if may_be_null(tables[side]):
+            raise InvalidDefinition(
+                f"view {view!r} keeps unmatched rows beside {side!r}, a view whose key may be null already",
+                remedy="a missing side could not be told from a null: join the tables themselves",
+            )
     if len(columns) != len(table.key):
         raise InvalidDefinition(
             f"view {view!r} keeps unmatched rows of {name!r} under {spec!r}, and its key is {', '.join(table.key)}",

@@ -150,8 +150,10 @@ class ProjectionGroup:
 
 
 def _resolved(table: Input, views: Mapping[str, View], columns: Mapping[str, Mapping[str, ColumnType]]) -> Input:
-    if not isinstance(table, View) or table.name not in columns:
+    if not isinstance(table, View):
         return table
+    if table.name not in columns:
+        return views[table.name]
     return ViewTable(f"view {table.name}", table.key, columns[table.name], name=table.name, view=views[table.name])
 
 

@@ -69,7 +69,7 @@ class View:
     @property
     def key_may_be_null(self) -> bool:
         """Whether a part of the key may be null: a side that a row does not have, or the group without a value."""
-        return self.grouped or bool(self.unmatched)
+        return self.grouped or bool(self.unmatched) or may_be_null(self.tables[self.root])
 
     @property
     def inputs(self) -> tuple[View, ...]:
@@ -108,6 +108,12 @@ class ViewTable(Table):
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
         return self.view.signature()
+
+
+def may_be_null(table: Input) -> bool:
+    """Whether a part of a table's key may be null: a view's may."""
+    found = table.view if isinstance(table, ViewTable) else table
+    return isinstance(found, View) and found.key_may_be_null
 
 
 def source_digest(function: Callable[..., Any]) -> str:

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from projections.planner import ViewPlan
 from projections.tables import EVENT_TIME, VersionTable, key_of
 from projections.tablestore import facts
-from projections.tablestore.keys import Key
 from projections.tablestore.layout import SINCE, GenerationLayout, RoleLayout, ViewLayout
 
 Keys = sa.Select[tuple[object, ...]]
@@ -105,10 +104,9 @@ def _close_over_sides(connection: sa.Connection, view: ViewLayout, plan: ViewPla
 
 def _referenced(source: RoleLayout, columns: Sequence[str]) -> list[Keys]:
     """What affected rows point to, as they were and as they will be."""
-    key = Key({c: source.table.columns[c] for c in source.table.key})
     return [
         sa.select(*(rows.c[c] for c in columns))
-        .join(source.affected, key.same(rows, source.affected))
+        .join(source.affected, source.key.same(rows, source.affected))
         .where(*(rows.c[c].is_not(None) for c in columns))
         for rows in (source.state, source.staged)
     ]

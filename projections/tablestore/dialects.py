@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from projections.columns import ColumnType
+from projections.tablestore.keys import Key
 
 _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "string": sa.Text(), "int": sa.Integer(), "long": sa.BigInteger(), "double": sa.Double(), "boolean": sa.Boolean(),
@@ -28,6 +29,7 @@ class Dialect:
     has_schemas: bool
     has_unlogged_tables: bool
     has_exact_types: bool
+    indexes_nulls: bool
 
     def column_type(self, column: ColumnType) -> sa.types.TypeEngine[Any]:
         """The SQL type that holds a column."""
@@ -52,6 +54,10 @@ class NameSpace:
     metadata: sa.MetaData
     others: sa.MetaData
 
+    def key(self, columns: Mapping[str, ColumnType], *, nullable: bool) -> Key:
+        """A key as this database compares it."""
+        return Key(columns, nullable=nullable, by_equality=not self.dialect.indexes_nulls)
+
     def columns(self, columns: Mapping[str, ColumnType]) -> list[sa.Column[Any]]:
         """Columns of the types of this database."""
         return [sa.Column(name, self.dialect.column_type(column)) for name, column in columns.items()]
@@ -75,8 +81,8 @@ class NameSpace:
         return ["UNLOGGED"] if self.dialect.has_unlogged_tables else []
 
 
-POSTGRES = Dialect(has_schemas=True, has_unlogged_tables=True, has_exact_types=True)
-SQLITE = Dialect(has_schemas=False, has_unlogged_tables=False, has_exact_types=False)
+POSTGRES = Dialect(has_schemas=True, has_unlogged_tables=True, has_exact_types=True, indexes_nulls=False)
+SQLITE = Dialect(has_schemas=False, has_unlogged_tables=False, has_exact_types=False, indexes_nulls=True)
 
 
 def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:

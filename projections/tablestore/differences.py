@@ -51,8 +51,8 @@ def _stored_keys(view: ViewLayout, columns: tuple[str, ...], role: RoleLayout) -
 def _is_affected(
     view: ViewLayout, rows: sa.Table, columns: tuple[str, ...], role: RoleLayout
 ) -> sa.ColumnElement[bool]:
-    if view.definition.grouped:
-        return view.key.same(rows, role.affected)
+    if role is view.root:
+        return role.reached_by.same(rows, role.affected)
     return sa.and_(*(rows.c[c] == role.affected.c[k] for c, k in zip(columns, role.table.key, strict=True)))
 
 
@@ -65,7 +65,8 @@ def repeated_keys(view: ViewLayout, rows: sa.Table) -> sa.Select[tuple[object, .
     """A key that comes twice, or that is null where it must not be."""
     key = view.key.of(rows)
     query = sa.select(*key).group_by(*key)
-    nothing: sa.ColumnElement[bool] = sa.false() if view.definition.grouped else view.key.is_null(rows)
+    is_one = view.key.nullable and not view.definition.unmatched
+    nothing: sa.ColumnElement[bool] = sa.false() if is_one else view.key.is_null(rows)
     return query.having(sa.or_(sa.func.count() > 1, nothing)).limit(1)
 
 

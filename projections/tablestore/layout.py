@@ -3,8 +3,8 @@
 A generation is named ``factfold_{group}_{generation}``: a database schema of its own on PostgreSQL, a prefix of its
 tables' names on SQLite; dropping it drops everything. In it,
 
-- for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings), and
-  for a fold in Python ``wanted_*`` (its keys) and ``stored_*`` (the rows it goes on from);
+- for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
+  and for a fold in Python ``wanted_*`` (its keys) and ``stored_*`` (the rows it goes on from);
 - for each view: ``view_*``, ``result_*`` (what the function returned, then what the batch changes), and for each of its
   parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function);
 - for personal columns ``destroyed`` (keys whose destruction the batch brings).
@@ -26,7 +26,7 @@ from projections.group import ProjectionGroup
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
-from projections.views import View, ViewTable
+from projections.views import View, ViewTable, may_be_null
 
 POSITION = ("_epoch", "_pos", "_offset")
 _LONG = ColumnType("long")
@@ -63,7 +63,8 @@ class TableLayout:
 class RoleLayout:
     """What a parameter of a view stands for: current rows and what a batch does to them, of a table or of a view.
 
-    ``affected`` holds keys of the rows, of the groups where the view groups them.
+    ``key`` is what references hold, ``row_key`` tells two rows apart. ``affected`` holds keys of the rows, or of the
+    groups where the view groups them: that is what ``reached_by`` compares.
     """
 
     table: Table
@@ -72,11 +73,9 @@ class RoleLayout:
     affected: sa.Table
     slice: sa.Table
 
-    @property
-    def row_key(self) -> Key:
-        """What tells two of the rows apart."""
-        nullable = isinstance(self.table, ViewTable) and self.table.view.key_may_be_null
-        return Key({c: self.table.stored.get(c, _LONG) for c in self.table.row_key}, nullable=nullable)
+    key: Key
+    row_key: Key
+    reached_by: Key
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ class ViewLayout:
 
     definition: View
     columns: Mapping[str, ColumnType]
+    key: Key
     view: sa.Table
     result: sa.Table
     roles: Mapping[str, RoleLayout]
@@ -95,12 +95,6 @@ class ViewLayout:
     def name(self) -> str:
         """The view's name."""
         return self.definition.name
-
-    @property
-    def key(self) -> Key:
-        """What tells two rows apart."""
-        columns = {column: self.columns[column] for column in self.definition.key}
-        return Key(columns, nullable=self.definition.key_may_be_null)
 
     @property
     def root(self) -> RoleLayout:
@@ -167,20 +161,28 @@ def _view_layout(
     name = view.name
     deleted = sa.Column("_deleted", sa.Boolean, server_default=sa.false())
     result = space.unlogged(f"result_{name}", *space.columns(columns), sa.Column("_task", sa.Integer), deleted)
+    key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
     roles = {}
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
-        state, staged = tables[id(table.view if isinstance(table, ViewTable) else table)]
-        affected = space.unlogged(f"affected_{name}_{number}", *space.columns(_affected(view, table)))
-        cut = space.unlogged(f"slice_{name}_{number}", *space.columns(table.sliced))
-        roles[parameter] = RoleLayout(table, state, staged, affected, cut)
+        rows = tables[id(table.view if isinstance(table, ViewTable) else table)]
+        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.key if view.grouped else ())
     copies = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
-    return ViewLayout(view, columns, space.logged(f"view_{name}", *space.columns(columns)), result, roles, *copies)
+    stored = space.logged(f"view_{name}", *space.columns(columns))
+    return ViewLayout(view, columns, key, stored, result, roles, *copies)
 
 
-def _affected(view: View, table: Table) -> dict[str, ColumnType]:
-    columns = {column: table.columns[column] for column in (view.key if view.grouped else table.key)}
-    return {**columns, SINCE: _LONG} if isinstance(table, VersionTable) else columns
+def _role_layout(
+    space: NameSpace, name: str, table: Table, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
+) -> RoleLayout:
+    nullable = may_be_null(table)
+    key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
+    row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable)
+    by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key
+    since = {SINCE: _LONG} if isinstance(table, VersionTable) else {}
+    affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))
+    cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
+    return RoleLayout(table, *rows, affected, cut, key, row_key, by)
 
 
 def _position_columns() -> list[sa.Column[Any]]:

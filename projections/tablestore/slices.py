@@ -33,11 +33,9 @@ def _cut(connection: sa.Connection, view: ViewLayout, plan: ViewPlan, name: str)
 def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     """Keys of rows that the function needs, each once, and by which columns of the table they are looked up."""
     role = view.roles[name]
-    if view.definition.grouped:
-        return role.affected, view.key
-    key = Key({c: role.table.columns[c] for c in role.table.key})
     if name == view.definition.root:
-        return role.affected, key
+        return role.affected, role.reached_by
+    key = role.key
     parts = [
         _pointed(view.roles[reference.source].slice, reference.columns, list(key.columns))
         for reference in plan.references_to(name)

@@ -172,13 +172,15 @@ class SqlTableStore(ABC):
                 connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
 
     def _add_view_key(self, connection: sa.Connection, view: ViewLayout) -> None:
+        if view.key.nullable:
+            if found := connection.execute(repeated_keys(view, view.view)).one_or_none():
+                raise key_not_unique(view, found)
+            index = sa.Index(_index_name(f"{view.view.name}$key"), *view.key.parts(view.view))
+            connection.execute(sa.schema.CreateIndex(index))
+            return
         try:
             with connection.begin_nested():
-                if view.key.nullable:
-                    index = sa.Index(_index_name(f"{view.view.name}$key"), *view.key.parts(view.view), unique=True)
-                    connection.execute(sa.schema.CreateIndex(index))
-                else:
-                    self._add_key(connection, view.view, tuple(view.key.columns))
+                self._add_key(connection, view.view, tuple(view.key.columns))
         except sa.exc.IntegrityError as error:
             raise key_not_unique(view, connection.execute(repeated_keys(view, view.view)).one()) from error
 

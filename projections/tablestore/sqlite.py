@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from projections.errors import InvalidDefinition, TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
-from projections.tablestore.keys import Key
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore, already_active
@@ -102,8 +101,7 @@ class SqliteTableStore(SqlTableStore):
         for view in layout.views.values():
             _index(connection, view.result, *view.key.parts(view.result))
             for role in view.roles.values():
-                key = view.key if view.definition.grouped else Key({c: role.table.columns[c] for c in role.table.key})
-                _index(connection, role.affected, *key.parts(role.affected))
+                _index(connection, role.affected, *role.reached_by.parts(role.affected))
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         preparer = connection.dialect.identifier_preparer

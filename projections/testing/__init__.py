@@ -1,0 +1,1 @@
+"""What tests of views need: a log in memory, and change events as a connector would write them."""

@@ -1,0 +1,43 @@
+"""Change events in the form Debezium's connectors write them, for tests of views over captured tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from projections.tables import ChangelogTable
+from projections.testing.memory_log import MemoryLog
+
+
+class ChangeWriter:
+    """Writes the changes of tables into a log in memory, one position after another.
+
+    Values are those that JSON has; ``at`` is the position of a change that comes late or again.
+    """
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.position = 1_000
+
+    def put(self, table: ChangelogTable, row: Mapping[str, Any], *, at: int | None = None) -> int:
+        """Insert or update a row; returns the position of the change."""
+        return self._write(table, {c: row[c] for c in table.key}, "u", dict(row), at=at)
+
+    def delete(self, table: ChangelogTable, key: Mapping[str, Any], *, at: int | None = None) -> int:
+        """Delete a row, with the tombstone behind; returns the position of the change."""
+        found = self._write(table, key, "d", None, at=at)
+        self._log.append(table.topic, _json(key), None)
+        return found
+
+    def _write(self, table: ChangelogTable, key: Mapping[str, Any], op: str, after: Any, *, at: int | None) -> int:
+        if at is None:
+            self.position += 1
+        position = self.position if at is None else at
+        source = {"connector": "postgresql", "lsn": position, "snapshot": "false"}
+        self._log.append(table.topic, _json(key), _json({"op": op, "before": None, "after": after, "source": source}))
+        return position
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

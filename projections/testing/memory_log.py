@@ -1,0 +1,79 @@
+"""Topics in memory: a log for tests of views, without a broker and without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.boundaries import SourceBoundaries
+from projections.errors import InvalidDefinition
+from projections.log import OffsetRange, Offsets, arrow_record_schema, record_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITION = 0
+
+
+class MemoryLog:
+    """A `projections.log.RecordLog` whose topics have one partition each; ``append`` adds to their ends."""
+
+    def __init__(self, schemas: Mapping[int, RegisteredSchema] | None = None) -> None:
+        self._schemas = dict(schemas or {})
+        self._topics: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> int:
+        """Add a record, and return its offset."""
+        records = self._topics.setdefault(topic, [])
+        records.append((key, value))
+        return len(records) - 1
+
+    def records(self, topic: str) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Key and value of every record of a topic."""
+        return tuple(self._topics.get(topic, ()))
+
+    @contextmanager
+    def open(self) -> Iterator[MemoryLog]:
+        """Itself."""
+        yield self
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """Zero: nothing is ever removed."""
+        return {topic: {_PARTITION: 0} for topic in topics}
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The number of records."""
+        return {topic: {_PARTITION: len(self._topics.get(topic, ()))} for topic in topics}
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The records of a range."""
+        schema = arrow_record_schema(timed=timed)
+        rows = [
+            dict(zip(schema.names, (topic, _PARTITION, start + number, key, value, None), strict=False))
+            for topic, parts in offsets.end.items()
+            for start, end in ((offsets.start[topic][_PARTITION], parts[_PARTITION]),)
+            for number, (key, value) in enumerate(self._topics.get(topic, ())[start:end])
+        ]
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """Those it was given."""
+        return self._schemas
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Every topic keeps what it has."""
+        return dict.fromkeys(topics, "delete")
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """There are none here; InvalidDefinition."""
+        raise InvalidDefinition(
+            "a log in memory knows no transactions of a source", remedy="test with a broker, or leave them away"
+        )
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a range as a DataFrame."""
+        return spark.createDataFrame(self.fetch(offsets, timed=timed), record_schema(timed=timed))
