@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from projections.runner import Runner, open_runner
     from projections.setters import on
     from projections.spark.as_of import as_of
+    from projections.sql_views import sql_view
     from projections.store_branches import branch_source
     from projections.streams import Stream
     from projections.tables import Table
@@ -59,6 +60,7 @@ __all__ = [
     "open_router",
     "open_runner",
     "rebuild",
+    "sql_view",
     "verify",
     "view",
 ]
@@ -75,6 +77,7 @@ _HOMES = {
     "runner": ("Runner", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
+    "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),
     "verifying": ("ViewVerdict", "verify"),

@@ -12,19 +12,17 @@ from projections.tables import Table, VersionTable, checked_identifier
 from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
 
 
-def bind(declared: Declaration, function: Callable[..., Any], explicit: Mapping[str, Input]) -> View:
-    """The view of a function; InvalidDefinition or UnknownColumn for what cannot work."""
-    name, tables = declared.name, _bind_tables(function, explicit)
+def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[str, Input]) -> View:
+    """The view of a function that takes the given tables; InvalidDefinition or UnknownColumn for what cannot work."""
+    name = declared.name
     _require_current(name, tables)
     if declared.grouped:
         _require_alone(declared, tables)
         found = View(name, declared.key, tables, (), function, grouped=True)
     else:
         _require_root_key(declared, tables)
-        references = tuple(_reference(columns, target, tables, view=name) for columns, target in
-                           declared.references.items())  # fmt: skip
-        sides = tuple(_side(columns, target, tables, references, view=name) for columns, target in
-                      declared.unmatched.items())  # fmt: skip
+        references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references.items())
+        sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         found = View(name, key, tables, references, function, sides)
         _require_all_reached(found)
@@ -35,7 +33,8 @@ def bind(declared: Declaration, function: Callable[..., Any], explicit: Mapping[
     return found
 
 
-def _bind_tables(function: Callable[..., Any], explicit: Mapping[str, Input]) -> dict[str, Input]:
+def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> dict[str, Input]:
+    """The tables and views that a function's parameters name, in its module or explicitly."""
     scope = {**inspect.getclosurevars(function).nonlocals, **getattr(function, "__globals__", {}), **explicit}
     bound: dict[str, Input] = {}
     for parameter in inspect.signature(function).parameters:

@@ -142,7 +142,7 @@ def view(
     """
 
     def declare(function: Callable[..., Any]) -> View:
-        from projections.binding import bind
+        from projections.binding import bind, tables_of
 
         name = checked_identifier(function.__name__, what="view")
         if (key is None) == (by is None):
@@ -153,7 +153,7 @@ def view(
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         pointers = {as_columns(c): table for c, table in (references or {}).items()}
         declared = Declaration(name, as_columns(key or by or ()), pointers, sides, grouped=by is not None)
-        return bind(declared, function, tables or {})
+        return bind(declared, function, tables_of(function, tables or {}))
 
     return declare
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
+from contextlib import closing
 
 import duckdb
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from projections import Environment, open_runner, rebuild, verify
 from projections.reference import newest_per_key
 from projections.spark.session import small_batch_session
+from projections.spark.view_functions import view_columns
+from projections.tablestore import affected, differences
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import GROUP, SQL, TABLES, customers, employees, orders, places, profiles, regions
+from tests.conformance.relational_batches import RelationalBatches
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
@@ -28,16 +34,6 @@ def store(request, tmp_path):
     found.prepare()
     yield found
     found.close()
-
-
-@pytest.fixture
-def environment(store, spark):
-    return Environment(spark, small_batch_session(spark), store, MemoryLog())
-
-
-@pytest.fixture
-def changes(environment):
-    return ChangeWriter(environment.log)
 
 
 def order(id, customer=1, place=("NO", "Oslo"), seller=1, amount=10):
@@ -94,50 +90,113 @@ STEPS = {
 }  # fmt: skip
 
 
-def newest_rows(log, table):
-    records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(table.topic))]
-    return newest_per_key(records).values()
-
-
 def expected(log):
     """Every view by its SQL, over the newest row of every key."""
     with duckdb.connect() as engine:
         for table in TABLES:
             name = table.topic.rpartition(".")[2]
-            kinds = ", ".join(f"{c} {'TEXT' if t.kind == 'string' else 'BIGINT'}" for c, t in table.columns.items())
-            engine.execute(f"CREATE TABLE {name} ({kinds})")
-            rows = [[row[c] for c in table.columns] for row in newest_rows(log, table)]
-            if rows:
-                engine.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(table.columns))})", rows)
-        return {view.name: in_order(engine.execute(SQL[view.name]).fetchall()) for view in GROUP.kept}
+            records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(table.topic))]
+            rows = list(newest_per_key(records).values())
+            kinds = pa.schema([(c, t.arrow()) for c, t in table.columns.items()])
+            engine.register(name, pa.Table.from_pylist(rows, kinds))
+        engine.execute("CREATE VIEW bosses AS SELECT * FROM employees")
+        for view in GROUP.kept:
+            engine.execute(f"CREATE TABLE {view.name} AS {SQL[view.name]}")
+        return {view.name: in_order(engine.execute(f"SELECT * FROM {view.name}").fetchall()) for view in GROUP.views}
 
 
-def stored(environment):
-    with environment.store.transaction() as connection:
-        run_views = {view.name for view in GROUP.views}
-        return {name: in_order(connection.execute(sa.text(f"SELECT * FROM {name}")).all()) for name in run_views}
+def stored(store):
+    with store.transaction() as connection:
+        names = [view.name for view in GROUP.views]
+        return {name: in_order(connection.execute(sa.text(f"SELECT * FROM {name}")).all()) for name in names}
 
 
 def in_order(rows):
     return sorted((tuple(row) for row in rows), key=json.dumps)
 
 
-def assert_views_are_right(environment, *, after):
-    right, found = expected(environment.log), stored(environment)
+def assert_views_are_right(store, log, *, after):
+    right, found = expected(log), stored(store)
     wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
     assert not wrong, f"after {after}: {wrong}"
 
 
-def test_every_join_is_right_after_every_change(environment, changes):
+@pytest.fixture(scope="module")
+def columns(spark):
+    return view_columns(spark, GROUP)
+
+
+def test_every_join_is_right_after_every_change(store, columns):
+    log = MemoryLog()
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
+    first_rows(changes)
+    for happening, step in {"the first rows": lambda w: None, **STEPS}.items():
+        step(changes)
+        batches.catch_up()
+        assert_views_are_right(store, log, after=happening)
+
+
+MUTANTS = {
+    "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
+    "rows that were only looked up stay": (differences, "_drop_undetermined", lambda connection, view, plan: None),
+    "only what is new is reached": (affected, "_referenced", lambda source, columns: _of_staged(source, columns)),
+    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
+}
+
+
+def _of_staged(source, columns):
+    rows = source.staged
+    found = sa.select(*(rows.c[c] for c in columns)).join(source.affected, source.key.same(rows, source.affected))
+    return [found.where(*(rows.c[c].is_not(None) for c in columns))]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_planted_fault_shows(mutant, tmp_path, columns, monkeypatch):
+    module, name, planted = MUTANTS[mutant]
+    monkeypatch.setattr(module, name, planted)
+    store = SqliteTableStore(tmp_path / "views.db")
+    store.prepare()
+    with closing(store), pytest.raises(AssertionError, match="after"):
+        test_every_join_is_right_after_every_change(store, columns)
+
+
+def random_change(cuts, changes):
+    table = cuts.choice(TABLES)
+    key = {c: _value(cuts, c) for c in table.key}
+    late = changes.position - cuts.randrange(20) if cuts.random() < 0.1 else None
+    if cuts.random() < 0.25:
+        changes.delete(table, key, at=late)
+    else:
+        values = {c: None if cuts.random() < 0.2 else _value(cuts, c) for c in table.payload}
+        changes.put(table, {**key, **values}, at=late)
+
+
+def _value(cuts, column):
+    return f"{column} {cuts.randrange(2)}" if column.endswith("name") else cuts.randrange(5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_join_is_right_through_random_histories_cut_at_random(store, columns, seed):
+    log, cuts = MemoryLog(), random.Random(seed)
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
+    for batch in range(12):
+        for _ in range(cuts.choice([1, 3, 20])):
+            random_change(cuts, changes)
+        batches.catch_up()
+        assert_views_are_right(store, log, after=f"batch {batch} of seed {seed}")
+
+
+def test_spark_gives_the_same_live_and_rebuilt(store, spark):
+    environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+    changes, steps = ChangeWriter(environment.log), list(STEPS.items())
     first_rows(changes)
     rebuild(environment, GROUP)
-    assert_views_are_right(environment, after="the rebuild")
+    assert_views_are_right(store, environment.log, after="the rebuild")
     with open_runner(environment, GROUP) as runner:
-        for happening, step in STEPS.items():
-            step(changes)
+        for begun in range(0, len(steps), 7):
+            for _, step in steps[begun : begun + 7]:
+                step(changes)
             runner.catch_up()
-            assert_views_are_right(environment, after=happening)
+            assert_views_are_right(store, environment.log, after=f"{steps[begun][0]} and six more")
     verdicts = verify(environment, GROUP)
     assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
-    rebuild(environment, GROUP)
-    assert_views_are_right(environment, after="another rebuild")

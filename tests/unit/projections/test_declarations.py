@@ -141,3 +141,71 @@ def test_a_fingerprint_changes_with_the_function_and_not_with_the_process():
     first = group(lambda tickets: tickets)
     assert first.fingerprint() == group(first.views[0].function).fingerprint()
     assert first.fingerprint() != group(lambda tickets: tickets.select("ticket_id")).fingerprint()
+
+
+def declared(function, **options):
+    """A view over the tables of this module that the function's parameters name."""
+    known = {"tickets": tickets, "customers": customers, "regions": regions, "others": customers, "places": places}
+    taken = {name: known[name] for name in function.__code__.co_varnames if name in known}
+    function.__name__ = "some_view"
+    return view(tables=taken, **options)(function)
+
+
+places = Table.from_changelog(
+    sa.Table("places", sa.MetaData(), sa.Column("country", sa.Text, primary_key=True),
+             sa.Column("city", sa.Text, primary_key=True)), topic="shop.public.places",
+)  # fmt: skip
+
+
+def test_a_table_under_two_names_is_referred_to_by_its_name():
+    found = declared(lambda customers, others: customers, key="id", references={"region_id": "others"})
+    assert [str(reference) for reference in found.references] == ["customers.region_id → others"]
+    with pytest.raises(InvalidDefinition, match="as customers and as others") as caught:
+        declared(lambda customers, others: customers, key="id", references={"region_id": customers})
+    assert "say which one" in caught.value.remedy
+
+
+def test_the_key_of_a_view_has_a_part_of_each_unmatched_side():
+    found = declared(
+        lambda tickets, customers: tickets,
+        key="ticket_id",
+        references={"customer_id": customers},
+        unmatched={"customer": customers},
+    )
+    assert (found.key, found.root_key) == (("ticket_id", "customer"), ("ticket_id",))
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda tickets: tickets, {}, "needs a key, or columns to group by"),
+        (lambda tickets: tickets, {"key": "ticket_id", "by": "status"}, "needs a key, or columns to group by"),
+        (lambda tickets: tickets, {"by": "nothing"}, "no column 'nothing'"),
+        (lambda tickets, customers: tickets, {"by": "status"}, "groups, and takes more than one table"),
+        (lambda tickets, places: tickets, {"key": "ticket_id", "references": {"status": places}}, "key of 'places'"),
+        (lambda tickets, customers: tickets,
+         {"key": "ticket_id", "references": {("customer_id", "status"): customers}}, "2 column"),
+        (lambda tickets, customers: tickets,
+         {"key": "ticket_id", "references": {"customer_id": customers}, "unmatched": {"ticket_id": customers}},
+         "a key column twice"),
+        (lambda tickets, customers, regions: tickets,
+         {"key": "ticket_id", "references": {"customer_id": customers}, "unmatched": {"region": regions}},
+         "no foreign key"),
+        (lambda tickets, customers: tickets,
+         {"key": "ticket_id", "references": {("tickets.customer_id", "customers.id"): customers}}, "two tables"),
+    ],
+)  # fmt: skip
+def test_what_a_view_cannot_be_is_refused(function, options, message):
+    with pytest.raises((InvalidDefinition, UnknownColumn), match=message):
+        declared(function, **options)
+
+
+def test_views_that_a_group_does_not_list_are_kept_before_those_that_read_them():
+    named = declared(lambda tickets: tickets, key="ticket_id")
+    group = ProjectionGroup("tickets", [view(by="status", tables={"some_view": named})(totals)])
+    assert [kept.name for kept in group.kept] == ["some_view", "totals"]
+    assert list(group.tables) == ["tickets"]
+
+
+def totals(some_view):
+    return some_view

@@ -1,0 +1,103 @@
+"""Live batches without Spark: changes reduced in Python, view functions run as SQL by DuckDB over the slices.
+
+What is left is what a table store does: complete what is staged, find what it affects, cut slices, take the difference,
+commit. So hundreds of batches cost seconds, on every database.
+"""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pyarrow as pa
+
+from projections.planner import plan
+from projections.spark.exchange import fetched
+from projections.tables import set_at
+from projections.tablestore import staging
+from projections.tablestore.affected import find_affected
+from projections.tablestore.commit import commit_batch
+from projections.tablestore.differences import stage_difference
+from projections.tablestore.slices import cut_slices
+
+
+class RelationalBatches:
+    """The batches of one group of views that are written in SQL, over topics in memory."""
+
+    def __init__(self, store, log, group, sql, columns):
+        self._store, self._log, self._group, self._sql = store, log, group, sql
+        self._run, self._layout = store.begin_generation(group, columns)
+        store.index_generation(group, self._layout)
+        self._progress = log.beginning_offsets(group.topics)
+        store.serve(group, self._run, self._layout, self._progress)
+
+    def catch_up(self):
+        """Carry everything that is new into the views, in one batch."""
+        start, end = self._progress, self._log.end_offsets(self._group.topics)
+        with self._store.staging(self._run) as connection:
+            mark = staging.begin(connection, self._layout)
+        for tables in self._layout.tables.values():
+            self._stage(tables, start[tables.table.topic][0])
+        for view in self._layout.views.values():
+            self._keep(view)
+        with self._store.transaction() as connection:
+            commit_batch(connection, self._layout, self._run, start=start, end=end, mark=mark)
+        self._progress = end
+
+    def _stage(self, tables, since):
+        rows = newest(tables.table, self._log.records(tables.table.topic)[since:], since)
+        if rows:
+            self._store.target(tables.staged).append(as_arrow(tables, rows))
+        with self._store.staging(self._run) as connection:
+            staging.complete(connection, tables)
+
+    def _keep(self, view):
+        walk = plan(view.definition)
+        with self._store.staging(self._run) as connection:
+            if not find_affected(connection, self._layout, view, walk):
+                return
+            cut_slices(connection, view, walk)
+        slices = {name: fetched(self._store.target(role.slice), role.table.sliced) for name, role in view.roles.items()}
+        self._store.target(view.result).append(run(self._sql[view.name], slices, view.columns))
+        with self._store.staging(self._run) as connection:
+            stage_difference(connection, view, walk)
+
+
+def run(sql, slices, columns):
+    """What DuckDB makes of the slices."""
+    with duckdb.connect() as engine:
+        for name, rows in slices.items():
+            engine.register(name, rows)
+        found = engine.sql(sql).to_arrow_table()
+    return found.cast(pa.schema([(name, columns[name].arrow()) for name in found.schema.names]))
+
+
+def newest(table, records, since):
+    """The rows that a reduction by key stages: the last change by position; a tombstone follows its own change."""
+    found = {}
+    for offset, (key, value) in enumerate(records, since):
+        if value is None:
+            continue
+        change = json.loads(value)
+        place = (change["source"]["lsn"], offset)
+        if place >= found.get(key, (place,))[0]:
+            found[key] = (place, {**json.loads(key), **(change["after"] or {})}, change["op"] == "d")
+    return list(found.values())
+
+
+def as_arrow(tables, rows):
+    """Staged rows, every column of which their change has set."""
+    table = tables.table
+    columns = {c: [row.get(c) for _, row, _ in rows] for c in table.columns}
+    arrays = {c: pa.array(values, table.columns[c].arrow()) for c, values in columns.items()}
+    positions = [place[0] for place, _, _ in rows]
+    return pa.table(
+        {
+            **arrays,
+            **{set_at(c): pa.array(positions, pa.int64()) for c in table.sometimes_unset},
+            "_epoch": pa.array([0] * len(rows), pa.int64()),
+            "_pos": pa.array(positions, pa.int64()),
+            "_offset": pa.array([place[1] for place, _, _ in rows], pa.int64()),
+            "_deleted": pa.array([gone for _, _, gone in rows], pa.bool_()),
+        }
+    )

@@ -1,0 +1,82 @@
+"""Views written in SQL: what the text says of tables, keys and foreign keys, and what is refused with what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.errors import InvalidDefinition
+from projections.sql_views import sql_view
+from projections.views import Reference, Unmatched
+from tests.conformance.join_views import GROUP, SQL, TABLES
+
+NAMED = {table.topic.rpartition(".")[2]: table for table in TABLES}
+FUNCTIONS = {
+    view.name: view
+    for view in GROUP.kept
+    if all(name in NAMED for name in view.tables) and view.name != "full_join_of_some"  # which starts at a subquery
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_text_says_what_the_function_was_declared_with(name):
+    declared, written = FUNCTIONS[name], sql_view(name, SQL[name], tables=NAMED)
+    assert (written.key, written.unmatched, written.grouped) == (declared.key, declared.unmatched, declared.grouped)
+    assert sorted(written.references, key=str) == sorted(declared.references, key=str)
+
+
+def test_a_table_that_stands_twice_in_a_query_has_the_names_of_its_aliases():
+    of_the_same_table = sql_view(
+        "of_the_same_table",
+        "SELECT e.id FROM employees e LEFT JOIN employees b ON e.boss_id = b.id",
+        tables=NAMED,
+    )
+    assert of_the_same_table.references == (Reference("e", ("boss_id",), "b"),)
+    assert of_the_same_table.tables == {"e": NAMED["employees"], "b": NAMED["employees"]}
+
+
+def test_other_conditions_beside_the_key_are_no_part_of_the_foreign_key():
+    text = "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id AND c.region_id = o.seller_id"
+    assert sql_view("some", text, tables=NAMED).references == (Reference("orders", ("customer_id",), "customers"),)
+
+
+def test_references_may_be_given_where_the_text_does_not_show_them():
+    text = "SELECT o.id FROM (SELECT * FROM orders WHERE amount > 5) o FULL JOIN customers c ON o.customer_id = c.id"
+    with pytest.raises(InvalidDefinition, match="reaches table 'customers'"):
+        sql_view("some", text, tables=NAMED, references={}, unmatched={})
+    given = sql_view(
+        "some", text, tables=NAMED, references={"customer_id": "customers"}, unmatched={"customer": "customers"}
+    )
+    assert given.unmatched == (Unmatched(("customer",), "customers"),)
+
+
+def test_the_fingerprint_changes_with_the_text_and_not_with_its_spaces():
+    def signature(text):
+        return sql_view("some", text, tables=NAMED).signature()
+
+    assert signature("SELECT id FROM orders") == signature("SELECT  id\nFROM orders")
+    assert signature("SELECT id FROM orders") != signature("SELECT id, amount FROM orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("SELECT FROM WHERE", "cannot be read", "one SELECT"),
+        ("DROP TABLE orders", "is no SELECT", "one SELECT"),
+        ("SELECT id FROM nowhere", "reads nowhere", "name its tables"),
+        ("SELECT 1", "reads no table", "name its tables"),
+        ("SELECT o.id FROM orders o JOIN customers c ON o.seller_id = c.region_id", "joins 'c' by", "whole key, id"),
+        ("SELECT o.id FROM orders o JOIN places p ON o.city_name = p.city_name", "joins 'p' by", "country_name, city"),
+        ("SELECT o.id FROM orders o CROSS JOIN customers c", "no condition of ON", "whole key, id"),
+        ("SELECT o.id FROM orders o FULL JOIN customers c ON o.customer_id = c.id", "does not select c.id",
+         "AS customers_id"),
+        ("SELECT max(id) AS id FROM orders GROUP BY customer_id % 2", "groups by", "group by a column"),
+        ("SELECT o.id FROM orders o JOIN (SELECT id FROM customers) c ON o.customer_id = c.id", "joins a subquery",
+         "give its foreign keys"),
+        ("SELECT o.customer_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id"
+         " GROUP BY o.customer_id", "groups, and takes more than one table", "a view of its own"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_up_to_date_is_refused_with_what_to_write(text, message, remedy):
+    with pytest.raises(InvalidDefinition, match=message) as caught:
+        sql_view("some", text, tables=NAMED)
+    assert remedy in caught.value.remedy
