@@ -74,10 +74,10 @@ class SqlFunction:
             for name in own.values():
                 frames[0].sparkSession.catalog.dropTempView(name)
 
-    def _renamed(self, own: Mapping[str, str]) -> exp.Expression:
+    def _renamed(self, own: Mapping[str, str]) -> exp.Expr:
         """The query over other names of the same tables, which go on being called what they were."""
 
-        def renamed(node: exp.Expression) -> exp.Expression:
+        def renamed(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Table) or node.meta.get("role") not in own:
                 return node
             return exp.alias_(exp.to_table(own[node.meta["role"]]), node.alias_or_name, table=True)

@@ -164,7 +164,7 @@ def full_chain(orders, customers, regions):
 
 
 @as_sql(
-    "SELECT o.id, c.id AS customer, e.id AS seller, o.amount FROM orders o"
+    "SELECT o.id, c.id AS customer, e.id AS seller, o.amount FROM (SELECT * FROM orders WHERE amount > 5) o"
     " FULL JOIN customers c ON o.customer_id = c.id FULL JOIN employees e ON o.seller_id = e.id"
 )
 @view(
@@ -174,7 +174,7 @@ def full_chain(orders, customers, regions):
 )
 def full_star(orders, customers, employees):
     clients, staff = named(customers, customer="id"), named(employees, seller="id")
-    joined = orders.join(clients, orders.customer_id == clients.customer, "full")
+    joined = orders.where("amount > 5").join(clients, orders.customer_id == clients.customer, "full")
     joined = joined.join(staff, joined.seller_id == staff.seller, "full")
     return joined.select("id", "customer", "seller", "amount")
 
@@ -240,7 +240,7 @@ GROUP = ProjectionGroup(
     "joins",
     [
         inner_join, left_join, right_join, full_join, full_join_of_some, one_to_one, composite_reference,
-        composite_full, of_the_same_table, many_to_many, star_of_four, full_chain, right_at_the_end, full_star, per_customer,
-        per_region, per_customer_with_orders, customers_with_totals,
+        composite_full, of_the_same_table, many_to_many, star_of_four, full_chain, right_at_the_end, full_star,
+        per_customer, per_region, per_customer_with_orders, customers_with_totals,
     ],
 )  # fmt: skip

@@ -69,6 +69,8 @@ STEPS = {
     "a root row is deleted": lambda w: w.delete(orders, {"id": 3}),
     "a root row is inserted again": lambda w: w.put(orders, order(3, customer=1, amount=33)),
     "a root row's key changes": lambda w: [w.delete(orders, {"id": 6}), w.put(orders, order(66, customer=2))],
+    "a filter takes one order of a customer and drops another": lambda w: [
+        w.put(orders, order(12, customer=3, seller=2)), w.put(orders, order(13, customer=3, amount=1))],
     "a parent's value changes": lambda w: w.put(customers, customer(1, name="Anna")),
     "a parent's own reference moves": lambda w: w.put(customers, customer(1, region=2, name="Anna")),
     "a parent's own reference becomes null": lambda w: w.put(customers, customer(1, region=None, name="Anna")),
