@@ -11,7 +11,6 @@ from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange
-from projections.rebuilding import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
@@ -21,6 +20,7 @@ from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import Progress
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
 from projections.views import View
+from projections.whole_log import from_the_beginning, require_inputs
 
 
 @dataclass(frozen=True)
