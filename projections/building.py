@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
@@ -157,12 +158,12 @@ class Builder:
             with self._counts.counted(name):
                 records = self._records_of(name)
                 rows = load_state(self._environment, whole.frames[name], tables, rows=records)
-            self._note(lambda connection: self._table_loaded(connection, name, rows))
+            self._note(partial(self._table_loaded, name=name, rows=rows))
 
         with self._meter.watched(self._done), ThreadPoolExecutor(max_workers=len(missing)) as pool:
             list(pool.map(load, missing))
 
-    def _table_loaded(self, connection: sa.Connection, name: str, rows: int) -> dict[str, Any]:
+    def _table_loaded(self, connection: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
         """With the last table the first chunk is complete: the state stands at its end."""
         loaded = {**self.state.rows, name: rows}
         if loaded.keys() >= self._layout.tables.keys():
@@ -208,7 +209,10 @@ class Builder:
                 self._empty(target.view)
                 result = in_table_order(tables.apply(view), target.columns)
                 written = write(result, self._store.target(target.view), rows=rows, marked=False)
-                self._note(lambda connection, name=view.name, w=written: {"rows": {**self.state.rows, name: w}})
+                self._note(partial(self._view_loaded, name=view.name, rows=written))
+
+    def _view_loaded(self, _: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
+        return {"rows": {**self.state.rows, name: rows}}
 
     def _empty(self, table: sa.Table) -> None:
         """Remove what a killed process loaded and did not note."""

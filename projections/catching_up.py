@@ -35,16 +35,12 @@ class CatchUp(Closing):
     def bring_to(self, goal: Progress) -> bool:
         """Apply batches up to ``goal`` and none beyond; returns False where whole transactions end before it."""
         while not self._is_at(goal):
-            progress = self.progress
-            ends = {
-                t: {p: max(o, goal.get(t, {}).get(p, o)) for p, o in parts.items()} for t, parts in progress.items()
-            }
-            if self._open().run_once(ends=ends) is None:
+            if self._open().run_once(ends=_joined(self.progress, goal)) is None:
                 return False
         return True
 
     def bring_beyond(self, goal: Progress, *, deadline: float = math.inf) -> None:
-        """Apply batches until ``goal`` is reached, the last one up to the ends of the topics; seconds bound the wait."""
+        """Apply batches until ``goal`` is reached, the last one up to the ends of the topics, or TimeoutError."""
         if not self._is_at(goal):
             self._open().catch_up(self._relevant(goal), deadline=deadline)
 
@@ -63,6 +59,11 @@ class CatchUp(Closing):
             opened = open_runner(self._environment, self._group, generation=self._run.generation)
             self._runner = self._opened.enter_context(opened)
         return self._runner
+
+
+def _joined(progress: Progress, goal: Progress) -> Progress:
+    """The further of two offsets, in every partition of the first."""
+    return {t: {p: max(o, goal.get(t, {}).get(p, o)) for p, o in parts.items()} for t, parts in progress.items()}
 
 
 def made_anew(environment: Environment, group: ProjectionGroup, progress: Progress) -> Progress:

@@ -86,9 +86,7 @@ def _wait_for_serving(store: SqlTableStore, serving: Run, wanted: Progress) -> N
     seen, since = store.progress(serving), time.monotonic()
     while not is_ahead(seen, wanted):
         if not store.is_held(serving.group, role=runner_of(serving)) or time.monotonic() - since > _STILL_SECONDS:
-            raise _not_comparable(
-                "the serving generation stands before the new one, and no runner moves it on", serving
-            )
+            raise _not_comparable("the serving generation is behind the new one, and no runner moves it on", serving)
         time.sleep(_LOOK_SECONDS)
         found = store.progress(serving)
         seen, since = (found, time.monotonic()) if found != seen else (seen, since)

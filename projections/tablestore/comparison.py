@@ -1,4 +1,4 @@
-"""What a comparison of two generations asks of the database: common columns, a copy as of one moment, rows that differ."""
+"""What a comparison of two generations asks of the database: common columns, a copy of one moment, differing rows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def copy_serving(
             view = layout.views[name]
             view.live_copy.create(connection)
             source = of_generation(serving, layout, view.view)
-            rows = sa.select(*(sa.column(c) for c in columns)).select_from(source)
+            rows: sa.Select[Any] = sa.select(*(sa.column(c) for c in columns)).select_from(source)
             connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
         return runs.read_progress(connection, serving)
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 
-def _json() -> sa.types.TypeEngine[object]:
+def _json() -> sa.JSON:
     return sa.JSON().with_variant(JSONB(), "postgresql")
 
 

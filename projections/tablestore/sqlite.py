@@ -68,7 +68,11 @@ class SqliteTableStore(SqlTableStore):
         A lock on a file beside the database: a killed process loses it with its life, so nothing has to be cleaned up.
         """
         with open(self._lock_file(group, role), "ab") as held:
-            if not any(_locked(held, fcntl.LOCK_EX) or time.sleep(_LOOK_SECONDS) for _ in range(_LOOKS)):
+            for _ in range(_LOOKS):
+                if _locked(held, fcntl.LOCK_EX):
+                    break
+                time.sleep(_LOOK_SECONDS)
+            else:
                 raise already_active(group, role)
             yield
 
