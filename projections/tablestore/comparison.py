@@ -73,7 +73,8 @@ def copy_serving(
             view = layout.views[name]
             view.live_copy.create(connection)
             source = of_generation(serving, layout, view.view)
-            rows: sa.Select[Any] = sa.select(*(sa.column(c) for c in columns)).select_from(source)
+            wanted: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
+            rows = sa.select(*wanted).select_from(source)
             connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
         return runs.read_progress(connection, serving)
 

@@ -22,7 +22,7 @@ from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
-from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run, RunState
+from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
 from projections.tablestore.staging import key_not_unique
 
@@ -278,14 +278,6 @@ class SqlTableStore(ABC):
             }
             for state in self.states()
         ]
-
-    def discard_retired(self, group: str) -> list[int]:
-        """Drop the generations that no longer serve, and return their numbers."""
-        with self.transaction() as connection:
-            retired = runs.states(connection, group, RETIRED)
-            for state in retired:
-                self.remove(connection, state.run)
-        return [state.run.generation for state in retired]
 
     def remove(self, connection: sa.Connection, run: Run) -> None:
         """Drop a generation's tables and forget it."""
