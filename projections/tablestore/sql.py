@@ -178,9 +178,10 @@ class SqlTableStore(ABC):
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Create the tables of a new generation, without indexes; those that never served are removed."""
         with self.transaction() as connection:
+            # Not the number of one that is removed here: a task of its builder may still be writing.
+            number = runs.next_generation(connection, group.name)
             for unfinished in runs.states(connection, group.name, runs.BUILDING, BUILT):
                 self.remove(connection, unfinished.run)
-            number = runs.next_generation(connection, group.name)
             run = Run(group.name, number, group.fingerprint(), uuid.uuid4().hex, group.version)
             layout = self.layout(group, run, view_columns)
             if layout.metadata.schema:

@@ -60,19 +60,6 @@ EVERY_TYPE = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def store(request, tmp_path):
-    if request.param == "SQLite":
-        opened = SqliteTableStore(tmp_path / "views.db")
-    else:
-        from projections.tablestore.postgres import PostgresTableStore
-
-        opened = PostgresTableStore(request.getfixturevalue("database")())
-    opened.prepare()
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def sqlite_store(tmp_path):
     opened = SqliteTableStore(tmp_path / "views.db")
@@ -258,7 +245,7 @@ def test_a_rebuild_replaces_the_serving_generation_and_clears_unfinished_ones_aw
     store.index_generation(GROUP, layout)
     store.serve(GROUP, run, layout, {"ticket": {0: 5}})
     assert drop(store, GROUP.name) == [1]
-    assert [(r["generation"], r["status"]) for r in store.generations()] == [(2, "serving")]
+    assert [(r["generation"], r["status"]) for r in store.generations()] == [(3, "serving")]
     assert [row[0] for row in view_rows(store)] == ["t1"]
 
 
