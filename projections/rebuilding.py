@@ -108,8 +108,8 @@ class _Rebuild:
 
     def _begin(self) -> tuple[Build, Offsets]:
         """The build, and the ends of the topics now, which a build that is resumed may not know yet."""
-        refuse_changed(self._store, self._group)
         columns = view_columns(self._environment.spark, self._group)
+        refuse_changed(self._store, self._group, columns)
         for view in self._group.views:
             plan(view)
         served = next((state.progress for state in self._store.states(self._group.name, SERVING)), {})

@@ -9,17 +9,13 @@ from projections.errors import GenerationMissing
 from projections.group import ProjectionGroup
 from projections.tablestore import runs
 from projections.tablestore.runs import BUILDING, BUILT, RETIRED, SERVING, Run, RunState
-from projections.tablestore.sql import REBUILDER, SqlTableStore, definition_changed, runner_of
+from projections.tablestore.sql import REBUILDER, SqlTableStore, ViewColumns, require_unchanged, runner_of
 
 
 def serving_state(store: SqlTableStore, group: str) -> RunState:
     """The row of the serving generation; raises NoServingGeneration."""
     with store.looking() as connection:
-        run = runs.serving_run(connection, group)
-        found = runs.state(connection, run)
-    if found is None:
-        raise _missing(group, f"generation {run.generation} was dropped meanwhile", "try again")
-    return found
+        return runs.serving_state(connection, group)
 
 
 def newest(store: SqlTableStore, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
@@ -32,11 +28,11 @@ def newest(store: SqlTableStore, group: ProjectionGroup, status: str, *, remedy:
     return ours[-1]
 
 
-def refuse_changed(store: SqlTableStore, group: ProjectionGroup) -> None:
+def refuse_changed(store: SqlTableStore, group: ProjectionGroup, view_columns: ViewColumns) -> None:
     """Raise DefinitionChanged where another definition has served under the same version."""
     for state in store.states(group.name, SERVING, RETIRED):
-        if state.run.version == group.version and state.run.fingerprint != group.fingerprint():
-            raise definition_changed(group, state.run)
+        if state.run.version == group.version:
+            require_unchanged(group, state, view_columns)
 
 
 def pause(store: SqlTableStore, group: str) -> Run:
@@ -51,7 +47,7 @@ def resume(store: SqlTableStore, group: str) -> Run:
 
 def _set_paused(store: SqlTableStore, group: str, *, paused: bool) -> Run:
     with store.transaction() as connection:
-        run = runs.serving_run(connection, group)
+        run = runs.serving_state(connection, group).run
         runs.set_paused(connection, run, paused=paused)
     return run
 

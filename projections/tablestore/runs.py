@@ -55,14 +55,14 @@ class RunState:
     updated_at: Any
 
 
-def serving_run(connection: sa.Connection, group: str) -> Run:
-    """The run whose views are served; raises NoServingGeneration."""
+def serving_state(connection: sa.Connection, group: str) -> RunState:
+    """The row of the run whose views are served; raises NoServingGeneration."""
     found = states(connection, group, SERVING)
     if not found:
         raise NoServingGeneration(
             f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group
         )
-    return found[0].run
+    return found[0]
 
 
 def next_generation(connection: sa.Connection, group: str) -> int:

@@ -131,10 +131,9 @@ class SqlTableStore(ABC):
     def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
         with self.looking() as connection:
-            run = runs.serving_run(connection, group.name)
-        if run.fingerprint != group.fingerprint():
-            raise definition_changed(group, run)
-        return run, self.layout(group, run, view_columns)
+            state = runs.serving_state(connection, group.name)
+        require_unchanged(group, state, view_columns)
+        return state.run, self.layout(group, state.run, view_columns)
 
     def generation(
         self, group: ProjectionGroup, number: int, view_columns: ViewColumns
@@ -147,8 +146,7 @@ class SqlTableStore(ABC):
                 remedy="factfold projections status lists those there are",
                 place=group.name,
             )
-        if found.run.fingerprint != group.fingerprint():
-            raise definition_changed(group, found.run)
+        require_unchanged(group, found, view_columns)
         return found.run, self.layout(group, found.run, view_columns)
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
@@ -306,14 +304,20 @@ def already_active(group: str, role: str) -> RunAlreadyActive:
     )
 
 
-def definition_changed(group: ProjectionGroup, run: Run) -> DefinitionChanged:
-    """The error of a definition that a generation was not built by."""
-    same_version = run.version == group.version
+def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> None:
+    """Raise DefinitionChanged where a generation was built by another definition.
+
+    A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
+    """
+    columns = {name: list(found) for name, found in view_columns.items()}
+    if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
+        return
+    same_version = state.run.version == group.version
     again = f"raise version={group.version} of the group, then rebuild it" if same_version else "rebuild the group"
-    return DefinitionChanged(
+    raise DefinitionChanged(
         f"the definition of group {group.name!r} is not the one its views were built by",
         remedy=f"{again}: the new definition becomes a new generation",
-        place=run.place,
+        place=state.run.place,
     )
 
 

@@ -56,7 +56,7 @@ def test_a_runs_table_of_an_earlier_release_is_given_its_new_columns_and_keeps_i
     (state,) = store.states("tickets")
     assert (state.run.generation, state.run.version, state.status) == (1, None, SERVING)
     assert (state.paused, state.held, state.built, state.progress) == (False, False, {}, {"ticket": {0: 0}})
-    refuse_changed(store, NEWER)
+    refuse_changed(store, NEWER, COLUMNS)
     store.generation(GROUP, 1, COLUMNS)
 
 
@@ -110,14 +110,20 @@ def test_a_generation_of_another_definition_is_not_taken_for_ours(store):
 
 def test_a_changed_definition_under_a_version_that_has_served_is_refused(store):
     served(store)
-    changed = ProjectionGroup("tickets", [ticket_names], version=1, transactions=())
-    refuse_changed(store, changed)
+    changed = ProjectionGroup("tickets", [ticket_names])
+    refuse_changed(store, changed, COLUMNS)
+    other = {"ticket_names": {"ticket_id": COLUMNS["ticket_names"]["ticket_id"]}}
     with store.transaction() as connection:
-        runs._update(connection, store.states("tickets")[0].run, fingerprint="another")
+        (state,) = runs.states(connection, "tickets")
+        runs.set_built(connection, state.run, {"columns": {name: list(found) for name, found in COLUMNS.items()}})
+    with pytest.raises(DefinitionChanged):
+        refuse_changed(store, changed, other)
+    with store.transaction() as connection:
+        runs._update(connection, state.run, fingerprint="another")
     with pytest.raises(DefinitionChanged) as caught:
-        refuse_changed(store, changed)
+        refuse_changed(store, changed, COLUMNS)
     assert "raise version=1" in caught.value.remedy
-    refuse_changed(store, NEWER)
+    refuse_changed(store, NEWER, COLUMNS)
 
 
 def test_retired_generations_are_dropped_and_others_are_not(store):
