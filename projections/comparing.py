@@ -85,11 +85,16 @@ def _wait_for_serving(store: SqlTableStore, serving: Run, wanted: Progress) -> N
     wanted = {topic: parts for topic, parts in wanted.items() if topic != ERASURES}
     seen, since = store.progress(serving), time.monotonic()
     while not is_ahead(seen, wanted):
-        if not store.is_held(serving.group, role=runner_of(serving)) or time.monotonic() - since > _STILL_SECONDS:
+        if not _moves(store, serving) or time.monotonic() - since > _STILL_SECONDS:
             raise _not_comparable("the serving generation is behind the new one, and no runner moves it on", serving)
         time.sleep(_LOOK_SECONDS)
         found = store.progress(serving)
         seen, since = (found, time.monotonic()) if found != seen else (seen, since)
+
+
+def _moves(store: SqlTableStore, serving: Run) -> bool:
+    state = store.state(serving)
+    return store.is_held(serving.group, role=runner_of(serving)) and state is not None and not state.paused
 
 
 def _not_comparable(cause: str, serving: Run) -> NotComparable:
