@@ -11,21 +11,23 @@ from typing import Final
 
 from projections.catching_up import CatchUp, made_anew
 from projections.environment import Environment
-from projections.group import ProjectionGroup
+from projections.group import ERASURES, ProjectionGroup
 from projections.log import Offsets
 from projections.spark.view_functions import view_columns
-from projections.tablestore.generations import hold, newest
+from projections.tablestore.generations import drop_with_patience, hold, newest
 from projections.tablestore.layout import GenerationLayout
 from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run
 from projections.tablestore.sql import REBUILDER
 
+_LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
 _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over fails, where this is not enough
 
 
 def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
     """Let the generation that was built by this definition serve; the one that served stays, to go back to.
 
-    Raises GenerationMissing, RunAlreadyActive, ViewInUse.
+    One with personal columns does not stay: no erasure would reach it. Raises GenerationMissing, RunAlreadyActive,
+    ViewInUse.
     """
     return _switch_to_newest(environment, group, BUILT, "build it: factfold projections rebuild … --no-cutover")
 
@@ -66,6 +68,9 @@ def switch_to(
         with hold(store, serving.run):
             while not _is_switched(environment, group, catch_up, layout, store.progress(serving.run)):
                 pass  # the runner was in the middle of a batch; it is held after it
+        if ERASURES in serving.progress:
+            # Its views have the values of persons open, and no erasure would ever come to it.
+            drop_with_patience(store, serving.run, seconds=_LET_GO_SECONDS)
         return
     store.switch(group, _claimed(environment, catch_up), layout)
 

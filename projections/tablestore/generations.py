@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from projections.errors import GenerationMissing
+import stamina
+
+from projections.errors import GenerationMissing, RunAlreadyActive
 from projections.group import ProjectionGroup
 from projections.tablestore import runs
 from projections.tablestore.runs import BUILDING, BUILT, RETIRED, SERVING, Run, RunState
@@ -86,6 +88,13 @@ def drop(store: SqlTableStore, group: str, *, generation: int | None = None) -> 
 def _drop(store: SqlTableStore, run: Run) -> None:
     with store.exclusive(run.group, role=runner_of(run)), store.transaction() as connection:
         store.remove(connection, run)
+
+
+def drop_with_patience(store: SqlTableStore, run: Run, *, seconds: float) -> None:
+    """Drop a generation once its runner has let it go; raises RunAlreadyActive where it does not."""
+    for attempt in stamina.retry_context(on=RunAlreadyActive, attempts=None, timeout=seconds, wait_max=0.5):
+        with attempt:
+            _drop(store, run)
 
 
 def _listed(found: list[Run]) -> str:
