@@ -5,10 +5,14 @@ The short form of T10. On Kafka, with views in PostgreSQL and in SQLite.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
-from projections import building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
+from factfold.cli.entry import application
+from projections import Environment, building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
 from projections.catching_up import CatchUp
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, RunPaused, RunRetired
 from projections.runner import reached
@@ -16,6 +20,7 @@ from projections.spark.incremental import LiveBatches
 from projections.tablestore import runs, staging
 from projections.tablestore.generations import drop, pause, resume
 from projections.tablestore.sqlite import SqliteTableStore
+from tests.integration import rebuild_watching
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Life, Sightings, growing_group, opened, rows_of
 from tests.integration.ticket_history import TicketHistory
@@ -247,3 +252,50 @@ def test_a_held_runner_waits_and_the_new_generation_is_brought_to_where_it_stand
     assert seen == [None]
     assert rows_of(env) == 20
     assert not reached(env.store.progress(run), env.log.open().end_offsets(list(group.inputs)))
+
+
+@pytest.fixture
+def projections(env, monkeypatch):
+    """Run ``factfold projections …`` on the group GROWING, in this process and on its Spark."""
+    url = env.store._engine.url.render_as_string(hide_password=False)
+    monkeypatch.setenv("FACTFOLD_VIEWS_URL", url)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", env.log.settings.kafka.bootstrap_servers)
+    monkeypatch.setattr(Environment, "close", lambda self: self.store.close())
+
+    def run(command, *options):
+        spec = "tests.integration.rebuild_watching:GROWING"
+        result = CliRunner().invoke(application(), ["projections", command, spec, *options])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return run
+
+
+def test_the_commands_build_compare_switch_and_go_back(env, writer, projections, monkeypatch):
+    group = growing_group(writer)
+    monkeypatch.setattr(rebuild_watching, "GROWING", group, raising=False)
+    writer.send(opened(writer, 0, 10))
+    built = projections("rebuild")
+    assert built.stdout.startswith("generation 1: ticket_rows 10 rows; ")
+    assert built.stdout.endswith("it serves\n")
+    assert "tables, 0 of " in built.stderr
+    again = json.loads(projections("rebuild", "--no-cutover", "--json").stdout)
+    assert (again["serves"], again["comparison"]["ticket_rows"]["equal"]) == (False, True)
+    assert "equal" in projections("diff").stdout
+    with env.store.transaction() as connection:
+        schema = f"factfold_{group.name}_2"
+        connection.execute(sa.text(f"UPDATE {schema}.view_ticket_rows SET status = 'forged' WHERE ticket_id = 't3'"))
+    found = projections("diff")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        "ticket_rows: 10 rows serving, 10 new: DIFFERS",
+        "  at ticket_id=t3",
+        "    serving: ticket_id=t3, status=open",
+        "    new: ticket_id=t3, status=forged",
+    ]
+    assert projections("cutover").stdout == f"{group.name}: generation 2 serves\n"
+    forged = projections("verify")
+    assert (forged.exit_code, "recomputed: ticket_id=t3, status=open" in forged.stdout) == (1, True)
+    assert json.loads(projections("rollback", "--json").stdout) == {"group": group.name, "serving": 1}
+    assert "0 rows written" not in projections("run", "--once").stdout
+    assert statuses(env, group) == {1: "serving", 2: "retired"}
