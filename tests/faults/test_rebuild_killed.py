@@ -33,7 +33,7 @@ def road(spark, tmp_path):
 def loaded(road):
     """The tables and views of the unfinished generation that are noted as complete."""
     found = road.environment.store.states(GROUP.name, "building", "built")
-    return set(found[0].built["rows"]) if found else set()
+    return {*found[0].built["tables"], *found[0].built["views"]} if found else set()
 
 
 def test_a_killed_rebuild_goes_on_from_what_it_had_committed(road, tmp_path):
