@@ -57,10 +57,10 @@ def statuses(env, group):
 
 @ON_BOTH
 def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(env, writer, monkeypatch):
-    """In chunks of 40 records; every step is begun by a process that does not come to its end."""
+    """In chunks of 70 records; every step is begun by a process that does not come to its end."""
     group, history, loads = ticket_group(writer), TicketHistory(writer, 21), []
     writer.send([record for _ in range(120) for record in history.step()])
-    monkeypatch.setattr(building, "CHUNK_RECORDS", 40)
+    monkeypatch.setattr(building, "CHUNK_RECORDS", 70)
     load_state, apply = building.load_state, LiveBatches.apply
 
     def half_loaded(environment, frame, layout, *, rows):
