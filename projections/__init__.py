@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from projections.branching import Branches, branches
+    from projections.comparing import ViewComparison, diff
+    from projections.cutover import cut_over, rollback
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, ProjectionError
+    from projections.following import follow
     from projections.group import ProjectionGroup
     from projections.predicates import Predicate, field, of_type
+    from projections.rebuild_progress import RebuildProgress
     from projections.rebuilding import RebuildReport, rebuild
     from projections.router import (
         BranchesStatus,
@@ -41,6 +45,7 @@ __all__ = [
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
+    "RebuildProgress",
     "RebuildReport",
     "Router",
     "RouterOptions",
@@ -48,18 +53,23 @@ __all__ = [
     "Stream",
     "Table",
     "View",
+    "ViewComparison",
     "ViewVerdict",
     "as_of",
     "branch_counts",
     "branch_source",
     "branches",
     "branches_status",
+    "cut_over",
+    "diff",
     "field",
+    "follow",
     "of_type",
     "on",
     "open_router",
     "open_runner",
     "rebuild",
+    "rollback",
     "sql_view",
     "verify",
     "view",
@@ -68,10 +78,14 @@ __all__ = [
 _HOMES = {
     "store_branches": ("branch_source",),
     "branching": ("Branches", "branches"),
+    "comparing": ("ViewComparison", "diff"),
+    "cutover": ("cut_over", "rollback"),
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "ProjectionError"),
+    "following": ("follow",),
     "group": ("ProjectionGroup",),
     "predicates": ("Predicate", "field", "of_type"),
+    "rebuild_progress": ("RebuildProgress",),
     "rebuilding": ("RebuildReport", "rebuild"),
     "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
     "runner": ("Runner", "open_runner"),

@@ -1,4 +1,4 @@
-"""The live loop: read what is new, carry it into the views, again; one runner a group.
+"""The live loop: read what is new, carry it into the views, again; one runner a generation.
 
 Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
 Spark checkpoint that could disagree (docs/decisions/0004).
@@ -18,14 +18,18 @@ from projections.environment import Environment
 from projections.errors import OffsetsLost, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.log import OffsetRange
-from projections.rebuilding import require_inputs
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
-from projections.tablestore.runs import Progress, filled
+from projections.standing import Standing
+from projections.tablestore.runs import Progress, Run, filled
+from projections.tablestore.sql import runner_of
+from projections.whole_log import require_inputs
 
 MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little
-IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker, or one query
+IDLE_SECONDS = (
+    0.02  # between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store
+)
 
 log = structlog.get_logger()
 
@@ -34,16 +38,32 @@ class Runner:
     """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
 
     def __init__(
-        self, environment: Environment, batches: LiveBatches, progress: Progress, boundaries: Boundaries
+        self,
+        environment: Environment,
+        batches: LiveBatches,
+        progress: Progress,
+        boundaries: Boundaries,
+        standing: Standing | None = None,
     ) -> None:
         self._environment = environment
         self._batches = batches
         self._boundaries = boundaries
+        self._standing = standing
         self.progress = progress
 
-    def run_once(self, *, max_records: int = MAX_RECORDS) -> BatchReport | None:
-        """Apply one batch of what is new; returns None where nothing is."""
-        ends = self._batches.log.end_offsets(list(self._batches.group.inputs))
+    @property
+    def held(self) -> Run:
+        """The run that is held, with our token on it."""
+        return self._batches.run
+
+    def run_once(self, *, max_records: int = MAX_RECORDS, ends: Progress | None = None) -> BatchReport | None:
+        """Apply one batch of what is new, up to ``ends`` where they are given.
+
+        Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
+        """
+        if self._standing is not None and not self._standing.may_go_on():
+            return None
+        ends = ends or self._batches.log.end_offsets(list(self._batches.group.inputs))
         offsets = self._bounded(ends, max_records)
         if not offsets.records:
             return None
@@ -98,32 +118,36 @@ class Runner:
             report = self.run_once()
             if report:
                 reports.append(report)
-            else:
-                time.sleep(IDLE_SECONDS)
+                continue
+            if self._standing is not None:
+                self._standing.require_unpaused()
+            time.sleep(IDLE_SECONDS)
         return reports
 
 
 @contextmanager
-def open_runner(environment: Environment, group: ProjectionGroup) -> Iterator[Runner]:
-    """Hold a group's serving generation for live batches.
+def open_runner(environment: Environment, group: ProjectionGroup, *, generation: int | None = None) -> Iterator[Runner]:
+    """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
-    Raises RunAlreadyActive where another runner holds it, NoServingGeneration, DefinitionChanged, TopicMissing,
-    OffsetsLost, HistoryNotKept, KeysMissing.
+    Raises RunAlreadyActive where another runner holds it, NoServingGeneration, GenerationMissing, DefinitionChanged,
+    TopicMissing, OffsetsLost, HistoryNotKept, KeysMissing.
     """
     store = environment.store
     require_inputs(environment, group)
     columns = view_columns(environment.spark, group)
+    found = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
+    run, layout = found
     with (
-        store.exclusive(group.name),
+        store.exclusive(group.name, role=runner_of(run)),
         environment.log.open() as opened,
         PreparedQueries(environment.small) as queries,
         open_boundaries(environment.log, group) as boundaries,
     ):
-        run, layout = store.serving(group, columns)
         run = store.claim(run)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = LiveBatches.of(environment, opened, group, run, layout, queries)
-        yield Runner(environment, batches, progress, boundaries)
+        standing = Standing(store, run) if generation is None else None
+        yield Runner(environment, batches, progress, boundaries, standing)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

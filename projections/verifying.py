@@ -11,26 +11,31 @@ from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange
-from projections.rebuilding import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.arrow import Target
+from projections.tablestore.comparison import DifferingRow, differing_rows
 from projections.tablestore.layout import ViewLayout
 from projections.tablestore.runs import Progress
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
+from projections.whole_log import from_the_beginning, require_inputs
 
 
 @dataclass(frozen=True)
 class ViewVerdict:
-    """One view against its recomputation: rows, digests, and the keys of some rows that differ."""
+    """One view against its recomputation: rows, digests, the keys of some rows that differ, and what both have there.
+
+    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one.
+    """
 
     rows: int
     recomputed_rows: int
     digest: str
     recomputed_digest: str
     differing_keys: tuple[Any, ...]
+    differing: tuple[DifferingRow, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -80,14 +85,15 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
 
 
 def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> ViewVerdict:
-    store = environment.store
+    store, key = environment.store, view.definition.key
     again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
     rows = sum(frame.count() for frame in whole.frames.values())
     write(whole.apply(view.definition, view.columns), again, rows=rows, marked=False)
     digest, live_rows = view_digest(live, view)
     recomputed_digest, recomputed_rows = view_digest(again, view)
-    differing = differing_keys(store, live, again, key=view.definition.key)
-    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing)
+    differing = differing_keys(store, live, again, key=key)
+    rows_there = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.columns))
+    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing, rows_there)
 
 
 def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:

@@ -6,13 +6,14 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Dispatcher
-from projections import NoServingGeneration, open_runner, rebuild, verify
+from projections import NoServingGeneration, building, open_runner, rebuild, verify
 from projections.errors import RunAlreadyActive
 from projections.spark.view_functions import view_columns
 from projections.tablestore import commit
 from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
 from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road, server_road
+from tests.integration.rebuild_watching import Killed, killed_at
 from tests.waiting import wait_until
 
 
@@ -136,3 +137,21 @@ def test_what_was_folded_from_a_deleted_stream_leaves_the_views_and_a_rebuild(bu
     before = noted(built)
     deliver_all(built, count=0)
     assert set(before) <= set(noted(built))
+
+
+def test_a_rebuild_in_chunks_that_goes_on_after_a_kill_makes_the_views_from_its_stored_tables(
+    built, history, monkeypatch
+):
+    steps = []
+
+    def killed_at_views(now):
+        steps.append(now.step)
+        killed_at("views")(now)
+
+    monkeypatch.setattr(building, "CHUNK_RECORDS", 60)
+    with pytest.raises(Killed):
+        rebuild(built.environment, GROUP, on_progress=killed_at_views)
+    assert list(dict.fromkeys(steps)) == ["plan", "tables", "chunks", "views"]
+    report = rebuild(built.environment, GROUP)
+    assert (report.resumed, report.serves) == (True, True)
+    assert_as_expected(built, history)
