@@ -18,7 +18,8 @@ from projections.branching import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate, ProjectionError
 from projections.spark.conditions import condition
 from projections.spark.decode import Decoder, column_of
-from projections.spark.failures import MESSAGES, refuse, told_plainly, translate
+from projections.faults import MESSAGES
+from projections.spark.failures import refuse, told_plainly, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

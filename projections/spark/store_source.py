@@ -58,6 +58,14 @@ class StoreLog:
             place=self.path,
         )
 
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """InvalidDefinition: there is no topic to send them to, and the record stays in this file anyway."""
+        raise InvalidDefinition(
+            f"group {group!r} sends bad records to dead-letter topics, and a store of its own file has none",
+            remedy="use ProjectionGroup(bad_records='skip'): the record stays where it is, its place is noted",
+            place=self.path,
+        )
+
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""
         if offsets.records <= DRIVER_OFFSETS:
@@ -77,6 +85,15 @@ class OpenStoreLog(SqliteLog):
         found = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
         records = pa.Table.from_batches(found, _SCHEMA)
         return records if timed else records.drop_columns("ce_time")
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """By the times of events; changes of captured rows have none."""
+        first = [_first(self, *part) for part in _ranges(offsets)]
+        return min((time for page in first for time in _times(page)), default=None)
+
+
+def _times(page: pa.RecordBatch) -> list[datetime]:
+    return [datetime.fromisoformat(text) for text in page["ce_time"].to_pylist() if text]
 
 
 def _ranges(offsets: OffsetRange) -> list[tuple[str, int, int]]:

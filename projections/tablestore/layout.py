@@ -5,7 +5,7 @@ tables' names on SQLite; dropping it drops everything. In it, for each table of 
 deleted ones marked), ``staged_*`` (what the batch brings), ``affected_*`` (keys the batch reaches), ``slice_*`` (rows
 handed to the view function), ``stored_*`` (rows a Python fold goes on from); for each view: ``view_*``, ``result_*``
 (what the function returned) and ``retracted_*``; for personal columns ``destroyed`` (keys whose destruction the batch
-brings). Everything but state and view is UNLOGGED where there is such a thing: a crash of the server empties it, the
+brings); and ``set_aside``, the records that were not applied. Everything but state, view and that is UNLOGGED where there is such a thing: a crash of the server empties it, the
 ``batch`` table with the batch's mark included, and without its mark no batch is committed.
 """
 
@@ -77,6 +77,7 @@ class GenerationLayout:
     views: Mapping[str, ViewLayout]
     marker: sa.Table
     destroyed: sa.Table | None
+    aside: sa.Table
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
@@ -102,7 +103,7 @@ def lay_out(
     views = {view.name: _view_layout(space, view.name, view.key, view_columns[view.name]) for view in group.views}
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
-    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed)
+    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed, _aside(space))
 
 
 def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:
@@ -129,6 +130,19 @@ def _view_layout(space: NameSpace, name: str, key: str, columns: Mapping[str, Co
         space.unlogged(f"retracted_{name}", *space.columns({key: columns[key]})),
         space.apart(f"verify_live_{name}", *space.columns(columns)),
         space.apart(f"verify_again_{name}", *space.columns(columns)),
+    )
+
+
+def _aside(space: NameSpace) -> sa.Table:
+    """Records that are not applied, by their places; it outlives them and goes with the generation."""
+    return space.logged(
+        "set_aside",
+        sa.Column("topic", sa.Text, primary_key=True),
+        sa.Column("partition", sa.Integer, primary_key=True),
+        sa.Column("offset", sa.BigInteger, primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("message", sa.Text, nullable=False),
+        sa.Column("time", sa.DateTime(timezone=True), server_default=sa.func.now()),
     )
 
 
