@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from projections.branching import Branches, branches
     from projections.environment import Environment
-    from projections.errors import NoServingGeneration, ProjectionError
+    from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
+    from projections.following import Follower
     from projections.group import ProjectionGroup
+    from projections.metrics import RunMetrics, serve_metrics
     from projections.predicates import Predicate, field, of_type
     from projections.rebuilding import RebuildReport, rebuild
     from projections.router import (
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
         branches_status,
         open_router,
     )
-    from projections.runner import Runner, open_runner
+    from projections.runner import Runner, RunnerOptions, open_runner
     from projections.setters import on
     from projections.spark.as_of import as_of
     from projections.store_branches import branch_source
@@ -31,19 +33,25 @@ if TYPE_CHECKING:
     from projections.tables import Table
     from projections.verifying import ViewVerdict, verify
     from projections.views import View, view
+    from projections.waiting import AppliedVersions
 
 __all__ = [
+    "AppliedVersions",
     "Branches",
     "BranchesStatus",
     "Environment",
+    "Follower",
     "NoServingGeneration",
+    "NotYetApplied",
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
     "RebuildReport",
     "Router",
     "RouterOptions",
+    "RunMetrics",
     "Runner",
+    "RunnerOptions",
     "Stream",
     "Table",
     "View",
@@ -59,6 +67,7 @@ __all__ = [
     "open_router",
     "open_runner",
     "rebuild",
+    "serve_metrics",
     "verify",
     "view",
 ]
@@ -67,18 +76,21 @@ _HOMES = {
     "store_branches": ("branch_source",),
     "branching": ("Branches", "branches"),
     "environment": ("Environment",),
-    "errors": ("NoServingGeneration", "ProjectionError"),
+    "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
+    "following": ("Follower",),
     "group": ("ProjectionGroup",),
+    "metrics": ("RunMetrics", "serve_metrics"),
     "predicates": ("Predicate", "field", "of_type"),
     "rebuilding": ("RebuildReport", "rebuild"),
     "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
-    "runner": ("Runner", "open_runner"),
+    "runner": ("Runner", "RunnerOptions", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
     "streams": ("Stream",),
     "tables": ("Table",),
     "verifying": ("ViewVerdict", "verify"),
     "views": ("View", "view"),
+    "waiting": ("AppliedVersions",),
 }
 
 

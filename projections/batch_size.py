@@ -12,7 +12,7 @@ from typing import Final
 
 from projections.errors import InvalidDefinition
 
-# One batch says little: a pause of the garbage collector must not cost the next ten batches, nor a quick one flood them.
+# One batch says little: a pause of the garbage collector must not cost the next ten, nor a quick one flood them.
 _SHRINKS_TO: Final = 1 / 4
 _GROWS_TO: Final = 2.0
 # Within a quarter of the target the size stays: a size that moves all the time makes batches that cannot be compared.

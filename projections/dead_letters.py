@@ -72,7 +72,10 @@ class KafkaDeadLetters(Closing):
         # A dead letter that was sent back and died again tells of its last death only.
         own = tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX))
         return OutgoingRecord(
-            topic=dead_letters_of(record.topic, group=self._group), key=record.key, value=record.value, headers=own + told
+            topic=dead_letters_of(record.topic, group=self._group),
+            key=record.key,
+            value=record.value,
+            headers=own + told,
         )
 
 

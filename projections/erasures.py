@@ -87,7 +87,6 @@ class OpenLogWithErasures:
             found.append(_records(self.keys, offsets, timed=timed))
         return pa.concat_tables(found)
 
-
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """As the log's; an erasure does not say when it was."""
         return self.log.oldest(offsets.without(ERASURES))

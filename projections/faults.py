@@ -1,11 +1,24 @@
-"""What can be wrong with a record: the kinds, in words, and the typed error of each."""
+"""What can be wrong with a record: the kinds, in words, and the typed error of each.
+
+What a group does with a record that cannot be read, its error strategy:
+
+    fail          the run stops at its offset, nothing of the batch is applied (the default)
+    dead-letter   the record goes, untouched, to the topic `<topic>.<group>.dead-letter`, with its cause in headers
+    skip          it stays where it is
+
+With the last two, the batch goes on without it, and its place and cause are noted beside the state, in the transaction
+that moves the progress past it. A record behind a gap of its stream goes the same way: its stream stands still until
+the gap is closed, and no other does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from projections.errors import UndecodableRecord, UnknownSchemaId
+
+BadRecords = Literal["fail", "dead-letter", "skip"]
 
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {

@@ -34,9 +34,11 @@ class LagClock:
 
     def __init__(self) -> None:
         self._looks: list[tuple[float, Offsets]] = []
+        self.looked = False
 
     def saw(self, ends: Offsets, *, at: float) -> None:
         """Note the ends of the topics as of a moment, in seconds of any one clock."""
+        self.looked = True
         if not self._looks or self._looks[-1][1] != ends:
             self._looks.append((at, ends))
         if len(self._looks) > _LOOKS:
@@ -53,5 +55,7 @@ class LagClock:
 
 def waiting_offsets(progress: Offsets, ends: Offsets) -> dict[str, int]:
     """Offsets between progress and the ends, by topic; topics where none is are left out."""
-    found = {t: sum(max(0, end - progress.get(t, {}).get(p, 0)) for p, end in parts.items()) for t, parts in ends.items()}
+    found = {
+        t: sum(max(0, end - progress.get(t, {}).get(p, 0)) for p, end in parts.items()) for t, parts in ends.items()
+    }
     return {topic: offsets for topic, offsets in found.items() if offsets}

@@ -1,29 +1,16 @@
-"""Records that a run does not apply: which, and what is wrong with each.
-
-What a group does with a record that cannot be read, its error strategy:
-
-    fail          the run stops at its offset, nothing of the batch is applied (the default)
-    dead-letter   the record goes, untouched, to the topic `<topic>.<group>.dead-letter`, with its cause in headers
-    skip          it stays where it is
-
-With the last two, the batch goes on without it, and its place and cause are noted beside the state, in the transaction
-that moves the progress. A record behind a gap of its stream goes the same way: its stream stands still until the gap is
-closed, and no other does.
-"""
+"""Records that a run does not apply: which, and what is wrong with each."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.faults import Fault
-
-BadRecords = Literal["fail", "dead-letter", "skip"]
 
 FAULTS: Final = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("kind", pa.string()),
@@ -56,7 +43,8 @@ class SetAside:
 
     def __iter__(self) -> Iterator[Fault]:
         columns = (self.faults[name].to_pylist() for name in FAULTS.names)
-        return (Fault(*row[:-1], row[-1] or "") for row in zip(*columns, strict=True))
+        rows = zip(*columns, strict=True)
+        return (Fault(topic, partition, offset, kind, detail or "") for topic, partition, offset, kind, detail in rows)
 
     def __or__(self, other: SetAside) -> SetAside:
         return SetAside.of(pa.concat_tables([self.faults, other.faults]))
@@ -76,7 +64,9 @@ class SetAside:
     def left_out_of(self, records: pa.Table) -> pa.Table:
         """Records of one topic without those set aside."""
         ours = self.of_topic(records["topic"][0].as_py()) if records.num_rows else SetAside.nothing()
-        return records.filter(pc.invert(pc.is_in(_places(records), value_set=_places(ours.faults)))) if ours else records
+        return (
+            records.filter(pc.invert(pc.is_in(_places(records), value_set=_places(ours.faults)))) if ours else records
+        )
 
 
 def _places(records: pa.Table) -> pa.ChunkedArray:

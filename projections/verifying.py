@@ -17,6 +17,7 @@ from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.arrow import Target
+from projections.tablestore.aside import read_set_aside
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import Progress
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
@@ -52,7 +53,9 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     try:
         offsets = _log_up_to(environment, group, progress)
         schemas = environment.log.schemas(group.avro_changelogs)
-        reduced = whole_tables(environment, group, offsets, schemas)
+        with store.transaction() as connection:
+            aside = read_set_aside(connection, layout, before=progress)
+        reduced = whole_tables(environment, group, offsets, schemas, aside=aside)
         with told_plainly(f"projection group {group.name}"), reduced as tables:
             verdicts = {view.name: _compare(environment, layout, view, tables) for view in group.views}
     finally:

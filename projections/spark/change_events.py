@@ -142,7 +142,9 @@ class Avro:
 
     def _wanted(self, side: str) -> dict[int, Form]:
         """The schemas that a key's, or a change event's, may be."""
-        return {i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")}
+        return {
+            i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")
+        }
 
     def unreadable(self) -> Column:
         """Where key or value has no frame, or the id of no schema that such a one may have."""

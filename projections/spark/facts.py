@@ -32,13 +32,14 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
 
 
 def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records that can all be decoded to those without a time: their places, and a column `_fault`."""
+    """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
     from pyspark.sql import functions as F
 
     decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
     lacking = F.col("_type").isin([event.name for event in stream.events]) & time.isNull()
-    places = ["topic", "partition", F.col("_at_offset").alias("offset")]
-    return lambda raw: decode(raw).where(lacking).select(*places, fault("no_time", _time_name(stream)).alias(FAULT))
+    timeless = fault("no_time", _time_name(stream)).alias(FAULT)
+    place = F.col("_at_offset").alias("offset")
+    return lambda raw: decode(raw).where(lacking).select("topic", "partition", place, timeless)
 
 
 def _prepared(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:

@@ -43,7 +43,7 @@ class Judge:
                 return found
         return SetAside.nothing()
 
-    def behind_gaps(self, table: EventTable, raw: Rows, known: pa.Table) -> SetAside:
+    def behind_gaps(self, raw: Rows, known: pa.Table) -> SetAside:
         """The records that cannot be applied for want of an earlier version of their stream.
 
         ``known`` holds streams (`stream`) and the version that each stands at (`at`, -1 for none).

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import InvalidDefinition
-from projections.log import OffsetRange, arrow_record_schema, record_schema
+from projections.log import DeadLetters, OffsetRange, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,12 +90,9 @@ class OpenStoreLog(SqliteLog):
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the times of events; changes of captured rows have none."""
-        first = [_first(self, *part) for part in _ranges(offsets)]
-        return min((time for page in first for time in _times(page)), default=None)
-
-
-def _times(page: pa.RecordBatch) -> list[datetime]:
-    return [datetime.fromisoformat(text) for text in page["ce_time"].to_pylist() if text]
+        pages = [next(self.records(*part), ()) for part in _ranges(offsets)]
+        times = [page[0][3] for page in pages if page]
+        return min((datetime.fromisoformat(time) for time in times if time is not None), default=None)
 
 
 def _ranges(offsets: OffsetRange) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""The records that a run has set aside, noted beside its state: in the transaction that moves the progress past them."""
+"""The records that a run has set aside, noted beside its state in the transaction that moves progress past them."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ tables' names on SQLite; dropping it drops everything. In it, for each table of 
 deleted ones marked), ``staged_*`` (what the batch brings), ``affected_*`` (keys the batch reaches), ``slice_*`` (rows
 handed to the view function), ``stored_*`` (rows a Python fold goes on from); for each view: ``view_*``, ``result_*``
 (what the function returned) and ``retracted_*``; for personal columns ``destroyed`` (keys whose destruction the batch
-brings); and ``set_aside``, the records that were not applied. Everything but state, view and that is UNLOGGED where there is such a thing: a crash of the server empties it, the
-``batch`` table with the batch's mark included, and without its mark no batch is committed.
+brings); and ``set_aside``, the records that were not applied. Everything but state, view and that is UNLOGGED where
+there is such a thing: a crash of the server empties it, the ``batch`` table with the batch's mark included, and without
+its mark no batch is committed.
 """
 
 from __future__ import annotations

@@ -97,6 +97,13 @@ class SqlTableStore(ABC):
             yield connection
 
     @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection whose queries each see what is committed; no lock is held."""
+        engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        with self._reachable(), engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
     def staging(self, run: Run) -> Iterator[sa.Connection]:
         """A transaction over the working tables of a run we still hold, else RunSuperseded.
 
