@@ -103,7 +103,7 @@ class RunMetrics:
             samples = [(n, labels, v) for (n, labels), v in values.items() if _family(n) == family]
             if samples:
                 lines += [f"# HELP {_PREFIX}_{family} {told}", f"# TYPE {_PREFIX}_{family} {kind}"]
-                lines += [f"{_PREFIX}_{name}{_told(labels)} {value:.10g}" for name, labels, value in samples]
+                lines += [f"{_PREFIX}_{name}{_told(labels)} {float(value)!r}" for name, labels, value in samples]
         return "\n".join([*lines, ""])
 
     def _observe(self, seconds: float) -> None:

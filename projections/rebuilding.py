@@ -15,10 +15,13 @@ from projections.errors import EndNotKnown, HistoryNotKept, OffsetsLost, keys_mi
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, Offsets
 from projections.planner import plan
+from projections.set_aside import SetAside
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
+from projections.spark.log_faults import bad_records
 from projections.spark.view_functions import view_columns
+from projections.tablestore.aside import note_set_aside
 from projections.tablestore.layout import GenerationLayout
 
 if TYPE_CHECKING:
@@ -86,12 +89,22 @@ class _Rebuild:
 
     def _load(self, layout: GenerationLayout, offsets: OffsetRange) -> None:
         registry = self._environment.log.schemas(self._group.avro_changelogs)
-        reduced = whole_tables(self._environment, self._group, offsets, registry)
+        aside = self._set_aside(layout, bad_records(self._environment, self._group, offsets, registry))
+        reduced = whole_tables(self._environment, self._group, offsets, registry, aside=aside)
         with told_plainly(f"projection group {self._group.name}"), reduced as tables:
             with self._step("tables"):
                 self._load_tables(layout, tables.frames, offsets)
             with self._step("views"):
                 self._load_views(layout, tables)
+
+    def _set_aside(self, layout: GenerationLayout, aside: SetAside) -> SetAside:
+        """Keep what the new generation is built without."""
+        if aside and self._group.bad_records == "dead-letter":
+            with self._environment.log.dead_letters(self._group.topics, group=self._group.name) as letters:
+                letters.send(aside, attempts=1)
+        with self._environment.store.transaction() as connection:
+            note_set_aside(connection, layout, aside)
+        return aside
 
     def _load_tables(self, layout: GenerationLayout, frames: Mapping[str, DataFrame], offsets: OffsetRange) -> None:
         """Load every table; side by side, so that one's COPY fills the pauses of another's fold."""

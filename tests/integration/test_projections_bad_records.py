@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import pytest
 import sqlalchemy as sa
 
 from eventstore.kafka.producer import OutgoingRecord
-from projections import open_runner, rebuild, verify
-from projections.batch_size import BatchSize
+from projections import RunnerOptions, open_runner, rebuild, verify
 from projections.errors import UndecodableRecord
-from projections.runner import RunnerOptions
-from projections.spark import exchange
-from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.bad_records import BadRecords, letters, places, require_all_kept
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
-AT_ONCE = RunnerOptions(schema_patience=0.0, batch=BatchSize(least=1))
-
 
 class Road:
+    """Topics of a group that has been built, views that it keeps, and bad records for them."""
+
     def __init__(self, env, strategy):
         self.env = env
         self.writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
         self.group = dataclasses.replace(ticket_group(self.writer), bad_records=strategy)
         self.history, self.bad = TicketHistory(self.writer, 8), BadRecords(self.writer)
+        self.send(10)
+        rebuild(env, self.group)
 
     def send(self, steps, *bad):
         """Good records with the bad ones spread among them."""
@@ -35,6 +34,14 @@ class Road:
         for number, record in enumerate(bad):
             good.insert(min(len(good), 3 * number), record)
         self.writer.send(good)
+
+    @contextlib.contextmanager
+    def opened(self):
+        with open_runner(self.env, self.group, options=RunnerOptions(schema_patience=0.0)) as runner:
+            yield runner
+
+    def sent(self):
+        return places(self.env.log.settings, self.group.topics)
 
     def rows(self, name):
         with self.env.store.transaction() as connection:
@@ -48,100 +55,78 @@ class Road:
         assert set(extra) <= set(left)
 
     def set_aside(self):
-        name = f"factfold_{self.group.name}_1"
-        table = f"{name}.set_aside" if self.env.store.dialect.has_schemas else f'"{name}$set_aside"'
         with self.env.store.transaction() as connection:
-            return connection.execute(sa.text(f"SELECT * FROM {table}")).all()
+            return connection.execute(sa.text(f"SELECT * FROM factfold_{self.group.name}_1.set_aside")).all()
+
+    def repair(self):
+        """Send the first events of the halted streams as they should have been, and what was kept behind them."""
+        behind = [
+            OutgoingRecord(topic=told["topic"], key=record.key, value=record.value)
+            for record, told, _ in letters(self.env.log.settings, self.group)
+            if "comes after" in told["message"]
+        ]
+        self.writer.send([*self.bad.repairs(), *behind])
 
 
 @pytest.fixture
 def road(environment):
-    return lambda strategy, store=None: Road(environment(store), strategy)
-
-
-@pytest.fixture
-def by_executors(monkeypatch):
-    monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)
-
-
-def applied(road):
-    with open_runner(road.env, road.group, options=AT_ONCE) as runner:
-        return runner.catch_up()
-
-
-def fed(road):
-    """Good records, bad ones among good ones, and good ones again; returns the reports of the batches."""
-    road.send(20)
-    rebuild(road.env, road.group)
-    road.send(40, *road.bad.of_events(), *road.bad.of_changes())
-    reports = applied(road)
-    road.send(10)
-    return [*reports, *applied(road)]
+    return lambda strategy: Road(environment(), strategy)
 
 
 def test_dead_letters_hold_every_bad_record_and_the_views_are_as_without_them(road):
     kept = road("dead-letter")
-    reports = fed(kept)
-    settings, sent = kept.env.log.settings, places(kept.env.log.settings, kept.group.topics)
-    require_all_kept(settings, kept.group, sent)
-    assert sum(sum(report.set_aside.values()) for report in reports) == len(sent)
-    assert {row.offset for row in kept.set_aside()} == {offset for _, _, offset in sent}
-    kept.require_views()
-    assert all(verdict.equal and verdict.rows for verdict in verify(kept.env, kept.group).values())
-
-    behind = [
-        OutgoingRecord(topic=told["topic"], key=record.key, value=record.value)
-        for record, told, _ in letters(settings, kept.group)
-        if "comes after" in told["message"]
-    ]
-    kept.writer.send([*kept.bad.repairs(), *behind])
-    applied(kept)
+    with kept.opened() as runner:
+        kept.send(20, *kept.bad.of_events(), *kept.bad.of_changes())
+        reports = runner.catch_up()
+        kept.send(5)
+        runner.catch_up()
+        sent = kept.sent()
+        require_all_kept(kept.env.log.settings, kept.group, sent)
+        assert sum(sum(report.set_aside.values()) for report in reports) == len(sent)
+        assert {row.offset for row in kept.set_aside()} == {offset for _, _, offset in sent}
+        kept.require_views()
+        kept.repair()
+        runner.catch_up()
     kept.require_views(extra=kept.bad.events)
     assert {row[2] for key, row in kept.rows("ticket_left").items() if key in kept.bad.events} == {"closed"}
-    assert all(verdict.equal for verdict in verify(kept.env, kept.group).values())
-
-
-def test_what_is_skipped_is_noted_and_nothing_is_sent(road, by_executors, tmp_path):
-    skipped = road("skip", SqliteTableStore(tmp_path / "views.db"))
-    fed(skipped)
-    noted = {(row.topic, row.partition, row.offset) for row in skipped.set_aside()}
-    assert noted == set(places(skipped.env.log.settings, skipped.group.topics))
-    assert all(row.kind and row.message for row in skipped.set_aside())
-    assert all(verdict.equal for verdict in verify(skipped.env, skipped.group).values())
-
-
-def test_the_planted_fault_is_seen_a_runner_that_drops_bad_records_without_a_word(road, monkeypatch):
-    mutant = road("dead-letter")
-    monkeypatch.setattr("projections.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
-    fed(mutant)
-    settings = mutant.env.log.settings
-    with pytest.raises(AssertionError):
-        require_all_kept(settings, mutant.group, places(settings, mutant.group.topics))
+    assert all(verdict.equal and verdict.rows for verdict in verify(kept.env, kept.group).values())
 
 
 def test_a_batch_that_ends_before_its_commit_sends_its_dead_letters_again_under_the_same_identity(road, monkeypatch):
     kept = road("dead-letter")
-    rebuild(kept.env, kept.group)
-    kept.send(3, *kept.bad.of_events())
-    with monkeypatch.context() as patched, open_runner(kept.env, kept.group, options=AT_ONCE) as runner:
+    kept.send(1, *kept.bad.of_events())
+    with monkeypatch.context() as patched, kept.opened() as runner:
         patched.setattr("projections.spark.incremental.note_set_aside", crash)
         with pytest.raises(KeyboardInterrupt):
-            runner.catch_up()
-    assert kept.set_aside() == []
-    applied(kept)
-    settings, sent = kept.env.log.settings, places(kept.env.log.settings, kept.group.topics)
-    require_all_kept(settings, kept.group, sent)
-    assert len(list(letters(settings, kept.group))) == 2 * len(sent)
+            runner.run_once()
+        patched.undo()
+        assert kept.set_aside() == []
+        runner.catch_up()
+    sent = kept.sent()
+    require_all_kept(kept.env.log.settings, kept.group, sent)
+    assert len(list(letters(kept.env.log.settings, kept.group))) == 2 * len(sent)
 
 
 def crash(*_):
     raise KeyboardInterrupt
 
 
+def test_the_planted_fault_is_seen_a_runner_that_drops_bad_records_without_a_word(road, monkeypatch):
+    mutant = road("dead-letter")
+    monkeypatch.setattr("projections.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
+    mutant.send(1, *mutant.bad.of_changes())
+    with mutant.opened() as runner:
+        runner.catch_up()
+    with pytest.raises(AssertionError):
+        require_all_kept(mutant.env.log.settings, mutant.group, mutant.sent())
+
+
 def test_without_a_strategy_the_run_stops_at_the_offset(road):
     strict = road("fail")
-    rebuild(strict.env, strict.group)
-    strict.send(3, *strict.bad.of_changes())
-    with pytest.raises(UndecodableRecord, match="partition . offset"):
-        applied(strict)
-    assert strict.rows("ticket_left") == {}
+    strict.send(1, *strict.bad.of_changes())
+    with strict.opened() as runner:
+        before = runner.progress
+        with pytest.raises(UndecodableRecord) as caught:
+            runner.run_once()
+        assert runner.progress == before
+    assert ", offset " in (caught.value.place or "")
