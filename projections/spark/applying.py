@@ -54,7 +54,7 @@ class BatchApplier:
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
-        aside = SetAside.nothing()
+        aside, begun = SetAside.nothing(), time.perf_counter()
         for _ in range(_ROUNDS):
             try:
                 report = dataclasses.replace(self._batches, aside=aside).apply(offsets)
@@ -64,7 +64,9 @@ class BatchApplier:
             except UndecodableRecord as error:
                 aside |= self._bad(offsets, aside, error)
             else:
-                report.set_aside = dict(aside.counts())
+                if aside:
+                    report.set_aside = dict(aside.counts())
+                    report.seconds["set aside"] = time.perf_counter() - begun - report.total_seconds
                 return report
         raise RuntimeError(f"records of {offsets} are refused, and again without those that are bad")
 

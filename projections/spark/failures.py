@@ -51,15 +51,21 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
 
 
 FAULT: Final = "_fault"  # the column that tells what is wrong with a record
+_DETAIL_LENGTH: Final = 200
 _FAULT_TYPE: Final = "struct<kind: string, detail: string>"
 
 
 def fault(kind: str, *details: Column) -> Column:
-    """What `refuse` would raise, as a value: its kind and detail."""
+    """What `refuse` would raise, as a value: its kind and detail.
+
+    The detail may be part of a broken record: what Arrow or PostgreSQL would refuse in a text is replaced, its end left
+    away.
+    """
     from pyspark.sql import functions as F
 
-    detail = details[0] if details else F.lit(None)
-    return F.struct(F.lit(kind).alias("kind"), detail.cast("string").alias("detail")).cast(_FAULT_TYPE)
+    detail = (details[0] if details else F.lit(None)).cast("string")
+    told = F.translate(F.make_valid_utf8(F.substring(detail, 1, _DETAIL_LENGTH)), "\0", "\ufffd")
+    return F.struct(F.lit(kind).alias("kind"), told.alias("detail")).cast(_FAULT_TYPE)
 
 
 def no_fault() -> Column:

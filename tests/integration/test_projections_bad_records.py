@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from eventstore.kafka.producer import OutgoingRecord
 from projections import RunnerOptions, open_runner, rebuild, verify
-from projections.errors import UndecodableRecord
 from tests.integration.bad_records import BadRecords, letters, places, require_all_kept
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory
@@ -92,41 +91,28 @@ def test_dead_letters_hold_every_bad_record_and_the_views_are_as_without_them(ro
     assert all(verdict.equal and verdict.rows for verdict in verify(kept.env, kept.group).values())
 
 
-def test_a_batch_that_ends_before_its_commit_sends_its_dead_letters_again_under_the_same_identity(road, monkeypatch):
+def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_none_is_seen(road, monkeypatch):
+    """The planted fault: a runner that drops what it judged bad without a word."""
     kept = road("dead-letter")
+    settings = kept.env.log.settings
     kept.send(1, *kept.bad.of_events())
-    with monkeypatch.context() as patched, kept.opened() as runner:
-        patched.setattr("projections.spark.incremental.note_set_aside", crash)
-        with pytest.raises(KeyboardInterrupt):
-            runner.run_once()
-        patched.undo()
+    with kept.opened() as runner:
+        with monkeypatch.context() as patched:
+            patched.setattr("projections.spark.incremental.note_set_aside", crash)
+            with pytest.raises(KeyboardInterrupt):
+                runner.run_once()
         assert kept.set_aside() == []
         runner.catch_up()
-    sent = kept.sent()
-    require_all_kept(kept.env.log.settings, kept.group, sent)
-    assert len(list(letters(kept.env.log.settings, kept.group))) == 2 * len(sent)
+        require_all_kept(settings, kept.group, sent := kept.sent())
+        assert len(list(letters(settings, kept.group))) == 2 * len(sent)
+
+        monkeypatch.setattr("projections.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
+        kept.send(1, *kept.bad.of_changes())
+        runner.catch_up()
+    assert {row.offset for row in kept.set_aside()} == {offset for _, _, offset in kept.sent()}
+    with pytest.raises(AssertionError):
+        require_all_kept(settings, kept.group, kept.sent())
 
 
 def crash(*_):
     raise KeyboardInterrupt
-
-
-def test_the_planted_fault_is_seen_a_runner_that_drops_bad_records_without_a_word(road, monkeypatch):
-    mutant = road("dead-letter")
-    monkeypatch.setattr("projections.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
-    mutant.send(1, *mutant.bad.of_changes())
-    with mutant.opened() as runner:
-        runner.catch_up()
-    with pytest.raises(AssertionError):
-        require_all_kept(mutant.env.log.settings, mutant.group, mutant.sent())
-
-
-def test_without_a_strategy_the_run_stops_at_the_offset(road):
-    strict = road("fail")
-    strict.send(1, *strict.bad.of_changes())
-    with strict.opened() as runner:
-        before = runner.progress
-        with pytest.raises(UndecodableRecord) as caught:
-            runner.run_once()
-        assert runner.progress == before
-    assert ", offset " in (caught.value.place or "")
