@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from projections.branching import Branches, branches
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
-    from projections.following import Follower
+    from projections.follower import Follower
     from projections.group import ProjectionGroup
     from projections.metrics import RunMetrics, serve_metrics
     from projections.predicates import Predicate, field, of_type
@@ -77,7 +77,7 @@ _HOMES = {
     "branching": ("Branches", "branches"),
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
-    "following": ("Follower",),
+    "follower": ("Follower",),
     "group": ("ProjectionGroup",),
     "metrics": ("RunMetrics", "serve_metrics"),
     "predicates": ("Predicate", "field", "of_type"),

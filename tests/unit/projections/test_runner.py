@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore.errors import BrokerUnreachable, TopicMissing
-from projections import following
+from projections import follower as module
 from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries
 from projections.errors import (
@@ -20,7 +20,7 @@ from projections.errors import (
     SparkGone,
     TableStoreUnavailable,
 )
-from projections.following import Follower
+from projections.follower import Follower
 from projections.lag import LagClock
 from projections.metrics import RunMetrics
 from projections.restarts import Restarts
@@ -156,7 +156,7 @@ def failed(kind):
 def follow(monkeypatch):
     def start(*ends, limit=3):
         script = Script(*ends)
-        monkeypatch.setattr(following, "open_runner", script.open_runner)
+        monkeypatch.setattr(module, "open_runner", script.open_runner)
         policy = Restarts(limit=limit, first=0.0)
         follower = Follower(environment=None, group=GROUP, policy=policy, metrics=RunMetrics("shop"))
         return follower, script
