@@ -16,7 +16,8 @@ import typer
 from benchmarks.machine import at_least, write
 from factfold.stack import LocalStack, spark_jars
 from projections import Environment, rebuild
-from projections.rebuilding import RebuildReport, whole_log
+from projections.rebuilding import RebuildReport
+from projections.whole_log import whole_log
 from sample_app.flights.demo import append_flights, write_tables
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Base

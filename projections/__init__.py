@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from projections.branching import Branches, branches
+    from projections.comparing import ViewComparison, diff
+    from projections.cutover import cut_over, rollback
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
     from projections.follower import Follower
+    from projections.following import follow
     from projections.group import ProjectionGroup
     from projections.metrics import RunMetrics, serve_metrics
     from projections.predicates import Predicate, field, of_type
+    from projections.rebuild_progress import RebuildProgress
     from projections.rebuilding import RebuildReport, rebuild
     from projections.router import (
         BranchesStatus,
@@ -46,6 +50,7 @@ __all__ = [
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
+    "RebuildProgress",
     "RebuildReport",
     "Router",
     "RouterOptions",
@@ -55,18 +60,23 @@ __all__ = [
     "Stream",
     "Table",
     "View",
+    "ViewComparison",
     "ViewVerdict",
     "as_of",
     "branch_counts",
     "branch_source",
     "branches",
     "branches_status",
+    "cut_over",
+    "diff",
     "field",
+    "follow",
     "of_type",
     "on",
     "open_router",
     "open_runner",
     "rebuild",
+    "rollback",
     "serve_metrics",
     "verify",
     "view",
@@ -75,12 +85,16 @@ __all__ = [
 _HOMES = {
     "store_branches": ("branch_source",),
     "branching": ("Branches", "branches"),
+    "comparing": ("ViewComparison", "diff"),
+    "cutover": ("cut_over", "rollback"),
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
     "follower": ("Follower",),
+    "following": ("follow",),
     "group": ("ProjectionGroup",),
     "metrics": ("RunMetrics", "serve_metrics"),
     "predicates": ("Predicate", "field", "of_type"),
+    "rebuild_progress": ("RebuildProgress",),
     "rebuilding": ("RebuildReport", "rebuild"),
     "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
     "runner": ("Runner", "RunnerOptions", "open_runner"),

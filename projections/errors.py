@@ -18,7 +18,11 @@
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
         ├── StagingLost              what a batch had staged is gone before its commit
+        ├── RunRetired               the generation that a runner keeps no longer serves: another one does
+        ├── RunPaused                a run that is to catch up was asked to stand still
         ├── NoServingGeneration      nothing has been built yet
+        ├── GenerationMissing        no generation that could be switched to, compared or dropped
+        ├── NotComparable            two generations cannot be brought to the same offsets
         ├── DefinitionChanged        the definition differs from the one the generation was built by
         ├── KeyNotUnique             a view function returned a key twice, or null
         ├── TableStoreUnavailable    the views' database cannot be reached
@@ -122,8 +126,24 @@ class StagingLost(ProjectionError):
     """What a batch had staged was gone before its commit; nothing was written."""
 
 
+class RunRetired(ProjectionError):
+    """The generation that a runner keeps no longer serves: a cut-over or a rollback has let another one serve."""
+
+
+class RunPaused(ProjectionError):
+    """A run that is to catch up was asked to stand still."""
+
+
 class NoServingGeneration(ProjectionError):
     """The projection has not been built yet."""
+
+
+class GenerationMissing(ProjectionError):
+    """There is no generation that could be switched to, compared or dropped as asked."""
+
+
+class NotComparable(ProjectionError):
+    """Two generations cannot be brought to the same offsets, or have no views in common."""
 
 
 class DefinitionChanged(ProjectionError):

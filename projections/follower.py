@@ -18,9 +18,10 @@ import structlog
 from eventstore.errors import FactfoldError
 from projections.environment import Environment
 from projections.errors import RunAlreadyActive, RunnerGaveUp
+from projections.following import follow
 from projections.group import ProjectionGroup
 from projections.restarts import Restarts, passes
-from projections.runner import Runner, RunnerOptions, open_runner
+from projections.runner import Runner, RunnerOptions
 from projections.spark.incremental import BatchReport
 
 if TYPE_CHECKING:
@@ -59,23 +60,27 @@ class Follower:
         pass by themselves.
         """
         while not stop.is_set():
-            with self._restarted(stop), self._opened() as runner:
-                runner.run(stop=stop, on_batch=self._applied)
+            with self._restarted(stop):
+                self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
 
     def catch_up(self, *, stop: Event) -> None:
         """Apply batches up to where the topics end now; errors as those of `run`."""
         caught_up = False
         while not caught_up and not stop.is_set():
-            with self._restarted(stop), self._opened() as runner:
-                for report in runner.catch_up():
-                    self._applied(report)
+            with self._restarted(stop):
+                self._follow(self._caught_up)
                 caught_up = True
 
-    @contextmanager
-    def _opened(self) -> Iterator[Runner]:
-        with open_runner(self.environment, self.group, options=self.options, metrics=self.metrics) as runner:
+    def _caught_up(self, runner: Runner) -> None:
+        for report in runner.catch_up():
+            self._applied(report)
+
+    def _follow(self, work: Callable[[Runner], None]) -> None:
+        def told(runner: Runner) -> None:
             self.on_open(runner)
-            yield runner
+            work(runner)
+
+        follow(self.environment, self.group, told, options=self.options, metrics=self.metrics)
 
     @contextmanager
     def _restarted(self, stop: Event) -> Iterator[None]:

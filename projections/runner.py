@@ -1,4 +1,4 @@
-"""The live loop: read what is new, carry it into the views, again; one runner a group.
+"""The live loop: read what is new, carry it into the views, again; one runner a generation.
 
 Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
 Spark checkpoint that could disagree (docs/decisions/0004).
@@ -22,18 +22,22 @@ from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
 from projections.lag import LagClock, RunLag
 from projections.log import OffsetRange, Offsets, OpenLog
-from projections.rebuilding import require_inputs
-from projections.spark.applying import BatchApplier
+from projections.spark.applying import BatchApplier, opened_letters
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
+from projections.standing import Standing
 from projections.tablestore.aside import ensure_set_aside
-from projections.tablestore.runs import Progress, filled
+from projections.tablestore.runs import Progress, Run, filled
+from projections.tablestore.sql import runner_of
+from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
     from projections.metrics import RunMetrics
 
-IDLE_SECONDS = 0.02  # between two looks at quiet topics; a look is one request to the broker, or one query
+IDLE_SECONDS = (
+    0.02  # between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store
+)
 
 log = structlog.get_logger()
 
@@ -61,23 +65,34 @@ class Runner:
         *,
         boundaries: Boundaries,
         batch: BatchSize,
+        standing: Standing | None = None,
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
         self._log = opened
         self._applier = applier
         self._boundaries = boundaries
+        self._standing = standing
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
         self.progress = progress
         self.batch = batch
 
-    def run_once(self, *, max_records: int | None = None) -> BatchReport | None:
-        """Apply one batch of what is new; returns None where nothing is. ``max_records`` replaces the batch size."""
-        ends = self._look()
-        offsets = self._bounded(ends, max_records or self.batch.records)
-        if not offsets.records:
+    @property
+    def held(self) -> Run:
+        """The run that is held, with our token on it."""
+        return self._applier.run
+
+    def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        """Apply one batch of what is new, up to ``ends`` where they are given; ``max_records`` replaces the batch size.
+
+        Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
+        """
+        may_go_on = self._standing is None or self._standing.may_go_on()
+        seen = self._look()
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
+        if offsets is None or not offsets.records:
             self._tell_standing()
             return None
         report = self._applier.apply(offsets)
@@ -155,8 +170,10 @@ class Runner:
             report = self.run_once()
             if report:
                 reports.append(report)
-            else:
-                time.sleep(IDLE_SECONDS)
+                continue
+            if self._standing is not None:
+                self._standing.require_unpaused()
+            time.sleep(IDLE_SECONDS)
         return reports
 
 
@@ -165,33 +182,37 @@ def open_runner(
     environment: Environment,
     group: ProjectionGroup,
     *,
+    generation: int | None = None,
     options: RunnerOptions | None = None,
     metrics: RunMetrics | None = None,
 ) -> Iterator[Runner]:
-    """Hold a group's serving generation for live batches; ``metrics`` is told of each.
+    """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
-    Raises RunAlreadyActive where another runner holds it, NoServingGeneration, DefinitionChanged, TopicMissing,
-    OffsetsLost, HistoryNotKept, KeysMissing, and InvalidDefinition for dead letters where there is no topic for them.
+    ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
+    GenerationMissing, DefinitionChanged, TopicMissing, OffsetsLost, HistoryNotKept, KeysMissing, and InvalidDefinition
+    for dead letters where there is no topic for them.
     """
     store, chosen = environment.store, options or RunnerOptions()
     require_inputs(environment, group)
     columns = view_columns(environment.spark, group)
+    run, layout = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
     with ExitStack() as held:
-        held.enter_context(store.exclusive(group.name))
+        held.enter_context(store.exclusive(group.name, role=runner_of(run)))
         opened = held.enter_context(environment.log.open())
         queries = held.enter_context(PreparedQueries(environment.small))
         boundaries = held.enter_context(open_boundaries(environment.log, group))
-        letters = None
-        if group.bad_records == "dead-letter":
-            letters = held.enter_context(environment.log.dead_letters(group.topics, group=group.name))
-        run, layout = store.serving(group, columns)
+        letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
         with store.transaction() as connection:
             ensure_set_aside(connection, layout)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = LiveBatches.of(environment, opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
-        yield Runner(group, opened, applier, progress, boundaries=boundaries, batch=chosen.batch, metrics=metrics)
+        standing = Standing(store, run) if generation is None else None
+        yield Runner(
+            group, opened, applier, progress,
+            boundaries=boundaries, batch=chosen.batch, standing=standing, metrics=metrics,
+        )  # fmt: skip
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

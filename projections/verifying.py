@@ -11,28 +11,33 @@ from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange
-from projections.rebuilding import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.exchange import in_table_order, write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.arrow import Target
 from projections.tablestore.aside import read_set_aside
+from projections.tablestore.comparison import DifferingRow, differing_rows, key_columns
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import Progress
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
 from projections.views import View
+from projections.whole_log import from_the_beginning, require_inputs
 
 
 @dataclass(frozen=True)
 class ViewVerdict:
-    """One view against its recomputation: rows, digests, and the keys of some rows that differ."""
+    """One view against its recomputation: rows, digests, the keys of some rows that differ, and what both have there.
+
+    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one.
+    """
 
     rows: int
     recomputed_rows: int
     digest: str
     recomputed_digest: str
     differing_keys: tuple[Any, ...]
+    differing: tuple[DifferingRow, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -92,7 +97,10 @@ def _compare(environment: Environment, layout: GenerationLayout, view: View, who
     digest, live_rows = view_digest(live, tables)
     recomputed_digest, recomputed_rows = view_digest(again, tables)
     differing = differing_keys(store, live, again, key=tables.key)
-    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing)
+    rows_there = differing_rows(
+        store, tables.live_copy, tables.recomputed_copy, key=key_columns(tables.key), columns=list(tables.columns)
+    )
+    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing, rows_there)
 
 
 def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:

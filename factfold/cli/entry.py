@@ -12,7 +12,7 @@ from factfold.cli import (
     cdc_signals,
     doctor,
     erasure,
-    projections,
+    generations,
     relay,
     schema,
     stack,
@@ -33,7 +33,7 @@ def application() -> typer.Typer:
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
     app.add_typer(cdc_signals.app, name="cdc")  # with the commands of cdc and cdc_operate
-    app.add_typer(projections.app, name="projections")
+    app.add_typer(generations.app, name="projections")  # with the commands of projections
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(schema.app, name="schema")

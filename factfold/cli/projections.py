@@ -1,4 +1,4 @@
-"""`factfold projections`: rebuild, run, verify, status."""
+"""`factfold projections`: rebuild, run, verify."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.comparisons import as_plain, tell_comparison, tell_row
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.rebuild_display import shown
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup
+    from projections import Environment, ProjectionGroup, RebuildReport
     from projections.spark.incremental import BatchReport
 
 app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
@@ -35,6 +37,12 @@ Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+@app.callback()
+def projections() -> None:
+    """Views: build them from the log, keep them up to date, prove them."""
+    log_to_stderr()
+
+
 @app.command()
 def rebuild(
     group: Group,
@@ -42,20 +50,38 @@ def rebuild(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    cut_over: Annotated[
+        bool, typer.Option("--cutover/--no-cutover", help="Let the new views serve; without, diff and cutover follow.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
-    """Build the group's views from the whole log; the present ones serve until the new ones are complete."""
+    """Build the group's views from the whole log, beside those that serve; then compare the two, and switch.
+
+    One that was killed goes on from what it had committed.
+    """
     from projections import rebuild as build
 
     definition = load_group(group)
-    with _environment(views_url, memory, master_keys, keys_url) as environment, _steps(definition) as announce:
-        report = build(environment, definition, announce=announce)
-    summary = dataclasses.asdict(report) | {"records_per_second": round(report.records_per_second)}
+    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+        with shown(definition.name) as on_progress:
+            report = build(environment, definition, cut_over=cut_over, on_progress=on_progress)
     if as_json:
-        _print(summary)
+        compared = None if report.comparison is None else as_plain(report.comparison)
+        figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
+        print_json(dataclasses.asdict(report) | figures)
     else:
-        rows = ", ".join(f"{view.name} {report.rows[view.name]:,} rows" for view in definition.views)
-        typer.echo(f"generation {report.generation}: {rows}; {report.records_per_second:,.0f} records/s")
+        _tell_report(report, [view.name for view in definition.views])
+
+
+def _tell_report(report: RebuildReport, views: list[str]) -> None:
+    rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
+    resumed = ", resumed" if report.resumed else ""
+    typer.echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
+    if report.comparison is not None:
+        tell_comparison(report.comparison)
+    if report.not_compared:
+        typer.echo(f"not compared: {report.not_compared}")
+    typer.echo("it serves" if report.serves else "it does not serve yet: factfold projections diff, then cutover")
 
 
 @app.command()
@@ -75,18 +101,20 @@ def run(
     metrics_host: Annotated[str, typer.Option("--metrics-host", help="The address it listens on.")] = "127.0.0.1",
     as_json: Json = False,
 ) -> None:
-    """Keep the group's views up to date until a signal comes; builds them first where there are none."""
+    """Keep the group's views up to date until a signal comes; builds them first where there are none.
+
+    After a cut-over it goes on with the generation that serves now.
+    """
     from projections import Follower, NoServingGeneration, RunMetrics, serve_metrics
     from projections import rebuild as build
     from projections.restarts import Restarts
 
     definition, stop = load_group(group), stop_on_signal()
-    log_to_stderr()
     with ExitStack() as opened:
         metrics = RunMetrics(definition.name)
         if metrics_port is not None:
             opened.enter_context(serve_metrics(metrics, port=metrics_port, host=metrics_host))
-        environment = opened.enter_context(_environment(views_url, memory, master_keys, keys_url))
+        environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url))
         follower = Follower(
             environment=environment,
             group=definition,
@@ -95,13 +123,13 @@ def run(
             on_open=lambda _: _tell_following(as_json=as_json),
             on_batch=lambda report: _tell_batch(report, as_json=as_json),
         )
-        follow = follower.catch_up if once else follower.run
+        work = follower.catch_up if once else follower.run
         try:
-            follow(stop=stop)
+            work(stop=stop)
         except NoServingGeneration:
-            with _steps(definition) as announce:
-                build(environment, definition, announce=announce)
-            follow(stop=stop)
+            with shown(definition.name) as on_progress:
+                build(environment, definition, on_progress=on_progress)
+            work(stop=stop)
 
 
 def _tell_following(*, as_json: bool) -> None:
@@ -134,30 +162,17 @@ def verify(
     from projections import verify as compare
 
     definition = load_group(group)
-    with _environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
         verdicts = compare(environment, definition)
     if as_json:
-        _print({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
+        print_json({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
     for name, verdict in () if as_json else verdicts.items():
         outcome = "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
         typer.echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
+        for row in verdict.differing:
+            tell_row(row, "live", "recomputed")
     if not all(verdict.equal for verdict in verdicts.values()):
         raise typer.Exit(1)
-
-
-@app.command()
-def status(views_url: Views, as_json: Json = False) -> None:
-    """Show every group's generations and how far they have come."""
-    from projections.tablestore.opening import open_table_store
-
-    store = open_table_store(views_url)
-    found = store.generations()
-    store.close()
-    if as_json:
-        _print(found)
-    for row in () if as_json else found:
-        offsets = sum(o for parts in (row["progress"] or {}).values() for o in parts.values())
-        typer.echo(f"{row['group']} generation {row['generation']}: {row['status']}, {offsets:,} offsets applied")
 
 
 def load_group(spec: str) -> ProjectionGroup:
@@ -168,7 +183,10 @@ def load_group(spec: str) -> ProjectionGroup:
 
 
 @contextmanager
-def _environment(views_url: str, memory: str, master_keys: str | None, keys_url: str | None) -> Iterator[Environment]:
+def opened_environment(
+    views_url: str, memory: str, master_keys: str | None, keys_url: str | None
+) -> Iterator[Environment]:
+    """The environment that a command's options describe."""
     from eventstore import Settings
     from factfold.stack import spark_jars
     from projections import Environment
@@ -184,14 +202,6 @@ def _environment(views_url: str, memory: str, master_keys: str | None, keys_url:
             yield environment
 
 
-@contextmanager
-def _steps(group: ProjectionGroup) -> Iterator[Any]:
-    """Show the step at hand while a rebuild runs."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{group.name}: starting") as shown:
-        yield lambda step: shown.update(f"{group.name}: {step}")
-
-
-def _print(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON; what JSON does not know, as text."""
     typer.echo(json.dumps(value, indent=2, default=str))

@@ -16,6 +16,7 @@ import functools
 import operator
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -23,19 +24,29 @@ import structlog
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import EventsMissing, UndecodableRecord, UnknownSchemaId
-from projections.log import DeadLetters, OffsetRange, Offsets
+from projections.group import ProjectionGroup
+from projections.log import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.set_aside import SetAside
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.judging import Judge
 from projections.spark.records import Rows, left_out, read_records
 from projections.tables import EventTable
 from projections.tablestore.gaps import streams_with_gaps
+from projections.tablestore.runs import Run
 
 _LOOK_SECONDS: Final = 0.2
 # Undecodable, unparsed, misfit, without a time, behind a gap, and behind the gap that those left: more is our mistake.
 _ROUNDS: Final = 8
 
 log = structlog.get_logger()
+
+
+@contextmanager
+def opened_letters(log: RecordLog, group: ProjectionGroup) -> Iterator[DeadLetters | None]:
+    """Where a group's bad records go, None for a group that sends none; InvalidDefinition for a log without topics."""
+    with ExitStack() as opened:
+        sends = group.bad_records == "dead-letter"
+        yield opened.enter_context(log.dead_letters(group.topics, group=group.name)) if sends else None
 
 
 class BatchApplier:
@@ -51,6 +62,11 @@ class BatchApplier:
         self._patience = patience
         self._given_up: set[int] = set()
         self._settled: Offsets = {}
+
+    @property
+    def run(self) -> Run:
+        """The run whose ranges are applied."""
+        return self._batches.run
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""

@@ -110,12 +110,16 @@ class LiveBatches:
             with report.step("prepare"), self.environment.store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
             changed = self._stage(offsets, report)
-            for view in self.group.views if changed else ():
+            for view in self._kept_views() if changed else ():
                 self._stage_view(view, report)
         with report.step("commit"), self.environment.store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
             note_set_aside(connection, self.layout, self.aside)
         return report
+
+    def _kept_views(self) -> list[View]:
+        """All of the group's, or none where a rebuild merges chunks of its tables."""
+        return [view for view in self.group.views if view.name in self.layout.views]
 
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""

@@ -20,6 +20,12 @@ _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
     " WHERE table_schema = :schema AND table_name = :view AND grantee <> grantor"
 )
+# An advisory lock by one number shows as its two halves.
+_HELD = sa.text(
+    "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
+    " AND classid::bigint = :high AND objid::bigint = :low"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS = "55P03", "2BP01"
 
 
@@ -53,15 +59,21 @@ class PostgresTableStore(SqlTableStore):
         super().close()
 
     @contextlib.contextmanager
-    def exclusive(self, group: str) -> Iterator[None]:
-        """Hold a group against every other runner, for the length of the block; raises RunAlreadyActive."""
+    def exclusive(self, group: str, *, role: str) -> Iterator[None]:
+        """Hold a role of a group for the length of the block; raises RunAlreadyActive."""
         with self._reachable(), self._engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            _lock(connection, group)
+            _lock(connection, group, role)
             try:
                 yield
             finally:
-                _unlock(connection, group)
+                _unlock(connection, group, role)
+
+    def is_held(self, group: str, *, role: str) -> bool:
+        """Whether any process holds a role of a group, as the server's own list of locks says."""
+        number = _lock_number(group, role) & 0xFFFF_FFFF_FFFF_FFFF
+        with self.looking() as connection:
+            return bool(connection.scalar(_HELD, {"high": number >> 32, "low": number & 0xFFFF_FFFF}))
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -125,22 +137,22 @@ class PostgresTableStore(SqlTableStore):
             raise
 
 
-def _lock(connection: sa.Connection, group: str) -> None:
-    """Hold the group until ``_unlock`` or the end of the connection, or raise RunAlreadyActive.
+def _lock(connection: sa.Connection, group: str, role: str) -> None:
+    """Hold a role until ``_unlock`` or the end of the connection, or raise RunAlreadyActive.
 
     A session-level advisory lock: a killed runner's connection ends with it, so that nothing has to be cleaned up.
     """
-    if not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(_lock_number(group)))):
-        raise already_active(group)
+    if not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(_lock_number(group, role)))):
+        raise already_active(group, role)
 
 
-def _unlock(connection: sa.Connection, group: str) -> None:
-    """Let the group go at once: the server notices a closed connection only some time later."""
+def _unlock(connection: sa.Connection, group: str, role: str) -> None:
+    """Let the role go at once: the server notices a closed connection only some time later."""
     try:
-        connection.execute(sa.select(sa.func.pg_advisory_unlock(_lock_number(group))))
+        connection.execute(sa.select(sa.func.pg_advisory_unlock(_lock_number(group, role))))
     except sa.exc.DBAPIError:
         connection.invalidate()  # the session is gone, and the lock with it
 
 
-def _lock_number(group: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"factfold/{group}".encode()).digest()[:8], "big", signed=True)
+def _lock_number(group: str, role: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"factfold/{group}/{role}".encode()).digest()[:8], "big", signed=True)

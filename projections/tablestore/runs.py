@@ -1,52 +1,39 @@
-"""Runs: which generation serves, who may write it, and how far it has come.
+"""Runs: which generation serves, who may write it, how far it has come, and what is asked of its runner.
 
 The progress row is the one home of a run's offsets: it changes in the transaction that changes the views.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from projections.errors import NoServingGeneration, RunSuperseded
+from projections.tablestore.runs_table import runs_table
 
 Progress = Mapping[str, Mapping[int, int]]
 
-
-def _runs_table(name: str, schema: str | None) -> sa.Table:
-    return sa.Table(
-        name,
-        sa.MetaData(schema=schema),
-        sa.Column("group_name", sa.Text, primary_key=True),
-        sa.Column("generation", sa.Integer, primary_key=True),
-        sa.Column("fingerprint", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),  # building → serving → retired
-        sa.Column("token", sa.Text),
-        sa.Column("progress", sa.JSON().with_variant(JSONB(), "postgresql")),
-        sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.func.now()),
-    )
-
-
-_IN_A_SCHEMA, _BY_NAME = _runs_table("runs", "factfold"), _runs_table("factfold_runs", None)
-
-
-def _runs(connection: sa.Connection) -> sa.Table:
-    return _IN_A_SCHEMA if connection.dialect.name == "postgresql" else _BY_NAME
+BUILDING: Final = "building"  # its bulk path has not come to its end
+BUILT: Final = "built"  # complete, and read by nobody yet
+SERVING: Final = "serving"  # the stable view names show it
+RETIRED: Final = "retired"  # served once, and kept to go back to
 
 
 @dataclass(frozen=True)
 class Run:
-    """One generation of one group, and the token of whoever writes it."""
+    """One generation of one group, and the token of whoever writes it; an early release kept no version."""
 
     group: str
     generation: int
     fingerprint: str
     token: str | None = None
+    version: int | None = None
 
     @property
     def place(self) -> str:
@@ -54,88 +41,133 @@ class Run:
         return f"projection group {self.group}, generation {self.generation}"
 
 
-def create_runs_table(connection: sa.Connection) -> None:
-    """Create our own table, and its schema where there are schemas, unless they are there."""
-    runs = _runs(connection)
-    if runs.schema:
-        connection.execute(sa.schema.CreateSchema(runs.schema, if_not_exists=True))
-    runs.create(connection, checkfirst=True)
+@dataclass(frozen=True)
+class RunState:
+    """The row of a run: ``held`` by a cut-over, ``holder`` as the last one who claimed it named itself."""
+
+    run: Run
+    status: str
+    progress: Progress
+    paused: bool
+    held: bool
+    holder: str | None
+    built: Mapping[str, Any]
+    updated_at: Any
 
 
-def serving_run(connection: sa.Connection, group: str) -> Run:
-    """The run whose views are served; raises NoServingGeneration."""
-    row = connection.execute(_with_status(connection, group, "serving")).one_or_none()
-    if row is None:
+def serving_state(connection: sa.Connection, group: str) -> RunState:
+    """The row of the run whose views are served; raises NoServingGeneration."""
+    found = states(connection, group, SERVING)
+    if not found:
         raise NoServingGeneration(
             f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group
         )
-    return Run(group, row.generation, row.fingerprint)
+    return found[0]
 
 
 def next_generation(connection: sa.Connection, group: str) -> int:
     """One more than the highest generation so far."""
-    runs = _runs(connection)
+    runs = runs_table(connection)
     highest = connection.scalar(sa.select(sa.func.max(runs.c.generation)).where(runs.c.group_name == group))
     return int(highest or 0) + 1
 
 
-def generations(connection: sa.Connection, group: str, status: str) -> list[int]:
-    """The generations of a group in a status: building (its rebuild never came to its end), serving, retired."""
-    return [row.generation for row in connection.execute(_with_status(connection, group, status))]
+def states(connection: sa.Connection, group: str | None = None, *statuses: str, lock: bool = False) -> list[RunState]:
+    """The generations of a group, or of all, in the order of their numbers; with ``lock``, nobody else changes them."""
+    runs = runs_table(connection)
+    query = sa.select(runs).order_by(runs.c.group_name, runs.c.generation)
+    query = query if group is None else query.where(runs.c.group_name == group)
+    query = query.where(runs.c.status.in_(statuses)) if statuses else query
+    return [_state(row) for row in connection.execute(query.with_for_update() if lock else query)]
 
 
-def _with_status(connection: sa.Connection, group: str, status: str) -> sa.Select[Any]:
-    runs = _runs(connection)
-    return sa.select(runs).where(runs.c.group_name == group, runs.c.status == status)
+def state(connection: sa.Connection, run: Run) -> RunState | None:
+    """The row of one generation; None where it was dropped."""
+    runs = runs_table(connection)
+    row = connection.execute(sa.select(runs).where(*_is(runs, run))).one_or_none()
+    return None if row is None else _state(row)
 
 
-def all_runs(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Every generation of every group, with its status and progress."""
-    columns = _runs(connection).c
-    query = sa.select(columns.group_name.label("group"), columns.generation, columns.status, columns.progress)
-    return [dict(row) for row in connection.execute(query.order_by("group", "generation")).mappings()]
+def _state(row: sa.Row[Any]) -> RunState:
+    return RunState(
+        Run(row.group_name, row.generation, row.fingerprint, row.token, row.version),
+        row.status,
+        decode_progress(row.progress or {}),
+        row.paused,
+        row.held,
+        row.holder,
+        row.built or {},
+        row.updated_at,
+    )
 
 
 def insert_run(connection: sa.Connection, run: Run) -> None:
     """Record a generation that is being built."""
     row = {"group_name": run.group, "generation": run.generation, "fingerprint": run.fingerprint}
-    connection.execute(sa.insert(_runs(connection)).values(**row, status="building", token=run.token))
+    row |= {"status": BUILDING, "token": run.token, "version": run.version, "holder": _this_process()}
+    connection.execute(sa.insert(runs_table(connection)).values(row))
 
 
 def delete_run(connection: sa.Connection, run: Run) -> None:
     """Forget a generation."""
-    runs = _runs(connection)
+    runs = runs_table(connection)
     connection.execute(sa.delete(runs).where(*_is(runs, run)))
 
 
 def set_status(connection: sa.Connection, run: Run, status: str) -> None:
-    """Move a generation on: building, serving, retired."""
+    """Move a generation on: building, built, serving, retired."""
     _update(connection, run, status=status, updated_at=sa.func.now())
+
+
+def retire(connection: sa.Connection, run: Run) -> None:
+    """Let a generation serve no more; what was asked of its runner is asked of the next one's."""
+    _update(connection, run, status=RETIRED, paused=False, held=False, updated_at=sa.func.now())
+
+
+def set_paused(connection: sa.Connection, run: Run, *, paused: bool) -> None:
+    """Ask the runner to stand still, or to go on."""
+    _update(connection, run, paused=paused)
+
+
+def set_held(connection: sa.Connection, run: Run, *, held: bool) -> None:
+    """Ask the runner to wait for a cut-over; it counts only while the group has a rebuilder."""
+    _update(connection, run, held=held)
+
+
+def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> None:
+    """Note what of a generation is complete, in the transaction that completes it; RunSuperseded."""
+    require_token(connection, run)
+    _update(connection, run, built=dict(built), updated_at=sa.func.now())
 
 
 def claim(connection: sa.Connection, run: Run) -> Run:
     """Put a new token on the run: whoever held the old one can no longer commit."""
     token = uuid.uuid4().hex
-    _update(connection, run, token=token)
-    return Run(run.group, run.generation, run.fingerprint, token)
+    _update(connection, run, token=token, holder=_this_process())
+    return Run(run.group, run.generation, run.fingerprint, token, run.version)
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def read_progress(connection: sa.Connection, run: Run) -> Progress:
     """The next offset of every partition."""
-    runs = _runs(connection)
+    runs = runs_table(connection)
     stored = connection.scalar(sa.select(runs.c.progress).where(*_is(runs, run)))
     return decode_progress(stored or {})
 
 
 def require_token(connection: sa.Connection, run: Run) -> None:
     """Raise RunSuperseded unless our token is still on the run; nobody can claim it before the transaction ends."""
-    runs = _runs(connection)
+    runs = runs_table(connection)
     query = sa.select(runs.c.token).where(*_is(runs, run)).with_for_update(read=True)
     if connection.scalar(query) != run.token:
-        raise _superseded(run)
+        raise superseded(run)
 
 
-def _superseded(run: Run) -> RunSuperseded:
+def superseded(run: Run) -> RunSuperseded:
+    """The error of a writer whose run somebody else has moved on."""
     return RunSuperseded(
         "another runner has moved this run on; nothing of this batch was written",
         remedy="stop one of the two runners",
@@ -148,22 +180,21 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
 
     Raises RunSuperseded where either differs: then somebody else has applied this range.
     """
-    runs = _runs(connection)
+    runs = runs_table(connection)
     query = sa.select(runs.c.token, runs.c.progress).where(*_is(runs, run)).with_for_update()
     row = connection.execute(query).one_or_none()
     if row is None or row.token != run.token or filled(decode_progress(row.progress or {}), start) != start:
-        raise _superseded(run)
+        raise superseded(run)
     set_progress(connection, run, end)
 
 
 def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> None:
     """Write the progress of a run that nobody else writes."""
-    encoded = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in progress.items()}
-    _update(connection, run, progress=encoded, updated_at=sa.func.now())
+    _update(connection, run, progress=encode_progress(progress), updated_at=sa.func.now())
 
 
 def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
-    runs = _runs(connection)
+    runs = runs_table(connection)
     connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
 
 
@@ -172,8 +203,23 @@ def filled(stored: Progress, wanted: Progress) -> Progress:
     return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in wanted.items()}
 
 
+def is_ahead(progress: Progress, other: Progress, *, anew: Progress | None = None) -> bool:
+    """Whether a run stands at or beyond another in every partition that both read; those ``anew`` do not count."""
+    return all(
+        progress[topic].get(partition, 0) >= offset or partition in (anew or {}).get(topic, {})
+        for topic, offsets in other.items()
+        if topic in progress
+        for partition, offset in offsets.items()
+    )
+
+
+def encode_progress(progress: Progress) -> dict[str, dict[str, int]]:
+    """Progress as JSON keeps it: partitions are texts."""
+    return {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in progress.items()}
+
+
 def decode_progress(stored: Mapping[str, Mapping[str, int]]) -> Progress:
-    """Progress as JSON keeps it (partitions are texts) in its own form."""
+    """Progress as JSON keeps it in its own form."""
     return {topic: {int(p): int(o) for p, o in offsets.items()} for topic, offsets in stored.items()}
 
 

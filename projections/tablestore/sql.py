@@ -9,23 +9,26 @@ import contextlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
 import stamina
 
 from projections.columns import ColumnType
-from projections.errors import DefinitionChanged, RunAlreadyActive, ViewInUse
+from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
-from projections.tablestore.runs import Progress, Run
+from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
+from projections.tablestore.runs_table import create_runs_table
 from projections.tablestore.staging import key_not_unique
 
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
+
+REBUILDER: Final = "rebuild"  # who makes, compares, switches and drops generations: one at a time
 
 
 class SqlTableStore(ABC):
@@ -51,8 +54,15 @@ class SqlTableStore(ABC):
         """Where rows of a table of a generation are written and read."""
 
     @abstractmethod
-    def exclusive(self, group: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a group against every other runner, for the length of the block; raises RunAlreadyActive."""
+    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a role of a group (``REBUILDER``, ``runner_of``) for the length of the block; raises RunAlreadyActive.
+
+        A killed process loses what it held.
+        """
+
+    @abstractmethod
+    def is_held(self, group: str, *, role: str) -> bool:
+        """Whether any process holds a role of a group."""
 
     @abstractmethod
     def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
@@ -97,13 +107,6 @@ class SqlTableStore(ABC):
             yield connection
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """A connection whose queries each see what is committed; no lock is held."""
-        engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        with self._reachable(), engine.connect() as connection:
-            yield connection
-
-    @contextlib.contextmanager
     def staging(self, run: Run) -> Iterator[sa.Connection]:
         """A transaction over the working tables of a run we still hold, else RunSuperseded.
 
@@ -114,22 +117,41 @@ class SqlTableStore(ABC):
             runs.require_token(connection, run)
             yield connection
 
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[sa.Connection]:
+        """A look at our own tables: each query by itself, waiting for no writer."""
+        with self._reachable(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            yield connection
+
     def prepare(self) -> None:
-        """Create our own table of runs where it is missing."""
+        """Create our own table of runs where it is missing, or add what an earlier release did not have."""
         with self.transaction() as connection:
-            runs.create_runs_table(connection)
+            create_runs_table(connection)
 
     def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
-        with self.transaction() as connection:
-            run = runs.serving_run(connection, group.name)
-        if run.fingerprint != group.fingerprint():
-            raise DefinitionChanged(
-                f"the definition of group {group.name!r} is not the one its views were built by",
-                remedy="rebuild the group: the new definition becomes a new generation",
-                place=run.place,
+        with self.looking() as connection:
+            state = runs.serving_state(connection, group.name)
+        require_unchanged(group, state, view_columns)
+        return state.run, self.layout(group, state.run, view_columns)
+
+    def generation(
+        self, group: ProjectionGroup, number: int, view_columns: ViewColumns
+    ) -> tuple[Run, GenerationLayout]:
+        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
+        found = self.state(Run(group.name, number, ""))
+        if found is None:
+            raise GenerationMissing(
+                f"projection group {group.name!r} has no generation {number}",
+                remedy="factfold projections status lists those there are",
+                place=group.name,
             )
-        return run, lay_out(group, run.generation, view_columns, dialect=self.dialect)
+        require_unchanged(group, found, view_columns)
+        return found.run, self.layout(group, found.run, view_columns)
+
+    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
+        """The tables of a generation."""
+        return lay_out(group, run.generation, view_columns, dialect=self.dialect)
 
     def claim(self, run: Run) -> Run:
         """Take the run over: any other holder's next commit fails."""
@@ -138,23 +160,28 @@ class SqlTableStore(ABC):
 
     def progress(self, run: Run) -> Progress:
         """The next offset of every partition."""
-        with self.transaction() as connection:
+        with self.looking() as connection:
             return runs.read_progress(connection, run)
 
-    def served(self, group: ProjectionGroup) -> Progress:
-        """The progress of the serving run, whatever its definition; nothing where none serves."""
-        with self.transaction() as connection:
-            generations = runs.generations(connection, group.name, "serving")
-            return runs.read_progress(connection, Run(group.name, generations[0], "")) if generations else {}
+    def state(self, run: Run) -> RunState | None:
+        """The row of a generation; None where it was dropped."""
+        with self.looking() as connection:
+            return runs.state(connection, run)
+
+    def states(self, group: str | None = None, *statuses: str) -> list[RunState]:
+        """The rows of a group's generations, or of all groups', in the order of their numbers."""
+        with self.looking() as connection:
+            return runs.states(connection, group, *statuses)
 
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
-        """Create the tables of a new generation, without indexes; what unfinished ones left is removed."""
+        """Create the tables of a new generation, without indexes; those that never served are removed."""
         with self.transaction() as connection:
-            for generation in runs.generations(connection, group.name, "building"):
-                self._drop(connection, Run(group.name, generation, ""))
-            generation = runs.next_generation(connection, group.name)
-            run = Run(group.name, generation, group.fingerprint(), uuid.uuid4().hex)
-            layout = lay_out(group, generation, view_columns, dialect=self.dialect)
+            # Not the number of one that is removed here: a task of its builder may still be writing.
+            number = runs.next_generation(connection, group.name)
+            for unfinished in runs.states(connection, group.name, runs.BUILDING, BUILT):
+                self.remove(connection, unfinished.run)
+            run = Run(group.name, number, group.fingerprint(), uuid.uuid4().hex, group.version)
+            layout = self.layout(group, run, view_columns)
             if layout.metadata.schema:
                 connection.execute(sa.schema.CreateSchema(layout.metadata.schema))
             layout.metadata.create_all(connection, checkfirst=False)
@@ -164,13 +191,25 @@ class SqlTableStore(ABC):
     def index_generation(self, group: ProjectionGroup, layout: GenerationLayout) -> None:
         """Add the keys and the indexes of referenced columns, then analyze: after loading, which is quicker."""
         with self.transaction() as connection:
-            self._index_working_tables(connection, layout)
-            for view in group.views:
-                self._add_view_key(connection, layout.views[view.name])
-            for tables in layout.tables.values():
-                self._add_key(connection, tables.state, tables.row_key)
-            for name, columns in sorted({(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}):
-                connection.execute(sa.schema.CreateIndex(_reference_index(layout, name, columns)))
+            self.index_tables(connection, group, layout)
+            self.index_views(connection, group, layout)
+        self.analyze(layout)
+
+    def index_tables(self, connection: sa.Connection, group: ProjectionGroup, layout: GenerationLayout) -> None:
+        """Add what a batch looks the rows of the state up by."""
+        self._index_working_tables(connection, layout)
+        for tables in layout.tables.values():
+            self._add_key(connection, tables.state, tables.row_key)
+        for name, columns in sorted({(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}):
+            connection.execute(sa.schema.CreateIndex(_reference_index(layout, name, columns)))
+
+    def index_views(self, connection: sa.Connection, group: ProjectionGroup, layout: GenerationLayout) -> None:
+        """Add the keys of the views; KeyNotUnique."""
+        for view in group.views:
+            self._add_view_key(connection, layout.views[view.name])
+
+    def analyze(self, layout: GenerationLayout) -> None:
+        """Let the database's planner know what was loaded."""
         with self.transaction() as connection:
             for table in layout.metadata.sorted_tables:
                 connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
@@ -185,55 +224,100 @@ class SqlTableStore(ABC):
             raise key_not_unique(view.name, connection.scalar(repeated)) from error
 
     def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
-        """Point the stable view names to a generation that is built up to ``progress``, in one transaction.
+        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
+        with self.transaction() as connection:
+            runs.set_progress(connection, run, progress)
+        if not self.switch(group, run, layout):
+            raise runs.superseded(run)
 
-        A query on the view holds it up; after a minute of tries it ends with ViewInUse.
+    def switch(
+        self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, anew: Progress | None = None
+    ) -> bool:
+        """Point the stable view names to a generation, in one transaction, unless readers would go back in time.
+
+        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``anew`` do not
+        count. A query on the view holds it up; after a minute of tries it ends with ViewInUse.
         """
         for attempt in stamina.retry_context(on=ViewInUse, attempts=12, timeout=60.0, wait_initial=0.2, wait_max=2.0):
             with attempt, self.transaction() as connection:
-                self._serve(connection, group, run, layout, progress)
+                return self._switch(connection, group, run, layout, anew or {})
+        raise AssertionError("the last attempt returns or raises")
 
-    def _serve(
-        self,
-        connection: sa.Connection,
-        group: ProjectionGroup,
-        run: Run,
-        layout: GenerationLayout,
-        progress: Progress,
-    ) -> None:
-        runs.set_progress(connection, run, progress)
-        previous = runs.generations(connection, group.name, "serving")
+    def _switch(
+        self, connection: sa.Connection, group: ProjectionGroup, run: Run, layout: GenerationLayout, anew: Progress
+    ) -> bool:
+        found = {s.run.generation: s for s in runs.states(connection, group.name, lock=True)}
+        runs.require_token(connection, run)
+        ours = found.pop(run.generation).progress
+        previous = [state for state in found.values() if state.status == SERVING]
+        if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
+            return False
         for view in group.views:
             self._point(connection, view.name, layout.views[view.name])
-        for generation in previous:
-            runs.set_status(connection, Run(group.name, generation, ""), "retired")
-        runs.set_status(connection, run, "serving")
+        for retired in previous:
+            runs.retire(connection, retired.run)
+        runs.set_status(connection, run, SERVING)
+        runs.set_paused(connection, run, paused=any(s.paused for s in previous))
+        return True
 
     def generations(self) -> list[dict[str, Any]]:
-        """Every generation of every group, with its status and progress."""
+        """Every generation of every group, with its status, progress and version."""
         self.prepare()
-        with self.transaction() as connection:
-            return runs.all_runs(connection)
+        return [
+            {
+                "group": state.run.group,
+                "generation": state.run.generation,
+                "version": state.run.version,
+                "status": state.status,
+                "paused": state.paused,
+                "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
+                "progress": state.progress,
+                "loaded": state.built.get("rows", {}),
+                "updated_at": state.updated_at,
+            }
+            for state in self.states()
+        ]
 
-    def discard_retired(self, group: str) -> list[int]:
-        """Drop the generations that no longer serve, and return their numbers."""
-        with self.transaction() as connection:
-            retired = runs.generations(connection, group, "retired")
-            for generation in retired:
-                self._drop(connection, Run(group, generation, ""))
-        return retired
-
-    def _drop(self, connection: sa.Connection, run: Run) -> None:
+    def remove(self, connection: sa.Connection, run: Run) -> None:
+        """Drop a generation's tables and forget it."""
         self._drop_tables(connection, run)
         runs.delete_run(connection, run)
 
 
-def already_active(group: str) -> RunAlreadyActive:
-    """The error of a second runner."""
+def runner_of(run: Run) -> str:
+    """The role of whoever applies live batches to a generation."""
+    return str(run.generation)
+
+
+def already_active(group: str, role: str) -> RunAlreadyActive:
+    """The error of a second runner, or of a second rebuild."""
+    if role == REBUILDER:
+        return RunAlreadyActive(
+            f"another rebuild, cut-over or comparison holds projection group {group!r}",
+            remedy="wait for its end, or stop it",
+            place=group,
+        )
     return RunAlreadyActive(
-        f"another runner holds projection group {group!r}",
-        remedy="stop it first, or let it go on: one runner keeps a group's views",
+        f"another runner holds projection group {group!r}, generation {role}",
+        remedy="stop it first, or let it go on: one runner keeps a generation's views",
         place=group,
+    )
+
+
+def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> None:
+    """Raise DefinitionChanged where a generation was built by another definition.
+
+    A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
+    """
+    columns = {name: list(found) for name, found in view_columns.items()}
+    if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
+        return
+    same_version = state.run.version == group.version
+    again = f"raise version={group.version} of the group, then rebuild it" if same_version else "rebuild the group"
+    raise DefinitionChanged(
+        f"the definition of group {group.name!r} is not the one its views were built by",
+        remedy=f"{again}: the new definition becomes a new generation",
+        place=state.run.place,
     )
 
 

@@ -24,8 +24,8 @@ class StateVersions:
 
         NoServingGeneration, InvalidDefinition where the group has no such table, TableStoreUnavailable.
         """
-        with self._store.reading() as connection:
-            generation = runs.serving_run(connection, self._group).generation
+        with self._store.looking() as connection:
+            generation = runs.serving_state(connection, self._group).run.generation
             state = self._state(connection, generation)
             found = connection.scalar(sa.select(state.c["_pos"]).where(state.c[state.columns.keys()[0]] == key))
         return None if found is None else int(found)

@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
+    from projections.tablestore.sql import SqlTableStore
 
 pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
@@ -40,3 +41,18 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     yield create
     for store in stores:
         store.close()
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlTableStore]:
+    """An empty table store."""
+    from projections.tablestore.postgres import PostgresTableStore
+    from projections.tablestore.sqlite import SqliteTableStore
+
+    if request.param == "SQLite":
+        opened: SqlTableStore = SqliteTableStore(tmp_path / "views.db")
+    else:
+        opened = PostgresTableStore(request.getfixturevalue("database")())
+    opened.prepare()
+    yield opened
+    opened.close()

@@ -154,6 +154,7 @@ def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(
     assert all(verdict.equal for verdict in verify(road.environment, road.group).values())
     live = view_rows(road)
     rebuild(road.environment, road.group)
+    assert [state.status for state in road.environment.store.states(road.group.name)] == ["serving"]
     assert view_rows(road) == live
     assert {"(erased)", "(gone)"} & {name for name, *_ in live["guest_cards"].values()}
 

@@ -31,6 +31,8 @@ from projections.errors import (
 )
 from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.commit import commit_batch
+from projections.tablestore.generations import drop
+from projections.tablestore.sql import REBUILDER
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
 from tests.conformance.ticket_batches import (
@@ -56,19 +58,6 @@ EVERY_TYPE = {
     "s": (ColumnType("date"), [dt.date(2013, 2, 28), dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
     "r": (ColumnType("binary"), [b"", b"\x00\xff", None, b"x"]),
 }  # fmt: skip
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def store(request, tmp_path):
-    if request.param == "SQLite":
-        opened = SqliteTableStore(tmp_path / "views.db")
-    else:
-        from projections.tablestore.postgres import PostgresTableStore
-
-        opened = PostgresTableStore(request.getfixturevalue("database")())
-    opened.prepare()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -255,8 +244,8 @@ def test_a_rebuild_replaces_the_serving_generation_and_clears_unfinished_ones_aw
     )
     store.index_generation(GROUP, layout)
     store.serve(GROUP, run, layout, {"ticket": {0: 5}})
-    assert store.discard_retired(GROUP.name) == [1]
-    assert [(r["generation"], r["status"]) for r in store.generations()] == [(2, "serving")]
+    assert drop(store, GROUP.name) == [1]
+    assert [(r["generation"], r["status"]) for r in store.generations()] == [(3, "serving")]
     assert [row[0] for row in view_rows(store)] == ["t1"]
 
 
@@ -280,27 +269,34 @@ def test_verify_sees_the_keys_that_differ(store):
     drop_snapshot(store, layout)
 
 
-def test_a_group_is_held_by_one_at_a_time(store):
-    with store.exclusive("tickets"), store.exclusive("others"):
-        with pytest.raises(RunAlreadyActive, match="another runner holds projection group 'tickets'"):
-            with store.exclusive("tickets"):
+def test_each_role_of_a_group_is_held_by_one_at_a_time(store):
+    with store.exclusive("tickets", role="1"), store.exclusive("others", role="1"):
+        with pytest.raises(RunAlreadyActive, match="another runner holds projection group 'tickets', generation 1"):
+            with store.exclusive("tickets", role="1"):
                 pass
-    with store.exclusive("tickets"):
+        with store.exclusive("tickets", role="2"), store.exclusive("tickets", role=REBUILDER):
+            assert store.is_held("tickets", role=REBUILDER)
+            assert not store.is_held("others", role=REBUILDER)
+            with pytest.raises(RunAlreadyActive, match="another rebuild"):
+                with store.exclusive("tickets", role=REBUILDER):
+                    pass
+    assert not store.is_held("tickets", role="1")
+    with store.exclusive("tickets", role="1"):
         pass
 
 
 def test_a_killed_process_lets_its_group_go(sqlite_store):
     holder = (
         "import sys, time; from projections.tablestore.sqlite import SqliteTableStore\n"
-        "with SqliteTableStore(sys.argv[1]).exclusive('tickets'): print('held', flush=True); time.sleep(600)"
+        "with SqliteTableStore(sys.argv[1]).exclusive('tickets', role='1'): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", holder, sqlite_store.path], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(RunAlreadyActive), sqlite_store.exclusive("tickets"):
+        with pytest.raises(RunAlreadyActive), sqlite_store.exclusive("tickets", role="1"):
             pass
         os.kill(process.pid, signal.SIGKILL)
         process.wait(20)
-        with sqlite_store.exclusive("tickets"):
+        with sqlite_store.exclusive("tickets", role="1"):
             pass
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from factfold.cli.entry import main
 from projections import Environment
 from projections.tablestore.postgres import PostgresTableStore
+from projections.tablestore.sql import REBUILDER
 
 GROUPS = "tests.integration.broken_groups"
 
@@ -77,13 +78,13 @@ def test_a_refused_rebuild_leaves_no_generation(run_command, database, monkeypat
     engine.dispose()
 
 
-def test_a_second_runner_is_refused_with_an_exit_code(run_command, database, monkeypatch):
+def test_a_second_rebuild_is_refused_with_an_exit_code(run_command, database, monkeypatch):
     url = database()
     monkeypatch.setenv("FACTFOLD_VIEWS_URL", url)
     first = PostgresTableStore(url)
     first.prepare()
-    with first.exclusive("missing_topic"):
+    with first.exclusive("missing_topic", role=REBUILDER):
         code, shown = run_command("projections", "rebuild", f"{GROUPS}:missing_topic")
     first.close()
     assert code == 1
-    assert "another runner holds projection group 'missing_topic'" in shown
+    assert "another rebuild, cut-over or comparison holds projection group 'missing_topic'" in shown

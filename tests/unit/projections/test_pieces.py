@@ -18,11 +18,11 @@ from projections.errors import (
     UnknownSchemaId,
 )
 from projections.log import OffsetRange
-from projections.rebuilding import from_the_beginning
 from projections.runner import bounded, reached
 from projections.spark.failures import translate
 from projections.tablestore.opening import open_table_store, sqlite_path
 from projections.tablestore.runs import decode_progress
+from projections.whole_log import from_the_beginning
 
 
 def batch(**columns):

@@ -1,0 +1,187 @@
+"""`factfold projections list`, `status`, `diff`, `cutover`, `rollback`, `drop`, `pause`, `resume`: generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold.cli.comparisons import as_plain, tell_comparison
+from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.projections import Group, Json, Memory, Views, app, load_group, opened_environment, print_json
+
+if TYPE_CHECKING:
+    from projections.tablestore.runs import Run
+    from projections.tablestore.sql import SqlTableStore
+
+__all__ = ["app"]
+
+Name = Annotated[str, typer.Argument(help="The projection group, by its name or as module:name.", metavar="GROUP")]
+MaybeName = Annotated[
+    str | None, typer.Argument(help="One group, by its name or as module:name; all where it is left out.")
+]
+
+
+@app.command("list")
+def list_groups(views_url: Views, as_json: Json = False) -> None:
+    """Show the groups of a views' database, which generation of each serves, and which are kept beside it."""
+    with _store(views_url) as store:
+        found = [
+            _summary(name, list(rows)) for name, rows in groupby(store.generations(), key=lambda row: row["group"])
+        ]
+    if as_json:
+        print_json(found)
+    for group in () if as_json else found:
+        serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
+        others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
+        typer.echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
+
+
+def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    serving = next((row["generation"] for row in rows if row["status"] == "serving"), None)
+    others = {row["generation"]: row["status"] for row in rows if row["status"] != "serving"}
+    return {"group": name, "serving": serving, "others": others}
+
+
+@app.command()
+def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> None:
+    """Show every generation: how far it has come, whether it is paused, and who keeps it."""
+    wanted = None if group is None else _name_of(group)
+    with _store(views_url) as store:
+        found = [row for row in store.generations() if wanted in (None, row["group"])]
+    if as_json:
+        print_json(found)
+    for row in () if as_json else found:
+        offsets = sum(o for parts in row["progress"].values() for o in parts.values())
+        version = "" if row["version"] is None else f" (version {row['version']})"
+        told = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
+        told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
+        told += [f"kept by {row['holder']}"] if row["holder"] else []
+        typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
+
+
+@app.command()
+def diff(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the generation that was built with the serving one at equal offsets; exit code 1 where a row differs."""
+    from projections import diff as compare
+
+    definition = load_group(group)
+    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+        found = compare(environment, definition)
+    if as_json:
+        print_json(as_plain(found))
+    else:
+        tell_comparison(found)
+    if not all(one.equal for one in found.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def cutover(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let the generation that was built serve, once it stands where the serving one does; that one stays."""
+    from projections import cut_over
+
+    definition = load_group(group)
+    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+        _tell_serving(cut_over(environment, definition), as_json=as_json)
+
+
+@app.command()
+def rollback(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "2g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Let the generation serve again that this, earlier, definition had built, once it has caught up."""
+    from projections import rollback as go_back
+
+    definition = load_group(group)
+    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+        _tell_serving(go_back(environment, definition), as_json=as_json)
+
+
+def _tell_serving(run: Run, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"group": run.group, "serving": run.generation})
+    else:
+        typer.echo(f"{run.group}: generation {run.generation} serves")
+
+
+@app.command()
+def drop(
+    group: Name,
+    views_url: Views,
+    generation: Annotated[
+        int | None, typer.Option("--generation", help="This one, retired or unfinished; default: every retired one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Remove generations that no longer serve; nobody can go back to them then."""
+    from projections.tablestore.generations import drop as remove
+
+    with _store(views_url) as store:
+        store.prepare()
+        dropped = remove(store, _name_of(group), generation=generation)
+    if as_json:
+        print_json({"group": _name_of(group), "dropped": dropped})
+    else:
+        typer.echo(f"dropped: {', '.join(f'generation {number}' for number in dropped) or 'nothing'}")
+
+
+@app.command()
+def pause(group: Name, views_url: Views, as_json: Json = False) -> None:
+    """Let the group's runner stand still from its next batch on; it goes on holding its run."""
+    _set_paused(group, views_url, paused=True, as_json=as_json)
+
+
+@app.command()
+def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
+    """Let a paused runner go on."""
+    _set_paused(group, views_url, paused=False, as_json=as_json)
+
+
+def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> None:
+    from projections.tablestore import generations
+
+    with _store(views_url) as store:
+        store.prepare()
+        run = (generations.pause if paused else generations.resume)(store, _name_of(group))
+    if as_json:
+        print_json({"group": run.group, "generation": run.generation, "paused": paused})
+    else:
+        typer.echo(f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}")
+
+
+def _name_of(group: str) -> str:
+    return load_group(group).name if ":" in group else group
+
+
+@contextmanager
+def _store(views_url: str) -> Iterator[SqlTableStore]:
+    from projections.tablestore.opening import open_table_store
+
+    store = open_table_store(views_url)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,268 @@
+"""The bulk path of a rebuild: a generation built from the whole log, step by step, each committed when it is done.
+
+A process that is killed is followed by one that goes on from the last step that was committed. A log of more than
+``CHUNK_RECORDS`` is folded in chunks of offsets: the first is loaded, each later one merged into the tables like a live
+batch, and the views are made from the tables at the end (docs/decisions/0036).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.environment import Environment
+from projections.group import ERASURES, ProjectionGroup
+from projections.log import OffsetRange, Offsets
+from projections.rebuild_progress import ProgressMeter, counted_once
+from projections.runner import bounded
+from projections.set_aside import SetAside
+from projections.spark.applying import BatchApplier, opened_letters
+from projections.spark.bulk import WholeTables, load_state, whole_tables
+from projections.spark.counting import RecordCounts
+from projections.spark.exchange import in_table_order, write
+from projections.spark.failures import told_plainly
+from projections.spark.incremental import LiveBatches
+from projections.spark.log_faults import bad_records
+from projections.spark.prepared import PreparedQueries
+from projections.spark.stored_tables import stored_tables
+from projections.tablestore import runs, staging
+from projections.tablestore.aside import ensure_set_aside, note_set_aside
+from projections.tablestore.layout import GenerationLayout
+from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from eventstore.schema_registry import RegisteredSchema
+
+# At 150,000 to 300,000 records a second, about what is read in one or two minutes: so much a kill may cost.
+CHUNK_RECORDS: Final = 20_000_000
+
+
+@dataclass(frozen=True)
+class BuildState:
+    """What a build reads, and what of it is complete: ``first`` is where its first chunk ends, ``ends`` where it does.
+
+    ``rows`` are those of the tables and views that are loaded, ``indexed`` what has its keys: tables, views.
+    """
+
+    first: Offsets
+    ends: Offsets
+    columns: Mapping[str, list[str]]
+    rows: Mapping[str, int] = field(default_factory=dict)
+    indexed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As the runs row keeps it."""
+        found = dataclasses.asdict(self)
+        return found | {"first": encode_progress(self.first), "ends": encode_progress(self.ends)}
+
+    @staticmethod
+    def of_json(stored: Mapping[str, Any]) -> BuildState:
+        """From the runs row."""
+        first, ends = decode_progress(stored["first"]), decode_progress(stored["ends"])
+        return BuildState(first, ends, stored["columns"], stored["rows"], tuple(stored["indexed"]))
+
+
+@dataclass(frozen=True)
+class Build:
+    """A generation under construction: its run, which we hold, its tables, and how far it is.
+
+    ``resumed``, from what another process had committed; ``complete``, with nothing left of the bulk path.
+    """
+
+    run: Run
+    layout: GenerationLayout
+    state: BuildState
+    resumed: bool = False
+    complete: bool = False
+
+
+def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str, Any], whole: OffsetRange) -> Build:
+    """Go on with the unfinished generation of this definition, or begin another; unfinished ones of others are removed.
+
+    ``whole`` is the log as it is now; a generation that was begun on topics made anew since is of no use.
+    """
+    store, names = environment.store, {name: list(found) for name, found in columns.items()}
+    for found in store.states(group.name, BUILDING, BUILT):
+        if found.run.fingerprint == group.fingerprint() and found.built:
+            state = BuildState.of_json(found.built)
+            if state.columns == names and _is_within(state.ends, whole.end):
+                layout, complete = store.layout(group, found.run, columns), found.status == BUILT
+                return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
+    run, layout = store.begin_generation(group, columns)
+    state = BuildState(_first_chunk(whole), whole.end, names)
+    with store.transaction() as connection:
+        runs.set_built(connection, run, state.to_json())
+    return Build(run, layout, state)
+
+
+def _is_within(ends: Offsets, now: Offsets) -> bool:
+    pairs = [(o, now.get(t, {}).get(p, -1)) for t, parts in ends.items() for p, o in parts.items()]
+    return set(ends) == set(now) and all(end <= present for end, present in pairs)
+
+
+def _first_chunk(whole: OffsetRange) -> Offsets:
+    """Erasures are no records: what views show is opened by the keys there are when they are made."""
+    events = whole.without(ERASURES)
+    end = bounded(events.start, events.end, max_records=CHUNK_RECORDS).end
+    return {**whole.end, **end}
+
+
+class Builder:
+    """Takes a build to its end."""
+
+    def __init__(self, environment: Environment, group: ProjectionGroup, build: Build, meter: ProgressMeter) -> None:
+        self._environment, self._store = environment, environment.store
+        self._group = group
+        self._run, self._layout, self.state = build.run, build.layout, build.state
+        self._resumed, self._complete = build.resumed, build.complete
+        self._meter = meter
+        self._counts = RecordCounts(environment.spark)
+        self._noting = threading.Lock()
+        self._beginning = {t: dict.fromkeys(parts, 0) for t, parts in self.state.ends.items()}
+
+    @property
+    def records(self) -> int:
+        """The records of the whole build, as offsets count them."""
+        return OffsetRange(self._beginning, self.state.ends).without(ERASURES).records
+
+    def run(self) -> None:
+        """Load tables and views, then index them; what is complete already is left alone."""
+        if self._complete:
+            return
+        self._meter.expect(self.records, before=self._done())
+        registry = self._environment.log.schemas(self._group.avro_changelogs)
+        with told_plainly(f"projection group {self._group.name}"), ExitStack() as kept:
+            whole = None
+            if missing := [name for name in self._layout.tables if name not in self.state.rows]:
+                offsets = OffsetRange(self._beginning, self.state.first)
+                aside = self._set_aside(offsets, registry)
+                whole = kept.enter_context(whole_tables(self._environment, self._group, offsets, registry, aside=aside))
+                with self._meter.step("tables"):
+                    self._load_tables(whole, missing)
+            if self._merge_chunks() or missing != list(self._layout.tables):
+                whole = None  # no longer all that there is, or not all of it made by this process
+            if any(view.name not in self.state.rows for view in self._group.views):
+                with self._meter.step("views"):
+                    records = self.records
+                    self._load_views(whole or stored_tables(self._environment, self._layout, registry, records=records))
+        with self._meter.step("index"):
+            self._finish()
+
+    def _set_aside(self, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]) -> SetAside:
+        """Find what the first chunk is folded without, and keep it as live batches do."""
+        aside = bad_records(self._environment, self._group, offsets, registry)
+        with opened_letters(self._environment.log, self._group) as letters:
+            if letters is not None and aside:
+                letters.send(aside, attempts=1)
+        with self._store.transaction() as connection:
+            runs.require_token(connection, self._run)
+            ensure_set_aside(connection, self._layout)
+            note_set_aside(connection, self._layout, aside)
+        return aside
+
+    def _load_tables(self, whole: WholeTables, missing: list[str]) -> None:
+        """Load tables side by side, so that one's COPY fills the pauses of another's fold."""
+
+        def load(name: str) -> None:
+            tables = self._layout.tables[name]
+            self._empty(tables.state)
+            with self._counts.counted(name):
+                records = self._records_of(name)
+                rows = load_state(self._environment, whole.frames[name], tables, rows=records)
+            self._note(partial(self._table_loaded, name=name, rows=rows))
+
+        with self._meter.watched(self._done), ThreadPoolExecutor(max_workers=len(missing)) as pool:
+            list(pool.map(load, missing))
+
+    def _table_loaded(self, connection: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
+        """With the last table the first chunk is complete: the state stands at its end."""
+        loaded = {**self.state.rows, name: rows}
+        if loaded.keys() >= self._layout.tables.keys():
+            runs.set_progress(connection, self._run, self.state.first)
+        return {"rows": loaded}
+
+    def _records_of(self, table: str) -> int:
+        return OffsetRange(self._beginning, self.state.first).only(self._layout.tables[table].table.topic).records
+
+    def _done(self) -> int:
+        """The records that all tables of their topic have, or are about to."""
+        topics = {name: tables.table.topic for name, tables in self._layout.tables.items()}
+        by_table = {name: self._done_by(name) for name in topics}
+        progress = self._store.progress(self._run)
+        merged = OffsetRange(self.state.first, progress).without(ERASURES).records if progress else 0
+        return counted_once(by_table, topics) + merged
+
+    def _done_by(self, table: str) -> int:
+        records = self._records_of(table)
+        return records if table in self.state.rows else min(records, self._counts.read(table))
+
+    def _merge_chunks(self) -> bool:
+        """Merge what the first chunk left into the tables, as live batches that no view sees; returns whether any."""
+        progress = self._store.progress(self._run)
+        if progress == self.state.ends:
+            return progress != self.state.first
+        with self._meter.step("chunks"), self._meter.watched(self._done):
+            self._index("tables", self._store.index_tables)
+            with self._environment.log.open() as log, PreparedQueries(self._environment.small) as queries:
+                tables = dataclasses.replace(self._layout, views={})
+                batches = LiveBatches.of(self._environment, log, self._group, self._run, tables, queries)
+                with opened_letters(self._environment.log, self._group) as letters:
+                    # No schema is on its way behind records that have been there for long.
+                    applier = BatchApplier(batches, letters, patience=0.0)
+                    while progress != self.state.ends:
+                        offsets = bounded(progress, self.state.ends, max_records=CHUNK_RECORDS)
+                        applier.apply(offsets)
+                        progress = offsets.end
+        return True
+
+    def _load_views(self, tables: WholeTables) -> None:
+        rows = sum(self.state.rows.values())
+        for view in self._group.views:
+            if view.name not in self.state.rows:
+                target = self._layout.views[view.name]
+                self._empty(target.view)
+                result = in_table_order(tables.apply(view), target.columns)
+                written = write(result, self._store.target(target.view), rows=rows, marked=False)
+                self._note(partial(self._view_loaded, name=view.name, rows=written))
+
+    def _view_loaded(self, _: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
+        return {"rows": {**self.state.rows, name: rows}}
+
+    def _empty(self, table: sa.Table) -> None:
+        """Remove what a killed process loaded and did not note."""
+        if self._resumed:
+            with self._store.transaction() as connection:
+                staging.empty(connection, [table])
+
+    def _finish(self) -> None:
+        self._index("tables", self._store.index_tables)
+        self._index("views", self._store.index_views)
+        self._store.analyze(self._layout)
+        with self._store.transaction() as connection:
+            runs.require_token(connection, self._run)
+            runs.set_status(connection, self._run, BUILT)
+
+    def _index(self, what: str, add: Callable[[sa.Connection, ProjectionGroup, GenerationLayout], None]) -> None:
+        """Add keys and indexes, and note it, in one transaction."""
+
+        def indexed(connection: sa.Connection) -> dict[str, Any]:
+            add(connection, self._group, self._layout)
+            return {"indexed": (*self.state.indexed, what)}
+
+        if what not in self.state.indexed:
+            self._note(indexed)
+
+    def _note(self, change: Callable[[sa.Connection], dict[str, Any]]) -> None:
+        """Note what has become complete; tables are loaded side by side, so one at a time."""
+        with self._noting, self._store.transaction() as connection:
+            state = dataclasses.replace(self.state, **change(connection))
+            runs.set_built(connection, self._run, state.to_json())
+            self.state = state

@@ -1,0 +1,249 @@
+"""A rebuild beside a run that goes on: killed and resumed, compared, cut over, rolled back; readers never go back.
+
+The short form of T10. On Kafka, with views in PostgreSQL and in SQLite.
+"""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from projections import building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
+from projections.catching_up import CatchUp
+from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, RunPaused, RunRetired
+from projections.runner import reached
+from projections.spark.incremental import LiveBatches
+from projections.tablestore import runs, staging
+from projections.tablestore.generations import drop, pause, resume
+from projections.tablestore.sqlite import SqliteTableStore
+from tests.integration.log_writer import LogWriter
+from tests.integration.rebuild_watching import Life, Sightings, growing_group, opened, rows_of
+from tests.integration.ticket_history import TicketHistory
+from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+
+ON_BOTH = pytest.mark.parametrize("views", ["PostgreSQL", "SQLite"], indirect=True)
+
+
+@pytest.fixture
+def views(request, tmp_path):
+    """The table store, None for an empty PostgreSQL database."""
+    return SqliteTableStore(tmp_path / "views.db") if getattr(request, "param", None) == "SQLite" else None
+
+
+@pytest.fixture
+def env(environment, views):
+    return environment(views)
+
+
+@pytest.fixture
+def writer(env):
+    return LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
+
+
+class Killed(BaseException):
+    """What stands for SIGKILL inside this process."""
+
+
+def killed_at(step):
+    """An observer that does not live through the beginning of a step."""
+
+    def observe(progress):
+        if progress.step == step:
+            raise Killed(step)
+
+    return observe
+
+
+def statuses(env, group):
+    return {state.run.generation: state.status for state in env.store.states(group.name)}
+
+
+@ON_BOTH
+def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_and_rolled_back(env, writer):
+    first, second = growing_group(writer), growing_group(writer)
+    writer.send(opened(writer, 0, 50))
+    rebuild(env, first)
+    life = Life(env, first, writer, begun=50)
+    with life.going_on():
+        life.wait_for_batches()
+        report = rebuild(env, second)
+        assert report.serves
+        assert report.comparison is not None, report.not_compared
+        assert all(view.equal and view.new_rows >= 50 for view in report.comparison.values())
+        life.wait_for_batches()  # its runner has moved on to the new generation
+        rollback(env, first)
+        life.wait_for_batches()
+    assert statuses(env, first) == {1: "serving", 2: "retired"}
+    for reader in life.readers:
+        assert (reader.backwards, reader.looks > 100) == ([], True)
+    with open_runner(env, first) as runner:
+        runner.catch_up()
+    assert rows_of(env) == life.sent
+    assert verify(env, first)["ticket_rows"].equal
+
+
+def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_generation(env, writer, monkeypatch):
+    group, reader = growing_group(writer), Sightings()
+    writer.send(opened(writer, 0, 30))
+    rebuild(env, group)
+    rebuild(env, group, cut_over=False)
+    writer.send(opened(writer, 30, 10))
+    with open_runner(env, group) as runner:
+        runner.catch_up()
+    reader.see(rows_of(env))
+    with monkeypatch.context() as patched:
+        patched.setattr(CatchUp, "bring_beyond", lambda *arguments, **options: None)
+        patched.setattr(runs, "is_ahead", lambda *arguments, **options: True)
+        cut_over(env, group)
+    reader.see(rows_of(env))
+    assert reader.backwards == [(40, 30)]
+
+
+@ON_BOTH
+def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(env, writer, monkeypatch):
+    """In chunks of 40 records; every step is begun by a process that does not come to its end."""
+    group, history, loads = ticket_group(writer), TicketHistory(writer, 21), []
+    writer.send([record for _ in range(120) for record in history.step()])
+    monkeypatch.setattr(building, "CHUNK_RECORDS", 40)
+    load_state, apply = building.load_state, LiveBatches.apply
+
+    def half_loaded(environment, frame, layout, *, rows):
+        loads.append(layout.state.name)
+        written = load_state(environment, frame, layout, rows=rows)
+        if layout.state.name.endswith("customers") and len(loads) <= len(group.tables):
+            raise Killed("after the rows of a table, before it is noted")
+        return written
+
+    def second_chunk(batches, offsets):
+        report = apply(batches, offsets)
+        raise Killed(f"after a chunk of {report.records}")
+
+    monkeypatch.setattr(building, "load_state", half_loaded)
+    with pytest.raises(Killed):
+        rebuild(env, group)
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveBatches, "apply", second_chunk)
+        with pytest.raises(Killed):
+            rebuild(env, group)
+    for step in ("views", "index", "serve"):
+        with pytest.raises(Killed):
+            rebuild(env, group, on_progress=killed_at(step))
+    writer.send([record for _ in range(20) for record in history.step()])
+    report = rebuild(env, group)
+    assert (report.generation, report.resumed, report.serves) == (1, True, True)
+    # Each table once, and the one that was half loaded again.
+    assert len(loads) == len(group.tables) + 1
+    assert rows_by_key(env, "ticket_chain") == history.expected_chain()
+    assert rows_by_key(env, "ticket_left") == history.expected_left()
+    assert all(verdict.equal for verdict in verify(env, group).values())
+
+
+def rows_by_key(env, name):
+    from tests.integration.test_projections_live import view_rows
+
+    return view_rows(env, name)
+
+
+def test_the_planted_fault_is_seen_a_half_loaded_table_that_is_not_emptied(env, writer, monkeypatch):
+    group = growing_group(writer)
+    writer.send(opened(writer, 0, 10))
+    load_state = building.load_state
+
+    def half_loaded(*arguments, **options):
+        load_state(*arguments, **options)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "load_state", half_loaded)
+        with pytest.raises(Killed):
+            rebuild(env, group)
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "empty", lambda *arguments: None)
+        with pytest.raises(sa.exc.IntegrityError):
+            rebuild(env, group)
+
+
+def test_an_unfinished_generation_of_another_definition_is_discarded(env, writer):
+    writer.send(opened(writer, 0, 10))
+    with pytest.raises(Killed):
+        rebuild(env, growing_group(writer), on_progress=killed_at("views"))
+    other = growing_group(writer, columns=("ticket_id", "hours"))
+    report = rebuild(env, other)
+    assert (report.resumed, statuses(env, other)) == (False, {2: "serving"})
+
+
+@ON_BOTH
+def test_a_changed_view_is_built_beside_compared_switched_to_and_taken_back(env, writer):
+    first = growing_group(writer)
+    writer.send(opened(writer, 0, 20))
+    rebuild(env, first)
+    changed = growing_group(writer, columns=("ticket_id", "hours"))
+    with pytest.raises(DefinitionChanged, match="is not the one"):
+        rebuild(env, changed)
+    second = growing_group(writer, version=2, columns=("ticket_id", "hours"))
+    with pytest.raises(GenerationMissing):
+        cut_over(env, second)
+    assert not rebuild(env, second, cut_over=False).serves
+    with env.store.transaction() as connection:
+        layout = env.store.layout(second, env.store.states(second.name)[-1].run, _columns(env, second))
+        view = layout.views["ticket_rows"].view
+        connection.execute(sa.delete(view).where(view.c.ticket_id == "t3"))
+    difference = diff(env, second)["ticket_rows"]
+    assert (difference.columns, difference.serving_rows, difference.new_rows) == (("ticket_id",), 20, 19)
+    assert [(row.key, row.other) for row in difference.differing] == [({"ticket_id": "t3"}, None)]
+    assert cut_over(env, second).generation == 2
+    with pytest.raises(DefinitionChanged), open_runner(env, first):
+        pass
+    writer.send(opened(writer, 20, 5))
+    with open_runner(env, second) as runner:
+        runner.catch_up()
+    assert rollback(env, first).generation == 1
+    assert rows_of(env) == 25  # the retired generation has caught up before it served
+    assert drop(env.store, first.name) == [2]
+
+
+def _columns(env, group):
+    from projections.spark.view_functions import view_columns
+
+    return view_columns(env.spark, group)
+
+
+def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(env, writer):
+    group = growing_group(writer)
+    rebuild(env, group)
+    with open_runner(env, group) as runner:
+        writer.send(opened(writer, 0, 5))
+        pause(env.store, group.name)
+        assert runner.run_once() is None
+        with pytest.raises(RunPaused, match="asked to stand still"):
+            runner.catch_up()
+        with pytest.raises(RunAlreadyActive), open_runner(env, group):
+            pass
+        assert rows_of(env) == 0
+        resume(env.store, group.name)
+        runner.catch_up()
+    assert rows_of(env) == 5
+
+
+def test_a_held_runner_waits_and_the_new_generation_is_brought_to_where_it_stands(env, writer, monkeypatch):
+    group, seen = growing_group(writer), []
+    writer.send(opened(writer, 0, 10))
+    rebuild(env, group)
+    rebuild(env, group, cut_over=False)
+    is_switched = cutover._is_switched
+    with open_runner(env, group) as runner:
+        writer.send(opened(writer, 10, 10))
+        runner.catch_up()
+
+        def while_held(environment, group, catch_up, layout, served):
+            writer.send(opened(writer, 20, 1))
+            seen.append(runner.run_once())
+            return is_switched(environment, group, catch_up, layout, served)
+
+        monkeypatch.setattr(cutover, "_is_switched", while_held)
+        run = cut_over(env, group)
+        with pytest.raises(RunRetired, match="serves no more"):
+            runner.run_once()
+    assert seen == [None]
+    assert rows_of(env) == 20
+    assert not reached(env.store.progress(run), env.log.open().end_offsets(list(group.inputs)))
