@@ -90,7 +90,6 @@ def test_the_generation_that_serves_now_is_asked(store, tickets):
     with store.transaction() as connection:
         connection.execute(sa.insert(layout.tables["tickets"].state).values(ticket_id="t1", _pos=7))
     store.serve(GROUP, run, layout, {"ticket": {0: 9}})
-    store.discard_retired(GROUP.name)
     assert tickets.version_of("ticket-t1") == 7
 
 
