@@ -78,7 +78,6 @@ class Runner:
         ends = self._look()
         offsets = self._bounded(ends, max_records or self.batch.records)
         if not offsets.records:
-            self._tell_standing()
             return None
         report = self._applier.apply(offsets)
         self.progress = offsets.end
@@ -96,6 +95,7 @@ class Runner:
             oldest = self._log.oldest(there)
             now = now if oldest is None else min(now, oldest.timestamp())
         self._clock.saw(ends, at=now)
+        self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
         return ends
 
     def _learn(self, report: BatchReport) -> None:
