@@ -15,6 +15,7 @@ All of them carry the label `group`:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class RunMetrics:
     group: str
     _values: dict[tuple[str, Labels], float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lag: RunLag = field(default_factory=lambda: RunLag({}, 0.0))
+    _noted: float = 0.0
 
     def __post_init__(self) -> None:
         """Counters begin at 0: one that appears with its first count shows no increase."""
@@ -82,8 +85,8 @@ class RunMetrics:
         """Note how far behind the run is, and what the next batch may hold."""
         for topic in topics:
             self._set("lag_offsets", lag.offsets.get(topic, 0), topic=topic)
-        self._set("lag_seconds", lag.seconds)
         self._set("batch_size", batch_size)
+        self._lag, self._noted = lag, time.monotonic()
 
     def restarted(self, failures: int) -> None:
         """Count a start after so many failures in a row."""
@@ -95,7 +98,9 @@ class RunMetrics:
         self._set("failures_in_a_row", 0)
 
     def text(self) -> str:
-        """Everything in Prometheus' text format."""
+        """Everything in Prometheus' text format; what waits grows older between two looks, and while none succeeds."""
+        age = time.monotonic() - self._noted if self._lag.total else 0.0
+        self._set("lag_seconds", self._lag.seconds + age)
         with self._lock:
             values = dict(self._values)
         lines: list[str] = []

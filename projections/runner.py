@@ -93,7 +93,6 @@ class Runner:
         seen = self._look()
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
         if offsets is None or not offsets.records:
-            self._tell_standing()
             return None
         report = self._applier.apply(offsets)
         self.progress = offsets.end
@@ -111,6 +110,7 @@ class Runner:
             oldest = self._log.oldest(there)
             now = now if oldest is None else min(now, oldest.timestamp())
         self._clock.saw(ends, at=now)
+        self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
         return ends
 
     def _learn(self, report: BatchReport) -> None:

@@ -55,6 +55,16 @@ def test_every_family_says_what_it_is_once_before_its_samples():
             assert (kinds[family][1] == "counter") == family.endswith("_total")
 
 
+def test_what_waits_grows_older_from_scrape_to_scrape_though_no_batch_succeeds():
+    metrics = RunMetrics("shop")
+    assert samples(metrics)["lag_seconds", 'group="shop"'] == 0.0
+    metrics.standing(RunLag({"t": 3}, 1.5), topics=["t"], batch_size=7)
+    first, second = (samples(metrics)["lag_seconds", 'group="shop"'] for _ in range(2))
+    assert 1.5 < first < second
+    metrics.standing(RunLag({}, 0.0), topics=["t"], batch_size=7)
+    assert samples(metrics)["lag_seconds", 'group="shop"'] == 0.0
+
+
 def test_labels_are_escaped():
     metrics = RunMetrics("shop")
     metrics.standing(RunLag({}, 0.0), topics=['a"b\\c\nd'], batch_size=1)

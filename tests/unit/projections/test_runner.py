@@ -92,6 +92,15 @@ def test_a_report_says_how_far_behind_the_run_is_and_metrics_do_too():
     assert 'factfold_projection_lag_seconds{group="shop"} 0.0' in metrics.text()
 
 
+def test_metrics_tell_the_lag_of_a_batch_that_fails():
+    world, metrics = World(1_500), RunMetrics("shop")
+    live = runner(world, metrics)
+    world.apply = lambda offsets: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        live.run_once()
+    assert 'factfold_projection_lag_offsets{group="shop",topic="orders"} 1500.0' in metrics.text()
+
+
 def ends(offset):
     return {"orders": {0: offset}}
 
