@@ -89,6 +89,8 @@ def test_dead_letters_hold_every_bad_record_and_the_views_are_as_without_them(ro
     kept.require_views(extra=kept.bad.events)
     assert {row[2] for key, row in kept.rows("ticket_left").items() if key in kept.bad.events} == {"closed"}
     assert all(verdict.equal and verdict.rows for verdict in verify(kept.env, kept.group).values())
+    rebuild(kept.env, kept.group)
+    kept.require_views(extra=kept.bad.events)
 
 
 def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_none_is_seen(road, monkeypatch):
