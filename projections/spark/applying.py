@@ -27,6 +27,7 @@ from projections.errors import EventsMissing, UndecodableRecord, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.log import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.set_aside import SetAside
+from projections.spark.failures import told_plainly
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.judging import Judge
 from projections.spark.records import Rows, left_out, read_records
@@ -71,20 +72,20 @@ class BatchApplier:
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
         aside, begun = SetAside.nothing(), time.perf_counter()
-        for _ in range(_ROUNDS):
+        for left in reversed(range(_ROUNDS)):
             try:
                 report = dataclasses.replace(self._batches, aside=aside).apply(offsets)
-            except UnknownSchemaId as unknown:
-                if not self._learns(unknown, offsets):
-                    aside |= self._bad(offsets, aside, unknown)
             except UndecodableRecord as error:
-                aside |= self._bad(offsets, aside, error)
+                if not left:
+                    raise
+                if not (isinstance(error, UnknownSchemaId) and self._learns(error, offsets)):
+                    aside |= self._bad(offsets, aside, error)
             else:
                 if aside:
                     report.set_aside = dict(aside.counts())
                     report.seconds["set aside"] = time.perf_counter() - begun - report.total_seconds
                 return report
-        raise RuntimeError(f"records of {offsets} are refused, and again without those that are bad")
+        raise AssertionError("the last round returns or raises")
 
     def _learns(self, unknown: UnknownSchemaId, offsets: OffsetRange) -> bool:
         """Wait for a schema, unless it was waited for; returns whether it is one more than the batches know."""
@@ -115,7 +116,10 @@ class BatchApplier:
     def _bad(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         """The records to set aside for an error, dead letters by now; raises it where nothing is to be."""
         group = self._batches.group
-        found = SetAside.nothing() if group.bad_records == "fail" else self._found(offsets, aside, error)
+        if group.bad_records == "fail":
+            raise error
+        with told_plainly(f"projection group {group.name}"):
+            found = self._found(offsets, aside, error)
         if not found:
             raise error
         if self._letters is not None:
