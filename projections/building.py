@@ -49,13 +49,14 @@ CHUNK_RECORDS: Final = 20_000_000
 class BuildState:
     """What a build reads, and what of it is complete: ``first`` is where its first chunk ends, ``ends`` where it does.
 
-    ``rows`` are those of the tables and views that are loaded, ``indexed`` what has its keys: tables, views.
+    ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys.
     """
 
     first: Offsets
     ends: Offsets
     columns: Mapping[str, list[str]]
-    rows: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, int] = field(default_factory=dict)
+    views: Mapping[str, int] = field(default_factory=dict)
     indexed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -66,8 +67,8 @@ class BuildState:
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> BuildState:
         """From the runs row."""
-        first, ends = decode_progress(stored["first"]), decode_progress(stored["ends"])
-        return BuildState(first, ends, stored["columns"], stored["rows"], tuple(stored["indexed"]))
+        offsets = {name: decode_progress(stored[name]) for name in ("first", "ends")}
+        return BuildState(**(dict(stored) | offsets | {"indexed": tuple(stored["indexed"])}))
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Builder:
         registry = self._environment.log.schemas(self._group.avro_changelogs)
         with told_plainly(f"projection group {self._group.name}"), ExitStack() as kept:
             whole = None
-            if missing := [name for name in self._layout.tables if name not in self.state.rows]:
+            if missing := [name for name in self._layout.tables if name not in self.state.tables]:
                 offsets = OffsetRange(self._beginning, self.state.first)
                 aside = self._set_aside(offsets, registry)
                 whole = kept.enter_context(whole_tables(self._environment, self._group, offsets, registry, aside=aside))
@@ -149,7 +150,7 @@ class Builder:
                     self._load_tables(whole, missing)
             if self._merge_chunks() or missing != list(self._layout.tables):
                 whole = None  # no longer all that there is, or not all of it made by this process
-            if any(view.name not in self.state.rows for view in self._group.views):
+            if any(view.name not in self.state.views for view in self._group.views):
                 with self._meter.step("views"):
                     records = self.records
                     self._load_views(whole or stored_tables(self._environment, self._layout, registry, records=records))
@@ -184,10 +185,10 @@ class Builder:
 
     def _table_loaded(self, connection: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
         """With the last table the first chunk is complete: the state stands at its end."""
-        loaded = {**self.state.rows, name: rows}
+        loaded = {**self.state.tables, name: rows}
         if loaded.keys() >= self._layout.tables.keys():
             runs.set_progress(connection, self._run, self.state.first)
-        return {"rows": loaded}
+        return {"tables": loaded}
 
     def _records_of(self, table: str) -> int:
         return OffsetRange(self._beginning, self.state.first).only(self._layout.tables[table].table.topic).records
@@ -202,7 +203,7 @@ class Builder:
 
     def _done_by(self, table: str) -> int:
         records = self._records_of(table)
-        return records if table in self.state.rows else min(records, self._counts.read(table))
+        return records if table in self.state.tables else min(records, self._counts.read(table))
 
     def _merge_chunks(self) -> bool:
         """Merge what the first chunk left into the tables, as live batches that no view sees; returns whether any."""
@@ -224,9 +225,9 @@ class Builder:
         return True
 
     def _load_views(self, tables: WholeTables) -> None:
-        rows = sum(self.state.rows.values())
+        rows = sum(self.state.tables.values())
         for view in self._group.views:
-            if view.name not in self.state.rows:
+            if view.name not in self.state.views:
                 target = self._layout.views[view.name]
                 self._empty(target.view)
                 result = in_table_order(tables.apply(view), target.columns)
@@ -234,7 +235,7 @@ class Builder:
                 self._note(partial(self._view_loaded, name=view.name, rows=written))
 
     def _view_loaded(self, _: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
-        return {"rows": {**self.state.rows, name: rows}}
+        return {"views": {**self.state.views, name: rows}}
 
     def _empty(self, table: sa.Table) -> None:
         """Remove what a killed process loaded and did not note."""

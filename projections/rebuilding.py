@@ -96,7 +96,8 @@ class _Rebuild:
         builder = Builder(self._environment, self._group, build, self._meter)
         with self._of_no_use_where_the_log_is_wrong(build):
             builder.run()
-        report = RebuildReport(build.run.generation, builder.records, dict(builder.state.rows), resumed=build.resumed)
+        rows = {**builder.state.tables, **builder.state.views}
+        report = RebuildReport(build.run.generation, builder.records, rows, resumed=build.resumed)
         with CatchUp(self._environment, self._group, build.run) as catch_up:
             self._compare(catch_up, build, report)
             if cut_over:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import stamina
 
 from projections.columns import ColumnType
-from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, ViewInUse
+from projections.errors import DefinitionChanged, GenerationMissing, KeyNotUnique, RunAlreadyActive, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import runs
@@ -198,8 +198,12 @@ class SqlTableStore(ABC):
     def index_tables(self, connection: sa.Connection, group: ProjectionGroup, layout: GenerationLayout) -> None:
         """Add what a batch looks the rows of the state up by."""
         self._index_working_tables(connection, layout)
-        for tables in layout.tables.values():
-            self._add_key(connection, tables.state, tables.row_key)
+        for name, tables in layout.tables.items():
+            try:
+                with connection.begin_nested():
+                    self._add_key(connection, tables.state, tables.row_key)
+            except sa.exc.IntegrityError as error:
+                raise _loaded_twice(name, layout.name) from error
         for name, columns in sorted({(t, c) for v in group.views for t in v.tables for c in plan(v).indexes(t)}):
             connection.execute(sa.schema.CreateIndex(_reference_index(layout, name, columns)))
 
@@ -272,7 +276,7 @@ class SqlTableStore(ABC):
                 "paused": state.paused,
                 "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
                 "progress": state.progress,
-                "loaded": state.built.get("rows", {}),
+                "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
                 "updated_at": state.updated_at,
             }
             for state in self.states()
@@ -318,6 +322,15 @@ def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: Vie
         f"the definition of group {group.name!r} is not the one its views were built by",
         remedy=f"{again}: the new definition becomes a new generation",
         place=state.run.place,
+    )
+
+
+def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
+    """What is left of a rebuild that was killed while executors of another machine went on writing."""
+    return KeyNotUnique(
+        f"a row of table {table!r} was loaded twice: tasks of a killed rebuild still wrote when the next one began",
+        remedy="rebuild again: it begins anew",
+        place=generation,
     )
 
 

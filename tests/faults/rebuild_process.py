@@ -10,8 +10,21 @@ import sys
 import threading
 
 from factfold.cli import main
-from projections import building
+from projections import ProjectionGroup, building, view
 from projections.rebuild_progress import ProgressMeter
+from tests.conformance import kiosk
+
+TABLES = {"orders": kiosk.orders, "customers": kiosk.customers}
+
+
+@view(key="order_id", tables=TABLES, references={"customer_id": kiosk.customers})
+def buyers(orders, customers):
+    """Orders of customers who are there, with their names."""
+    named = customers.select(customers.id.alias("customer_id"), "name")
+    return orders.join(named, "customer_id").select("order_id", "name")
+
+
+GROUP = ProjectionGroup("buyers", [buyers])
 
 
 def stand_still() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, follow, view
+from projections import Environment, ProjectionGroup, RebuildProgress, Table, follow, view
 from tests.integration.log_writer import LogWriter
 from tests.integration.tickets import DECLARED, Ticket
 from tests.waiting import wait_until
@@ -33,6 +33,20 @@ def opened(writer: LogWriter, first: int, count: int) -> list[Any]:
     """The records of so many new tickets."""
     event = Ticket.Opened(customer_id=1, hours=Decimal(1))
     return [writer.event(f"t{number}", event) for number in range(first, first + count)]
+
+
+class Killed(BaseException):
+    """What stands for SIGKILL inside this process."""
+
+
+def killed_at(step: str) -> Callable[[RebuildProgress], None]:
+    """An observer that does not live through the beginning of a step."""
+
+    def observe(progress: RebuildProgress) -> None:
+        if progress.step == step:
+            raise Killed(step)
+
+    return observe
 
 
 class Sightings:
@@ -59,11 +73,13 @@ def rows_of(env: Environment) -> int:
 class Life:
     """What goes on around a rebuild: tickets are opened, a runner follows the group, readers look."""
 
-    def __init__(self, env: Environment, group: ProjectionGroup, writer: LogWriter, *, begun: int) -> None:
+    def __init__(
+        self, env: Environment, group: ProjectionGroup, writer: LogWriter, *, begun: int, readers: int = 2
+    ) -> None:
         self._env, self._group, self._writer = env, group, writer
         self._stop = threading.Event()
         self.sent, self.batches = begun, 0
-        self.readers = [Sightings(), Sightings()]
+        self.readers = [Sightings() for _ in range(readers)]
         self.failures: list[BaseException] = []
         work = [self._write, self._run, *(self._reader(sightings) for sightings in self.readers)]
         self._threads = [threading.Thread(target=self._guarded, args=(one,), daemon=True) for one in work]

@@ -1,23 +1,34 @@
-"""A rebuild beside a run that goes on: killed and resumed, compared, cut over, rolled back; readers never go back.
+"""A rebuild beside a run that goes on: killed and resumed, compared, cut over, rolled back, by call and by command.
 
-The short form of T10. On Kafka, with views in PostgreSQL and in SQLite.
+On Kafka, with views in PostgreSQL and in SQLite. What readers see meanwhile is in tests/faults/test_rebuild_serving.py.
 """
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
-from projections import building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
-from projections.catching_up import CatchUp
-from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, RunPaused, RunRetired
+from factfold.cli.entry import application
+from projections import Environment, building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
+from projections.errors import (
+    DefinitionChanged,
+    GenerationMissing,
+    KeyNotUnique,
+    RunAlreadyActive,
+    RunPaused,
+    RunRetired,
+)
 from projections.runner import reached
 from projections.spark.incremental import LiveBatches
-from projections.tablestore import runs, staging
+from projections.tablestore import staging
 from projections.tablestore.generations import drop, pause, resume
 from projections.tablestore.sqlite import SqliteTableStore
+from tests.integration import rebuild_watching
 from tests.integration.log_writer import LogWriter
-from tests.integration.rebuild_watching import Life, Sightings, growing_group, opened, rows_of
+from tests.integration.rebuild_watching import Killed, growing_group, killed_at, opened, rows_of
 from tests.integration.ticket_history import TicketHistory
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
@@ -40,71 +51,16 @@ def writer(env):
     return LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
 
 
-class Killed(BaseException):
-    """What stands for SIGKILL inside this process."""
-
-
-def killed_at(step):
-    """An observer that does not live through the beginning of a step."""
-
-    def observe(progress):
-        if progress.step == step:
-            raise Killed(step)
-
-    return observe
-
-
 def statuses(env, group):
     return {state.run.generation: state.status for state in env.store.states(group.name)}
 
 
 @ON_BOTH
-def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_and_rolled_back(env, writer):
-    first, second = growing_group(writer), growing_group(writer)
-    writer.send(opened(writer, 0, 50))
-    rebuild(env, first)
-    life = Life(env, first, writer, begun=50)
-    with life.going_on():
-        life.wait_for_batches()
-        report = rebuild(env, second)
-        assert report.serves
-        assert report.comparison is not None, report.not_compared
-        assert all(view.equal and view.new_rows >= 50 for view in report.comparison.values())
-        life.wait_for_batches()  # its runner has moved on to the new generation
-        rollback(env, first)
-        life.wait_for_batches()
-    assert statuses(env, first) == {1: "serving", 2: "retired"}
-    for reader in life.readers:
-        assert (reader.backwards, reader.looks > 100) == ([], True)
-    with open_runner(env, first) as runner:
-        runner.catch_up()
-    assert rows_of(env) == life.sent
-    assert verify(env, first)["ticket_rows"].equal
-
-
-def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_generation(env, writer, monkeypatch):
-    group, reader = growing_group(writer), Sightings()
-    writer.send(opened(writer, 0, 30))
-    rebuild(env, group)
-    rebuild(env, group, cut_over=False)
-    writer.send(opened(writer, 30, 10))
-    with open_runner(env, group) as runner:
-        runner.catch_up()
-    reader.see(rows_of(env))
-    with monkeypatch.context() as patched:
-        patched.setattr(CatchUp, "bring_beyond", lambda *arguments, **options: None)
-        patched.setattr(runs, "is_ahead", lambda *arguments, **options: True)
-        cut_over(env, group)
-    reader.see(rows_of(env))
-    assert reader.backwards == [(40, 30)]
-
-
-@ON_BOTH
 def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(env, writer, monkeypatch):
-    """In chunks of 40 records; every step is begun by a process that does not come to its end."""
+    """In chunks of 70 records; every step is begun by a process that does not come to its end."""
     group, history, loads = ticket_group(writer), TicketHistory(writer, 21), []
     writer.send([record for _ in range(120) for record in history.step()])
-    monkeypatch.setattr(building, "CHUNK_RECORDS", 40)
+    monkeypatch.setattr(building, "CHUNK_RECORDS", 70)
     load_state, apply = building.load_state, LiveBatches.apply
 
     def half_loaded(environment, frame, layout, *, rows):
@@ -159,8 +115,9 @@ def test_the_planted_fault_is_seen_a_half_loaded_table_that_is_not_emptied(env, 
             rebuild(env, group)
     with monkeypatch.context() as patched:
         patched.setattr(staging, "empty", lambda *arguments: None)
-        with pytest.raises(sa.exc.IntegrityError):
+        with pytest.raises(KeyNotUnique, match="was loaded twice"):
             rebuild(env, group)
+    assert rebuild(env, group).rows["ticket_rows"] == 10
 
 
 def test_an_unfinished_generation_of_another_definition_is_discarded(env, writer):
@@ -247,3 +204,50 @@ def test_a_held_runner_waits_and_the_new_generation_is_brought_to_where_it_stand
     assert seen == [None]
     assert rows_of(env) == 20
     assert not reached(env.store.progress(run), env.log.open().end_offsets(list(group.inputs)))
+
+
+@pytest.fixture
+def projections(env, monkeypatch):
+    """Run ``factfold projections …`` on the group GROWING, in this process and on its Spark."""
+    url = env.store._engine.url.render_as_string(hide_password=False)
+    monkeypatch.setenv("FACTFOLD_VIEWS_URL", url)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", env.log.settings.kafka.bootstrap_servers)
+    monkeypatch.setattr(Environment, "close", lambda self: self.store.close())
+
+    def run(command, *options):
+        spec = "tests.integration.rebuild_watching:GROWING"
+        result = CliRunner().invoke(application(), ["projections", command, spec, *options])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return run
+
+
+def test_the_commands_build_compare_switch_and_go_back(env, writer, projections, monkeypatch):
+    group = growing_group(writer)
+    monkeypatch.setattr(rebuild_watching, "GROWING", group, raising=False)
+    writer.send(opened(writer, 0, 10))
+    built = projections("rebuild")
+    assert built.stdout.startswith("generation 1: ticket_rows 10 rows; ")
+    assert built.stdout.endswith("it serves\n")
+    assert "tables, 0 of " in built.stderr
+    again = json.loads(projections("rebuild", "--no-cutover", "--json").stdout)
+    assert (again["serves"], again["comparison"]["ticket_rows"]["equal"]) == (False, True)
+    assert "equal" in projections("diff").stdout
+    with env.store.transaction() as connection:
+        schema = f"factfold_{group.name}_2"
+        connection.execute(sa.text(f"UPDATE {schema}.view_ticket_rows SET status = 'forged' WHERE ticket_id = 't3'"))
+    found = projections("diff")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        "ticket_rows: 10 rows serving, 10 new: DIFFERS",
+        "  at ticket_id=t3",
+        "    serving: ticket_id=t3, status=open",
+        "    new: ticket_id=t3, status=forged",
+    ]
+    assert projections("cutover").stdout == f"{group.name}: generation 2 serves\n"
+    forged = projections("verify")
+    assert (forged.exit_code, "recomputed: ticket_id=t3, status=open" in forged.stdout) == (1, True)
+    assert json.loads(projections("rollback", "--json").stdout) == {"group": group.name, "serving": 1}
+    assert projections("run", "--once").exit_code == 0
+    assert statuses(env, group) == {1: "serving", 2: "retired"}

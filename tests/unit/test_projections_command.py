@@ -1,0 +1,119 @@
+"""`factfold projections` where it asks the views' database alone: list, status, pause, resume, drop; no Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from factfold.cli.entry import application
+from factfold.cli.rebuild_display import shown
+from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration
+from projections.rebuild_progress import ProgressMeter, RebuildProgress, counted_once
+from projections.tablestore.sql import runner_of
+from projections.tablestore.sqlite import SqliteTableStore
+from tests.conformance.test_generations import built
+from tests.conformance.ticket_batches import GROUP, served
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = SqliteTableStore(tmp_path / "views.db")
+    opened.prepare()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def projections(store):
+    """Run ``factfold projections …``; returns what it printed, or raises what it failed with."""
+
+    def run(*arguments):
+        given = ["projections", *arguments, "--views-url", f"sqlite:///{store.path}"]
+        result = CliRunner().invoke(application(), given)
+        if isinstance(result.exception, FactfoldError):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def generations(store):
+    """One that serves and one that served before."""
+    first, _ = served(store)
+    second, layout = built(store, "a", to=3)
+    assert store.switch(GROUP, second, layout)
+    return first, second
+
+
+def test_groups_are_listed_with_what_serves_and_what_is_kept(projections, generations):
+    assert projections("list") == "tickets: generation 2 serves; 1 retired\n"
+    assert json.loads(projections("list", "--json")) == [{"group": "tickets", "serving": 2, "others": {"1": "retired"}}]
+
+
+def test_the_status_tells_version_state_progress_pause_and_holder(projections, generations, store):
+    projections("pause", "tickets")
+    run = store.claim(generations[1])
+    with store.exclusive("tickets", role=runner_of(run)):
+        lines = projections("status", "tickets").splitlines()
+        (_, serving) = json.loads(projections("status", "--json"))
+    assert lines[0] == "tickets generation 1 (version 1): retired; 0 offsets applied"
+    assert lines[1].startswith("tickets generation 2 (version 1): serving, paused; 3 offsets applied; kept by process ")
+    assert serving | {"holder": "", "updated_at": ""} == {
+        "group": "tickets", "generation": 2, "version": 1, "status": "serving", "paused": True, "holder": "",
+        "progress": {"ticket": {"0": 3}}, "loaded": [], "updated_at": "",
+    }  # fmt: skip
+    assert projections("status", "others") == ""
+
+
+def test_a_run_is_paused_and_resumed_by_name_or_by_its_definition(projections, generations, store):
+    spec = "tests.conformance.ticket_batches:GROUP"
+    assert projections("pause", spec) == "tickets: generation 2 is paused\n"
+    assert [state.paused for state in store.states("tickets")] == [False, True]
+    told = json.loads(projections("resume", "tickets", "--json"))
+    assert told == {"group": "tickets", "generation": 2, "paused": False}
+    with pytest.raises(NoServingGeneration):
+        projections("pause", "others")
+
+
+def test_generations_are_dropped_and_the_serving_one_is_not(projections, generations):
+    with pytest.raises(GenerationMissing):
+        projections("drop", "tickets", "--generation", "2")
+    assert projections("drop", "tickets") == "dropped: generation 1\n"
+    assert json.loads(projections("drop", "tickets", "--json")) == {"group": "tickets", "dropped": []}
+
+
+def test_a_record_that_two_tables_read_is_done_when_both_have_it():
+    assert counted_once({"a": 5, "b": 3, "c": 7}, {"a": "one", "b": "one", "c": "two"}) == 10
+
+
+def test_progress_tells_rate_and_time_left_of_this_process_alone():
+    now = RebuildProgress("tables", records=700, total=1_000, before=200, seconds=5.0)
+    assert (now.records_per_second, now.seconds_left) == (100.0, 3.0)
+    assert RebuildProgress("plan", 0, 0, 0, 0.0).seconds_left is None
+
+
+def test_an_observer_is_told_of_each_step_and_of_records_while_they_are_read():
+    seen = []
+    meter = ProgressMeter(seen.append)
+    with meter.step("plan"):
+        meter.expect(10, before=2)
+    with meter.step("tables"), meter.watched(lambda: 7):
+        wait_until(lambda: seen[-1].records == 7, what=lambda: f"7 records in {seen}")
+    with meter.step("views"):
+        pass
+    assert [(one.step, one.records) for one in (seen[0], seen[-1])] == [("plan", 0), ("views", 7)]
+    assert ("tables", 2) in [(one.step, one.records) for one in seen]
+    assert set(meter.seconds) == {"plan", "tables", "views"}
+
+
+def test_a_log_has_a_line_a_step_and_no_more_within_ten_seconds(capsys):
+    with shown("tickets") as told:
+        for step, records in (("tables", 0), ("tables", 400), ("views", 1_000)):
+            told(RebuildProgress(step, records, 1_000, 0, 2.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["tickets: tables, 0 of 1,000 records", "tickets: views, 1,000 of 1,000 records"]
