@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from projections.comparing import ViewComparison, diff
     from projections.cutover import cut_over, rollback
     from projections.environment import Environment
-    from projections.errors import NoServingGeneration, ProjectionError
+    from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
+    from projections.follower import Follower
     from projections.following import follow
     from projections.group import ProjectionGroup
+    from projections.metrics import RunMetrics, serve_metrics
     from projections.predicates import Predicate, field, of_type
     from projections.rebuild_progress import RebuildProgress
     from projections.rebuilding import RebuildReport, rebuild
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         branches_status,
         open_router,
     )
-    from projections.runner import Runner, open_runner
+    from projections.runner import Runner, RunnerOptions, open_runner
     from projections.setters import on
     from projections.spark.as_of import as_of
     from projections.sql_views import sql_view
@@ -36,12 +38,16 @@ if TYPE_CHECKING:
     from projections.tables import Table
     from projections.verifying import ViewVerdict, verify
     from projections.views import View, view
+    from projections.waiting import AppliedVersions
 
 __all__ = [
+    "AppliedVersions",
     "Branches",
     "BranchesStatus",
     "Environment",
+    "Follower",
     "NoServingGeneration",
+    "NotYetApplied",
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
@@ -49,7 +55,9 @@ __all__ = [
     "RebuildReport",
     "Router",
     "RouterOptions",
+    "RunMetrics",
     "Runner",
+    "RunnerOptions",
     "Stream",
     "Table",
     "View",
@@ -70,6 +78,7 @@ __all__ = [
     "open_runner",
     "rebuild",
     "rollback",
+    "serve_metrics",
     "sql_view",
     "verify",
     "view",
@@ -81,14 +90,16 @@ _HOMES = {
     "comparing": ("ViewComparison", "diff"),
     "cutover": ("cut_over", "rollback"),
     "environment": ("Environment",),
-    "errors": ("NoServingGeneration", "ProjectionError"),
+    "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
+    "follower": ("Follower",),
     "following": ("follow",),
     "group": ("ProjectionGroup",),
+    "metrics": ("RunMetrics", "serve_metrics"),
     "predicates": ("Predicate", "field", "of_type"),
     "rebuild_progress": ("RebuildProgress",),
     "rebuilding": ("RebuildReport", "rebuild"),
     "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
-    "runner": ("Runner", "open_runner"),
+    "runner": ("Runner", "RunnerOptions", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
     "sql_views": ("sql_view",),
@@ -96,6 +107,7 @@ _HOMES = {
     "tables": ("Table",),
     "verifying": ("ViewVerdict", "verify"),
     "views": ("View", "view"),
+    "waiting": ("AppliedVersions",),
 }
 
 

@@ -21,19 +21,25 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, Offsets
 from projections.rebuild_progress import ProgressMeter, counted_once
 from projections.runner import bounded
+from projections.set_aside import SetAside
+from projections.spark.applying import BatchApplier, opened_letters
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
 from projections.spark.incremental import LiveBatches
+from projections.spark.log_faults import bad_records
 from projections.spark.prepared import PreparedQueries
 from projections.spark.stored_tables import stored_tables
 from projections.tablestore import dialects, runs
+from projections.tablestore.aside import ensure_set_aside, note_set_aside
 from projections.tablestore.layout import GenerationLayout
 from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+    from eventstore.schema_registry import RegisteredSchema
 
 # At 150,000 to 300,000 records a second, about what is read in one or two minutes: so much a kill may cost.
 CHUNK_RECORDS: Final = 20_000_000
@@ -138,7 +144,8 @@ class Builder:
             whole = None
             if missing := [name for name in self._layout.tables if name not in self.state.tables]:
                 offsets = OffsetRange(self._beginning, self.state.first)
-                whole = kept.enter_context(whole_tables(self._environment, self._group, offsets, registry))
+                aside = self._set_aside(offsets, registry)
+                whole = kept.enter_context(whole_tables(self._environment, self._group, offsets, registry, aside=aside))
                 with self._meter.step("tables"):
                     self._load_tables(whole, missing)
             if self._merge_chunks() or missing != list(self._layout.tables):
@@ -151,6 +158,18 @@ class Builder:
                     )
         with self._meter.step("index"):
             self._finish()
+
+    def _set_aside(self, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]) -> SetAside:
+        """Find what the first chunk is folded without, and keep it as live batches do."""
+        aside = bad_records(self._environment, self._group, offsets, registry)
+        with opened_letters(self._environment.log, self._group) as letters:
+            if letters is not None and aside:
+                letters.send(aside, attempts=1)
+        with self._store.transaction() as connection:
+            runs.require_token(connection, self._run)
+            ensure_set_aside(connection, self._layout)
+            note_set_aside(connection, self._layout, aside)
+        return aside
 
     def _load_tables(self, whole: WholeTables, missing: list[str]) -> None:
         """Load tables side by side, so that one's COPY fills the pauses of another's fold."""
@@ -198,10 +217,13 @@ class Builder:
             with self._environment.log.open() as log, PreparedQueries(self._environment.small) as queries:
                 tables = dataclasses.replace(self._layout, views={})
                 batches = LiveBatches.of(self._environment, log, self._group, self._run, tables, queries)
-                while progress != self.state.ends:
-                    offsets = bounded(progress, self.state.ends, max_records=CHUNK_RECORDS)
-                    batches.apply(offsets)
-                    progress = offsets.end
+                with opened_letters(self._environment.log, self._group) as letters:
+                    # No schema is on its way behind records that have been there for long.
+                    applier = BatchApplier(batches, letters, patience=0.0)
+                    while progress != self.state.ends:
+                        offsets = bounded(progress, self.state.ends, max_records=CHUNK_RECORDS)
+                        applier.apply(offsets)
+                        progress = offsets.end
         return True
 
     def _load_views(self, tables: WholeTables) -> None:

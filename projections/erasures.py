@@ -7,8 +7,9 @@ any parent's does. Nothing but ids of keys travels this way.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from eventstore.erasure import FollowedKeys
 from eventstore.schema_registry import RegisteredSchema
 from projections.group import ERASURES
-from projections.log import OffsetRange, Offsets, OpenLog, RecordLog, arrow_record_schema
+from projections.log import DeadLetters, OffsetRange, Offsets, OpenLog, RecordLog, arrow_record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +52,10 @@ class LogWithErasures:
         """The log's; InvalidDefinition."""
         return self.log.transactions(prefix, topics)
 
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """The log's; InvalidDefinition."""
+        return self.log.dead_letters(_without(topics), group=group)
+
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range of one input."""
         if ERASURES in offsets.end:
@@ -81,6 +86,10 @@ class OpenLogWithErasures:
         if ERASURES in offsets.end:
             found.append(_records(self.keys, offsets, timed=timed))
         return pa.concat_tables(found)
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """As the log's; an erasure does not say when it was."""
+        return self.log.oldest(offsets.without(ERASURES))
 
 
 def _without(topics: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@
         │   ├── UnknownField         a field that no event of the source has
         │   └── InvalidPredicate     a comparison that cannot be made
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
+        │   ├── EventsMissing        a stream lacks a version, so that nothing after it can be applied
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
         ├── ErasureWaiting           a person was erased whom the views still show
@@ -33,6 +34,9 @@
         ├── TooFewSlots              a router has fewer slots than real-time mode needs
         ├── RealTimeRefused          Spark does not run this query in real-time mode
         ├── RouterGaveUp             a router failed too often in a row
+        ├── RunnerGaveUp             a runner failed too often in a row
+        ├── NotYetApplied            an event is not in the views within the time it was waited for
+        ├── MetricsPortTaken         the port for metrics cannot be listened on
         └── SparkFailed              anything else that Spark reports, shortened
             └── SparkGone            Spark's JVM no longer answers
 """
@@ -70,6 +74,10 @@ class UnknownSchemaId(UndecodableRecord):
     """An Avro record whose schema id the registry does not hold."""
 
     schema_id: int = 0
+
+
+class EventsMissing(UndecodableRecord):
+    """A stream lacks a version; nothing after it can be applied."""
 
 
 class EndNotKnown(ProjectionError):
@@ -180,6 +188,20 @@ class RealTimeRefused(ProjectionError):
 
 class RouterGaveUp(ProjectionError):
     """A router failed more often in a row than its restarts allow; the message holds the last cause."""
+
+
+class RunnerGaveUp(ProjectionError):
+    """A runner failed more often in a row than its restarts allow; the message holds the last cause."""
+
+
+class NotYetApplied(ProjectionError):
+    """An event is not in the views within the time it was waited for; ``version`` is what its stream stands at."""
+
+    version: int | None = None
+
+
+class MetricsPortTaken(ProjectionError):
+    """The port for metrics cannot be listened on."""
 
 
 class SparkFailed(ProjectionError):

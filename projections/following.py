@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import stamina
 import structlog
@@ -12,7 +13,10 @@ import structlog
 from projections.environment import Environment
 from projections.errors import RunAlreadyActive, RunRetired
 from projections.group import ProjectionGroup
-from projections.runner import Runner, open_runner
+from projections.runner import Runner, RunnerOptions, open_runner
+
+if TYPE_CHECKING:
+    from projections.metrics import RunMetrics
 
 # Who has cut over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
 _PATIENCE: Final = 30.0
@@ -20,7 +24,14 @@ _PATIENCE: Final = 30.0
 log = structlog.get_logger()
 
 
-def follow(environment: Environment, group: ProjectionGroup, work: Callable[[Runner], None]) -> None:
+def follow(
+    environment: Environment,
+    group: ProjectionGroup,
+    work: Callable[[Runner], None],
+    *,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> None:
     """Give ``work`` a runner of the serving generation, and after each cut-over one of the next, until it returns.
 
     Raises what `open_runner` and ``work`` raise; DefinitionChanged where another definition serves now.
@@ -28,7 +39,8 @@ def follow(environment: Environment, group: ProjectionGroup, work: Callable[[Run
     attempts = 1
     while True:
         try:
-            with _opened(environment, group, attempts=attempts) as runner:
+            opened = partial(open_runner, environment, group, options=options, metrics=metrics)
+            with _opened(opened, attempts=attempts) as runner:
                 work(runner)
                 return
         except RunRetired as cause:
@@ -37,11 +49,11 @@ def follow(environment: Environment, group: ProjectionGroup, work: Callable[[Run
 
 
 @contextmanager
-def _opened(environment: Environment, group: ProjectionGroup, *, attempts: int) -> Iterator[Runner]:
+def _opened(open_next: Callable[[], AbstractContextManager[Runner]], *, attempts: int) -> Iterator[Runner]:
     with ExitStack() as opened:
         for attempt in stamina.retry_context(
             on=RunAlreadyActive, attempts=attempts, timeout=_PATIENCE, wait_initial=0.05, wait_max=0.5
         ):
             with attempt:
-                runner = opened.enter_context(open_runner(environment, group))
+                runner = opened.enter_context(open_next())
         yield runner

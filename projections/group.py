@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, get_args
 
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
+from projections.faults import BadRecords
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
 from projections.views import Input, View, ViewTable
@@ -28,6 +29,7 @@ class ProjectionGroup:
     ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
     transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
     without schemas, and needs exactly-once delivery.
+    ``bad_records`` says what becomes of records that cannot be read (``projections.faults``).
 
     Raises InvalidDefinition where two views mean different tables by one name, and for transactions in Avro.
     """
@@ -36,9 +38,15 @@ class ProjectionGroup:
     views: Sequence[View]
     version: int = 1
     transactions: tuple[str, ...] = ()
+    bad_records: BadRecords = "fail"
 
     def __post_init__(self) -> None:
         checked_identifier(self.name, what="projection group")
+        if self.bad_records not in get_args(BadRecords):
+            raise InvalidDefinition(
+                f"group {self.name!r} does {self.bad_records!r} with bad records, which is not known",
+                remedy=f"choose one of {', '.join(get_args(BadRecords))}",
+            )
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables

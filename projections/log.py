@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from projections.boundaries import SourceBoundaries
+    from projections.set_aside import SetAside
 
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -60,6 +62,11 @@ class OffsetRange:
         start, end = ({t: o for t, o in side.items() if t != topic} for side in (self.start, self.end))
         return OffsetRange(start, end)
 
+    def first_of_each(self) -> OffsetRange:
+        """One offset of each partition that has anything to read."""
+        start = self.not_empty().start
+        return OffsetRange(start, {t: {p: o + 1 for p, o in parts.items()} for t, parts in start.items()})
+
     def not_empty(self) -> OffsetRange:
         """The range without the partitions that have nothing to read."""
         moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}
@@ -79,6 +86,16 @@ class OpenLog(Protocol):
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The records of a small range, read by this process; columns of ``record_schema``."""
 
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """When the oldest of the first records of a range was written; None where no record says."""
+
+
+class DeadLetters(Protocol):
+    """Takes records that were given up."""
+
+    def send(self, aside: SetAside, *, attempts: int) -> None:
+        """Keep these records with their causes; returns once they are stored."""
+
 
 class RecordLog(Protocol):
     """Topics of committed records. An offset that is gone fails a read: nothing is skipped."""
@@ -94,6 +111,9 @@ class RecordLog(Protocol):
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """The ends of transactions of the source that these changelog topics capture; InvalidDefinition without."""
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """Where a group's dead letters of these topics go; InvalidDefinition for a log without such topics."""
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

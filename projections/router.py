@@ -34,6 +34,7 @@ from projections.errors import (
     TooFewSlots,
     UnknownSchemaId,
 )
+from projections.restarts import Restarts
 from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
 
 if TYPE_CHECKING:
@@ -49,19 +50,6 @@ _HEALTHY_SECONDS: Final = 60.0  # a query that lived this long has recovered, ev
 _SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer whose broker is gone may not be interruptible
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Restarts:
-    """How often in a row a failed query is started again, and after how many seconds: doubled each time."""
-
-    limit: int = 8
-    first: float = 1.0
-    longest: float = 30.0
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        return float(min(self.longest, self.first * 2 ** (failures - 1)))
 
 
 @dataclass(frozen=True, kw_only=True)

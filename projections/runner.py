@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from threading import Event
+from typing import TYPE_CHECKING
 
 import structlog
 
+from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries, open_boundaries
 from projections.environment import Environment
-from projections.errors import OffsetsLost, UnknownSchemaId
+from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
-from projections.log import OffsetRange
+from projections.lag import LagClock, RunLag
+from projections.log import OffsetRange, Offsets, OpenLog
+from projections.spark.applying import BatchApplier, opened_letters
 from projections.spark.incremental import BatchReport, LiveBatches
 from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
+from projections.tablestore.aside import ensure_set_aside
 from projections.tablestore.runs import Progress, Run, filled
 from projections.tablestore.sql import runner_of
 from projections.whole_log import require_inputs
 
-MAX_RECORDS = 100_000  # records a batch: some seconds of work, so that progress is seen and a kill costs little
+if TYPE_CHECKING:
+    from projections.metrics import RunMetrics
+
 IDLE_SECONDS = (
     0.02  # between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store
 )
@@ -34,50 +42,103 @@ IDLE_SECONDS = (
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """How a runner runs: the size of its batches, and the seconds that an unknown schema id is waited for."""
+
+    batch: BatchSize = field(default_factory=BatchSize)
+    schema_patience: float = 5.0
+
+
 class Runner:
-    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it."""
+    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it.
+
+    ``progress`` is how far it has come, ``batch`` how many records the next batch may have.
+    """
 
     def __init__(
         self,
-        environment: Environment,
-        batches: LiveBatches,
+        group: ProjectionGroup,
+        opened: OpenLog,
+        applier: BatchApplier,
         progress: Progress,
+        *,
         boundaries: Boundaries,
+        batch: BatchSize,
         standing: Standing | None = None,
+        metrics: RunMetrics | None = None,
     ) -> None:
-        self._environment = environment
-        self._batches = batches
+        self._group = group
+        self._log = opened
+        self._applier = applier
         self._boundaries = boundaries
         self._standing = standing
+        self._metrics = metrics
+        self._clock = LagClock()
+        self._planned = False
         self.progress = progress
+        self.batch = batch
 
     @property
     def held(self) -> Run:
         """The run that is held, with our token on it."""
-        return self._batches.run
+        return self._applier.run
 
-    def run_once(self, *, max_records: int = MAX_RECORDS, ends: Progress | None = None) -> BatchReport | None:
-        """Apply one batch of what is new, up to ``ends`` where they are given.
+    def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        """Apply one batch of what is new, up to ``ends`` where they are given; ``max_records`` replaces the batch size.
 
         Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
         """
-        if self._standing is not None and not self._standing.may_go_on():
+        may_go_on = self._standing is None or self._standing.may_go_on()
+        seen = self._look()
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
+        if offsets is None or not offsets.records:
             return None
-        ends = ends or self._batches.log.end_offsets(list(self._batches.group.inputs))
-        offsets = self._bounded(ends, max_records)
-        if not offsets.records:
-            return None
-        report = self._apply(offsets)
+        report = self._applier.apply(offsets)
         self.progress = offsets.end
+        self._learn(report)
+        return report
+
+    def lag(self) -> RunLag:
+        """How far the run is behind what it has seen last."""
+        return self._clock.lag(self.progress, now=time.time())
+
+    def _look(self) -> Offsets:
+        ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+        if not self._clock.looked and (there := waiting(self.progress, ends)).records:
+            # What lies there already has waited for longer than we have looked.
+            oldest = self._log.oldest(there)
+            now = now if oldest is None else min(now, oldest.timestamp())
+        self._clock.saw(ends, at=now)
+        self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
+        return ends
+
+    def _learn(self, report: BatchReport) -> None:
+        """Draw the conclusions of a batch: the next one's size, the lag; tell of both."""
+        if self._planned:  # the first batch makes the plans of all others, and takes longer than any
+            self.batch = self.batch.after(report.records, seconds=report.total_seconds)
+        self._planned = True
+        lag = self.lag()
+        report.lag_offsets, report.lag_seconds = lag.total, lag.seconds
+        if self._metrics is not None:
+            self._metrics.batch(report)
+        self._tell_standing()
         log.info(
             "batch applied",
-            group=self._batches.group.name,
+            group=self._group.name,
             records=report.records,
             upserts=report.upserts,
             retractions=report.retractions,
+            set_aside=sum(report.set_aside.values()),
+            lag_offsets=lag.total,
+            lag_seconds=round(lag.seconds, 3),
+            next_batch=self.batch.records,
             seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},
         )
-        return report
+
+    def _tell_standing(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(self.lag(), topics=self._group.inputs, batch_size=self.batch.records)
 
     def _bounded(self, ends: Progress, max_records: int) -> OffsetRange:
         if not self._boundaries.sources:
@@ -86,15 +147,6 @@ class Runner:
         kept, others = self._boundaries.within(start, ends, most=max_records)
         rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
         return OffsetRange(start, {**kept, **rest.end})
-
-    def _apply(self, offsets: OffsetRange) -> BatchReport:
-        """Apply a range; an unknown schema id is looked up once more before it counts as an error."""
-        try:
-            return self._batches.apply(offsets)
-        except UnknownSchemaId:
-            changelogs = self._batches.group.avro_changelogs
-            self._batches = self._batches.with_schemas(self._environment.log.schemas(changelogs))
-            return self._batches.apply(offsets)
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
         """Apply batches until ``stop`` is set; the batch at hand is finished first."""
@@ -109,12 +161,12 @@ class Runner:
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
         """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
-        goal = ends or self._batches.log.end_offsets(list(self._batches.group.inputs))
+        goal = ends or self._log.end_offsets(list(self._group.inputs))
         reports: list[BatchReport] = []
         until = time.monotonic() + deadline
         while not reached(self.progress, goal):
             if time.monotonic() > until:
-                raise TimeoutError(f"group {self._batches.group.name} did not reach {goal} in {deadline} s")
+                raise TimeoutError(f"group {self._group.name} did not reach {goal} in {deadline} s")
             report = self.run_once()
             if report:
                 reports.append(report)
@@ -126,28 +178,41 @@ class Runner:
 
 
 @contextmanager
-def open_runner(environment: Environment, group: ProjectionGroup, *, generation: int | None = None) -> Iterator[Runner]:
+def open_runner(
+    environment: Environment,
+    group: ProjectionGroup,
+    *,
+    generation: int | None = None,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> Iterator[Runner]:
     """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
-    Raises RunAlreadyActive where another runner holds it, NoServingGeneration, GenerationMissing, DefinitionChanged,
-    TopicMissing, OffsetsLost, HistoryNotKept, KeysMissing.
+    ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
+    GenerationMissing, DefinitionChanged, TopicMissing, OffsetsLost, HistoryNotKept, KeysMissing, and InvalidDefinition
+    for dead letters where there is no topic for them.
     """
-    store = environment.store
+    store, chosen = environment.store, options or RunnerOptions()
     require_inputs(environment, group)
     columns = view_columns(environment.spark, group)
-    found = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
-    run, layout = found
-    with (
-        store.exclusive(group.name, role=runner_of(run)),
-        environment.log.open() as opened,
-        PreparedQueries(environment.small) as queries,
-        open_boundaries(environment.log, group) as boundaries,
-    ):
+    run, layout = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
+    with ExitStack() as held:
+        held.enter_context(store.exclusive(group.name, role=runner_of(run)))
+        opened = held.enter_context(environment.log.open())
+        queries = held.enter_context(PreparedQueries(environment.small))
+        boundaries = held.enter_context(open_boundaries(environment.log, group))
+        letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
+        with store.transaction() as connection:
+            ensure_set_aside(connection, layout)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = LiveBatches.of(environment, opened, group, run, layout, queries)
+        applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         standing = Standing(store, run) if generation is None else None
-        yield Runner(environment, batches, progress, boundaries, standing)
+        yield Runner(
+            group, opened, applier, progress,
+            boundaries=boundaries, batch=chosen.batch, standing=standing, metrics=metrics,
+        )  # fmt: skip
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

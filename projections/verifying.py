@@ -16,6 +16,7 @@ from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
 from projections.spark.view_functions import view_columns
 from projections.tablestore.arrow import Target
+from projections.tablestore.aside import read_set_aside
 from projections.tablestore.comparison import DifferingRow, differing_rows
 from projections.tablestore.layout import ViewLayout
 from projections.tablestore.runs import Progress
@@ -56,7 +57,9 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     try:
         offsets = _log_up_to(environment, group, progress)
         schemas = environment.log.schemas(group.avro_changelogs)
-        reduced = whole_tables(environment, group, offsets, schemas)
+        with store.transaction() as connection:
+            aside = read_set_aside(connection, layout, before=progress)
+        reduced = whole_tables(environment, group, offsets, schemas, aside=aside)
         with told_plainly(f"projection group {group.name}"), reduced as tables:
             verdicts = {view.name: _compare(environment, view, tables) for view in layout.views.values()}
     finally:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -94,44 +92,59 @@ def run(
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
+    restarts: Annotated[
+        int, typer.Option("--restarts", min=0, help="How often in a row a failure that may pass is outwaited.")
+    ] = 8,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", help="Serve Prometheus metrics at this port, path /metrics.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option("--metrics-host", help="The address it listens on.")] = "127.0.0.1",
     as_json: Json = False,
 ) -> None:
     """Keep the group's views up to date until a signal comes; builds them first where there are none.
 
     After a cut-over it goes on with the generation that serves now.
     """
-    from projections import NoServingGeneration, follow
+    from projections import Follower, NoServingGeneration, RunMetrics, serve_metrics
     from projections import rebuild as build
+    from projections.restarts import Restarts
 
-    definition = load_group(group)
-    stop = stop_on_signal()
-    work = partial(_follow, stop=stop, once=once, as_json=as_json)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    definition, stop = load_group(group), stop_on_signal()
+    with ExitStack() as opened:
+        metrics = RunMetrics(definition.name)
+        if metrics_port is not None:
+            opened.enter_context(serve_metrics(metrics, port=metrics_port, host=metrics_host))
+        environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url))
+        follower = Follower(
+            environment=environment,
+            group=definition,
+            policy=Restarts(limit=restarts),
+            metrics=metrics,
+            on_open=lambda _: _tell_following(as_json=as_json),
+            on_batch=lambda report: _tell_batch(report, as_json=as_json),
+        )
+        work = follower.catch_up if once else follower.run
         try:
-            follow(environment, definition, work)
+            work(stop=stop)
         except NoServingGeneration:
             with shown(definition.name) as on_progress:
                 build(environment, definition, on_progress=on_progress)
-            follow(environment, definition, work)
+            work(stop=stop)
 
 
-def _follow(runner: Any, stop: threading.Event, *, once: bool, as_json: bool) -> None:
+def _tell_following(*, as_json: bool) -> None:
     typer.echo("following" if not as_json else json.dumps({"state": "following"}), err=not as_json)
     sys.stdout.flush()
-    if once:
-        for report in runner.catch_up():
-            _tell_batch(report, as_json=as_json)
-    else:
-        runner.run(stop=stop, on_batch=lambda report: _tell_batch(report, as_json=as_json))
 
 
 def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
-        seconds = sum(report.seconds.values())
         typer.echo(
-            f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, {seconds:.2f} s"
+            f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
+            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
+            f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
         )
     sys.stdout.flush()
 

@@ -17,11 +17,13 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, record_schema
+from projections.set_aside import SetAside
 from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few, few_rows, in_table_order, write
 from projections.spark.failures import refuse
 from projections.spark.frames import call
 from projections.spark.inputs import Reduction
+from projections.spark.records import without
 from projections.spark.versions import lacks_first_values
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
@@ -76,12 +78,15 @@ def whole_tables(
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
+    *,
+    aside: SetAside | None = None,
 ) -> Iterator[WholeTables]:
-    """The tables of a group at the end of the range, kept for the block's uses."""
+    """The tables of a group at the end of the range, kept for the block's uses; without the records set aside."""
     reduction, frames = Reduction(registry), {}
-    raw = _read(environment, offsets.without(ERASURES), timed=group.timed_topics)
+    raw = read_whole(environment, offsets.without(ERASURES), timed=group.timed_topics)
     for name, table in group.tables.items():
-        frames[name] = _complete(reduction.reduce(raw[table.topic], table), table).persist()
+        rows = raw[table.topic] if not aside else without(raw[table.topic], aside.of_topic(table.topic))
+        frames[name] = _complete(reduction.reduce(rows, table), table).persist()
     disclosure = Disclosure(registry, environment.keys)
     tables = WholeTables(frames, group, disclosure, environment.small, are_few(offsets.records))
     try:
@@ -90,7 +95,7 @@ def whole_tables(
         tables.release()
 
 
-def _read(environment: Environment, offsets: OffsetRange, *, timed: Collection[str]) -> dict[str, DataFrame]:
+def read_whole(environment: Environment, offsets: OffsetRange, *, timed: Collection[str]) -> dict[str, DataFrame]:
     """The records of every topic: of a short log by the driver and in one task, as a small live batch has them."""
     if not are_few(offsets.records):
         return {t: _scan(environment, offsets.only(t), timed=t in timed) for t in offsets.end}

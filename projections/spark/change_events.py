@@ -27,7 +27,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
 from projections.columns import ColumnType
 from projections.spark.bit_fields import base64_of
-from projections.spark.failures import refuse
+from projections.spark.failures import fault, no_fault, refuse
 from projections.spark.semantic_types import FieldForm, is_unavailable, typed
 from projections.tables import ChangelogTable, Table, VersionTable
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 BELOW_STREAMED: Final = 1 << 62  # half of what a bigint holds; a position counts bytes and stays below
-_APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
+APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
 _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint"}
 
 
@@ -47,6 +47,9 @@ class Encoding(Protocol):
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """What the record's schema says of a column, of the key's (`k`) or of the row's (`v`)."""
+
+    def unreadable(self) -> Column:
+        """Over raw records: why `parsed` would fail, as a fault; null where it would not."""
 
 
 class PlainJson:
@@ -64,6 +67,10 @@ class PlainJson:
     def form(self, side: str, column: str) -> FieldForm | None:
         """None: there is no schema."""
         return None
+
+    def unreadable(self) -> Column:
+        """Nothing: what is no JSON is parsed to null."""
+        return no_fault()
 
 
 class JsonWithSchemas:
@@ -94,6 +101,10 @@ class JsonWithSchemas:
         items = FieldForm(of_items["type"], of_items["name"], of_items["parameters"]["scale"])
         return FieldForm(found["type"], found["name"], found["parameters"]["scale"], items)
 
+    def unreadable(self) -> Column:
+        """Nothing: what is no JSON is parsed to null."""
+        return no_fault()
+
 
 _ITEMS = "type: string, name: string, parameters: struct<scale: string>"
 _FIELDS = f"fields: array<struct<field: string, {_ITEMS}, items: struct<{_ITEMS}>>>"
@@ -122,14 +133,31 @@ class Avro:
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring({side}, {FRAME + 1})")
-        wanted = {
-            i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")
-        }
         chosen = F.when(F.col(side).isNull(), None)
-        for id_, form in wanted.items():
+        for id_, form in self._wanted(side).items():
             decoded = from_avro(body, json.dumps(self._schemas[id_]), {"mode": "PERMISSIVE"})
             chosen = chosen.when(_id(side) == id_, content(decoded, form))
-        return chosen.otherwise(refuse("unknown_schema", _id(side).cast("string")))
+        unframed = F.when(_id(side).isNull(), refuse("not_avro", _head(side)))
+        return chosen.otherwise(unframed.otherwise(refuse("unknown_schema", _id(side).cast("string"))))
+
+    def _wanted(self, side: str) -> dict[int, Form]:
+        """The schemas that a key's, or a change event's, may be."""
+        return {
+            i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")
+        }
+
+    def unreadable(self) -> Column:
+        """Where key or value has no frame, or the id of no schema that such a one may have."""
+        from pyspark.sql import functions as F
+
+        def of(side: str) -> Column:
+            known = _id(side).isin(*self._wanted(side))
+            unknown = F.when(_id(side).isNull(), fault("not_avro", _head(side))).otherwise(
+                fault("unknown_schema", _id(side).cast("string"))
+            )
+            return F.when(F.col(side).isNotNull() & ~F.coalesce(known, F.lit(False)), unknown)
+
+        return F.coalesce(of("key"), of("value"))
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """The form in the schema of the record's id."""
@@ -160,6 +188,12 @@ def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
     items = {id_: form.items for id_, form in forms.items() if form.items is not None}
     parts = (chosen(lambda f: f.type), chosen(lambda f: f.name), chosen(lambda f: f.scale))
     return FieldForm(*parts, _by_id(column, items) if items else None)
+
+
+def _head(side: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.hex(F.expr(f"substring({side}, 1, {FRAME})")), F.lit("nothing"))
 
 
 def _id(side: str) -> Column:
@@ -260,8 +294,8 @@ def _operation() -> Column:
     from pyspark.sql import functions as F
 
     op = F.col("v.op")
-    known = F.when(op.isin(*_APPLIED), op)
-    return F.when(~F.col("_tombstone"), F.coalesce(known, _no_row(otherwise=refuse("bad_json"))))
+    known = F.when(op.isin(*APPLIED), op)
+    return F.when(~F.col("_tombstone"), F.coalesce(known, no_row(refuse, otherwise=refuse("bad_json"))))
 
 
 def _epoch() -> Column:
@@ -279,30 +313,41 @@ def _position() -> Column:
     """
     from pyspark.sql import functions as F
 
+    streamed = F.when(~F.col("_tombstone"), F.coalesce(*places_in_source(), refuse("bad_json").cast("bigint")))
+    return F.when(_is_streamed(), streamed).otherwise(streamed - F.lit(BELOW_STREAMED))
+
+
+def _is_streamed() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col("v.source")["snapshot"], F.lit(STREAMED)) == STREAMED
+
+
+def places_in_source() -> list[Column]:
+    """Where a change stands in its source, the first that is not null."""
+    from pyspark.sql import functions as F
+
     source = F.col("v.source")
-    is_streamed = F.coalesce(source["snapshot"], F.lit(STREAMED)) == STREAMED
     file = F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")
     binlog = F.shiftleft(file, BINLOG_BYTES) + source["pos"]
     # Rows of a snapshot beside PostgreSQL's stream have no LSN, but that of the stream when they were read.
-    seen = F.when(~is_streamed, F.coalesce(F.get_json_object(source["sequence"], "$[1]").try_cast("bigint"), F.lit(0)))
-    place = F.coalesce(source["lsn"], binlog, seen, refuse("bad_json").cast("bigint"))
-    streamed = F.when(~F.col("_tombstone"), place)
-    return F.when(is_streamed, streamed).otherwise(streamed - F.lit(BELOW_STREAMED))
+    seen = F.coalesce(F.get_json_object(source["sequence"], "$[1]").try_cast("bigint"), F.lit(0))
+    return [source["lsn"], binlog, F.when(~_is_streamed(), seen)]
 
 
 def _required(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
     from pyspark.sql import functions as F
 
-    refused = _no_row(otherwise=refuse("bad_value", F.lit(name)))
+    refused = no_row(refuse, otherwise=refuse("bad_value", F.lit(name)))
     return F.coalesce(typed(text, column, form), refused.cast(column.ddl))
 
 
-def _no_row(*, otherwise: Column) -> Column:
+def no_row(told: Callable[[str], Column], *, otherwise: Column) -> Column:
     """What is said of a record that is no change of a row: the two that are told apart have no key, or another one."""
     from pyspark.sql import functions as F
 
     op = F.col("v.op")
-    return F.when(op == OP_TRUNCATE, refuse("truncated")).when(op == OP_MESSAGE, refuse("message")).otherwise(otherwise)
+    return F.when(op == OP_TRUNCATE, told("truncated")).when(op == OP_MESSAGE, told("message")).otherwise(otherwise)
 
 
 def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
@@ -312,7 +357,11 @@ def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -
     """
     from pyspark.sql import functions as F
 
-    wrong = text.isNotNull()
-    if column.varies_in_length:
-        wrong &= ~is_unavailable(text, column)
+    wrong = is_sent(text, column)
     return F.coalesce(typed(text, column, form), F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)))
+
+
+def is_sent(text: Column, column: ColumnType) -> Column:
+    """Whether there is a value: neither null nor unavailable."""
+    sent = text.isNotNull()
+    return sent & ~is_unavailable(text, column) if column.varies_in_length else sent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
-from projections.spark.failures import refuse
+from projections.spark.failures import FAULT, fault, no_fault, refuse
 from projections.spark.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.upcasting import Reading, split
 
@@ -74,10 +74,10 @@ class Decoder:
 
         nth = ["_nth"] if self.splits else []
         has_value = F.col("value").isNotNull()
-        number = F.substring_index(F.col("key").cast("string"), "@", -1)
+        number = version_text()
         parsed: list[Column | str] = [
             *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth]),
-            F.expr(_STREAM).alias("_stream"),
+            stream_of_key().alias("_stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
             *self.parsed(),
         ]  # fmt: skip
@@ -92,6 +92,18 @@ class Decoder:
         ]
         today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
         return lambda raw: today(self._split(raw).select(*parsed)).select(*kept)
+
+    def faults(self) -> Callable[[DataFrame], DataFrame]:
+        """The step from raw records to those that `prepare` would refuse: their places, and a column `_fault`."""
+        from pyspark.sql import functions as F
+
+        number, place = version_text(), ["topic", "partition", "offset"]
+        bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
+        judged = self.judged(good=lambda schema: no_fault(), fault=fault)
+        found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged)).alias(FAULT)
+        parsed: list[Column | str] = [*place, "value", bad_key, *self.parsed()]
+        today = self.today([*place, "value", "_bad_key"])
+        return lambda raw: today(self._split(raw).select(*parsed)).select(*place, found).where(f"{FAULT} IS NOT NULL")
 
     def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
         """The step after `parsed`: records as they are seen; no step at all where all were written as of today."""
@@ -150,6 +162,20 @@ class Decoder:
             choice = choice.when(_has_id(schema), whole.otherwise(good(schema)))
         framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
         return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(not_avro)
+
+
+def stream_of_key() -> Column:
+    """The stream that a raw event record belongs to."""
+    from pyspark.sql import functions as F
+
+    return F.expr(_STREAM)
+
+
+def version_text() -> Column:
+    """The version of a raw event record as its key has it: text that should be a number."""
+    from pyspark.sql import functions as F
+
+    return F.substring_index(F.col("key").cast("string"), "@", -1)
 
 
 def _schema_id() -> Column:

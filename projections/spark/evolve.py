@@ -113,6 +113,7 @@ class _Fold:
         self._aggregate = aggregate
         self._restore = {c: r for c, t in aggregate.state_fields().items() if (r := _restorer(t))}
         self._stream: str | None = None
+        self._broken = False
         self._state: Aggregate = aggregate.initial_state()
         self._meta: dict[str, Any] = {}
 
@@ -130,17 +131,19 @@ class _Fold:
             self._begin(stream, version, offset, stored)
         meta = self._meta
         if version > meta["_pos"]:
+            # What follows a gap is refused once it is staged, and the aggregate's own code never made for it.
+            self._broken |= version > meta["_pos"] + 1
             meta["_count"] += 1
             meta["_pos"] = version
             meta["_deleted"] |= events is None
-            if events is not None and not meta["_deleted"]:
+            if events is not None and not meta["_deleted"] and not self._broken:
                 for event in events():
                     self._aggregate.evolve(self._state, event)
         if offset > meta["_offset"]:
             meta["_offset"] = offset
 
     def _begin(self, stream: str, first: int, offset: int, stored: Mapping[str, Any] | None) -> None:
-        self._stream = stream
+        self._stream, self._broken = stream, False
         identity = stream[len(self._aggregate.category) + 1 :]
         known = -1
         if stored is None:

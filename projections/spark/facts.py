@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from projections.spark.decode import Decoder
-from projections.spark.failures import refuse
+from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.fold import identity, order_of, set_values
 from projections.streams import EventStream
 from projections.tables import EVENT_TIME
@@ -23,12 +23,27 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     """
     from pyspark.sql import functions as F
 
-    decode = decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
+    decode = _prepared(stream, decoder)
     wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     aggregates = _aggregates(columns, order_of(decoder))
     return lambda raw: decode(raw).where(wanted).groupBy(*by).agg(*aggregates).select(*result)
+
+
+def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
+    from pyspark.sql import functions as F
+
+    decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
+    lacking = F.col("_type").isin([event.name for event in stream.events]) & time.isNull()
+    timeless = fault("no_time", _time_name(stream)).alias(FAULT)
+    place = F.col("_at_offset").alias("offset")
+    return lambda raw: decode(raw).where(lacking).select("topic", "partition", place, timeless)
+
+
+def _prepared(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    return decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
 
 
 def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
@@ -63,14 +78,30 @@ def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     """The events' fields, and the event time where it is the record's."""
     from pyspark.sql import functions as F
 
-    found = {part: v for c, setters in stream.fields.items() for part, v in set_values(stream, c, setters, decoder)}
-    found.setdefault(stream.time, F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None))
+    found = dict(_fields(stream, decoder))
+    time = _event_time(stream, found)
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
-    named = F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
-    missing = refuse("no_time", named, place=place).cast("timestamp")
-    lacks_time = found[stream.time].isNull() & F.col("_type").isNotNull()
-    found[stream.time] = F.when(lacks_time, missing).otherwise(found[stream.time])
+    missing = refuse("no_time", _time_name(stream), place=place).cast("timestamp")
+    found[stream.time] = F.when(time.isNull() & F.col("_type").isNotNull(), missing).otherwise(time)
     return [value.alias(c) for c, value in found.items()]
+
+
+def _fields(stream: EventStream, decoder: Decoder) -> Iterator[tuple[str, Column]]:
+    return ((p, v) for c, setters in stream.fields.items() for p, v in set_values(stream, c, setters, decoder))
+
+
+def _event_time(stream: EventStream, fields: Mapping[str, Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    if stream.time in fields:
+        return fields[stream.time]
+    return F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None)
+
+
+def _time_name(stream: EventStream) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
 
 
 def _result(stream: EventStream) -> list[Column]:

@@ -15,30 +15,13 @@ from projections.errors import (
     SparkGone,
     UndecodableRecord,
     UnknownColumn,
-    UnknownSchemaId,
     offsets_lost,
 )
+from projections.faults import record_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# What is wrong with a record, by kind of fault; also the message of its dead letter.
-MESSAGES: Final[Mapping[str, str]] = {
-    "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
-    "bad_avro": "the record's body does not fit its schema {detail}",
-    "bad_cast": "the record cannot be read as of today: {detail}",
-    "bad_key": "the record's key {detail!r} is not stream@version",
-    "bad_json": "the record is not a change event of the encoding that the table was declared with",
-    "message": "a message of the log is no change of a row: read its topic with cdc.decode_message",
-    "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
-    "the topic anew",
-    "bad_value": "column {detail} has a value that does not fit its declared type",
-    "events_missing": "events of {topic}-{detail} are missing from the topic",
-    "no_time": "the event has no time: {detail} is missing",
-    "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
-    "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
-    "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
-}
 _MARK = "factfold:{"
 _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
@@ -65,6 +48,31 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
         *(d.alias("detail") for d in details),
     )
     return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
+
+
+FAULT: Final = "_fault"  # the column that tells what is wrong with a record
+_DETAIL_LENGTH: Final = 200
+_FAULT_TYPE: Final = "struct<kind: string, detail: string>"
+
+
+def fault(kind: str, *details: Column) -> Column:
+    """What `refuse` would raise, as a value: its kind and detail.
+
+    The detail may be part of a broken record: what Arrow or PostgreSQL would refuse in a text is replaced, its end left
+    away.
+    """
+    from pyspark.sql import functions as F
+
+    detail = (details[0] if details else F.lit(None)).cast("string")
+    told = F.translate(F.make_valid_utf8(F.substring(detail, 1, _DETAIL_LENGTH)), "\0", "\ufffd")
+    return F.struct(F.lit(kind).alias("kind"), told.alias("detail")).cast(_FAULT_TYPE)
+
+
+def no_fault() -> Column:
+    """Nothing is wrong."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast(_FAULT_TYPE)
 
 
 @contextlib.contextmanager
@@ -116,21 +124,4 @@ def _cause(message: str) -> str:
 
 def _record_error(found: dict[str, Any]) -> UndecodableRecord:
     place = f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
-    detail = found.get("detail", "")
-    if found["kind"] == "unknown_schema":
-        return _unknown_schema(detail, place)
-    return UndecodableRecord(
-        MESSAGES[found["kind"]].format(detail=detail, topic=found["topic"]),
-        remedy="nothing was applied: correct the producer or the declared type, then start again",
-        place=place,
-    )
-
-
-def _unknown_schema(detail: str, place: str) -> UnknownSchemaId:
-    error = UnknownSchemaId(
-        f"no registered schema of the table's events has the id of this record ({detail})",
-        remedy="let its service publish its schemas (its outbox connector carries them), or declare the event",
-        place=place,
-    )
-    error.schema_id = int(detail)
-    return error
+    return record_error(found["kind"], found.get("detail") or "", topic=found["topic"], place=place)

@@ -18,17 +18,19 @@ from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, OpenLog
 from projections.planner import plan
+from projections.set_aside import SetAside
 from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
 from projections.spark.frames import call
 from projections.spark.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.prepared import Build, PreparedQueries
-from projections.spark.records import Rows, read_records
+from projections.spark.records import Rows, left_out, read_records
 from projections.tables import EventTable
 from projections.tablestore import staging
 from projections.tablestore.affected import find_affected
 from projections.tablestore.arrow import Target
+from projections.tablestore.aside import note_set_aside
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.differences import stage_difference
 from projections.tablestore.layout import GenerationLayout, TableLayout, ViewLayout
@@ -41,14 +43,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchReport:
-    """What a batch did: offsets read, rows staged, view rows changed, and the seconds of each step."""
+    """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
+
+    With the seconds of each step, and how far the run is behind now.
+    """
 
     records: int
     staged: int = 0
     affected: int = 0
     upserts: int = 0
     retractions: int = 0
+    set_aside: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    lag_offsets: int = 0
+    lag_seconds: float = 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        """All steps together."""
+        return sum(self.seconds.values())
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -70,6 +83,7 @@ class LiveBatches:
     queries: PreparedQueries
     reduction: Reduction
     disclosure: Disclosure
+    aside: SetAside = field(default_factory=SetAside.nothing)
 
     @staticmethod
     def of(
@@ -102,12 +116,14 @@ class LiveBatches:
                 self._stage_view(view, report)
         with report.step("commit"), self.environment.store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
+            note_set_aside(connection, self.layout, self.aside)
         return report
 
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
-            records = read_records(self.environment, self.log, offsets, timed=self.group.timed_topics)
+            found = read_records(self.environment, self.log, offsets, timed=self.group.timed_topics)
+            records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:

@@ -30,7 +30,7 @@ class Reduction:
     """
 
     def __init__(self, registry: Mapping[int, RegisteredSchema]) -> None:
-        self._registry = registry
+        self.registry = registry
         self._folds: dict[int, Fold] = {}
 
     def reduce(self, raw: DataFrame, table: Table, stored: DataFrame | None = None) -> DataFrame:
@@ -45,15 +45,15 @@ class Reduction:
 
     def _prepare(self, table: Table) -> Fold:
         if isinstance(table, EventTable) and table.setters is None:
-            return prepare_evolved_fold(table, Decoder.of(table.event_types(), self._registry, as_written=True))
+            return prepare_evolved_fold(table, Decoder.of(table.event_types(), self.registry, as_written=True))
         rows = self._prepare_rows(table)
         return lambda raw, stored: rows(raw)
 
     def _prepare_rows(self, table: Table) -> Callable[[DataFrame], DataFrame]:
         if isinstance(table, ChangelogTable):
-            return prepare_newest_per_key(table, encoding_of(table, self._registry))
+            return prepare_newest_per_key(table, encoding_of(table, self.registry))
         if isinstance(table, VersionTable):
-            return prepare_versions(table, encoding_of(table, self._registry))
+            return prepare_versions(table, encoding_of(table, self.registry))
         if isinstance(table, EventStream):
             return prepare_facts(table, self._decoder(table))
         if isinstance(table, EventTable):
@@ -61,7 +61,7 @@ class Reduction:
         raise TypeError(f"no reduction for {type(table).__name__}")
 
     def _decoder(self, table: EventTable | EventStream) -> Decoder:
-        return Decoder.of(table.event_types(), self._registry)
+        return Decoder.of(table.event_types(), self.registry)
 
 
 def needs_stored_state(table: Table) -> bool:

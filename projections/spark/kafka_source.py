@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cdc.transaction_log import SourceTransactions
+    from projections.dead_letters import KafkaDeadLetters
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
 # topic the default wait of 500 ms would be paid at the end of every partition.
@@ -70,6 +72,12 @@ class KafkaLog:
 
         return SourceTransactions(self.settings, prefix, topics)
 
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> KafkaDeadLetters:
+        """The group's dead-letter topics, made where they are missing; BrokerUnreachable."""
+        from projections.dead_letters import KafkaDeadLetters
+
+        return KafkaDeadLetters(self.settings, topics, group=group)
+
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The committed records of a range, partitions side by side."""
         return read_range(spark, self.settings.kafka.jvm(), offsets, timed=timed)
@@ -84,12 +92,7 @@ class OpenKafkaLog(OffsetReader):
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The committed records of a range; OffsetsLost, BrokerUnreachable."""
-        wanted = offsets.not_empty()
-        try:
-            self._reader.seek(wanted.start)
-            records = list(self._reader.read_up_to(wanted.end))
-        except OffsetsGone as error:
-            raise offsets_lost(error.place) from error
+        records = self._records(offsets)
         columns: dict[str, list[Any]] = {
             name: [getattr(record, name) for record in records]
             for name in ("topic", "partition", "offset", "key", "value")
@@ -98,10 +101,23 @@ class OpenKafkaLog(OffsetReader):
             columns["ce_time"] = [_time(record) for record in records]
         return pa.table(columns, schema=arrow_record_schema(timed=timed))
 
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """By the records' timestamps; the marker of a transaction has none."""
+        times = [record.timestamp for record in self._records(offsets.first_of_each())]
+        return datetime.fromtimestamp(min(times) / 1000, UTC) if times else None
+
     def close(self) -> None:
         """Let the connections go."""
         self._reader.close()
         super().close()
+
+    def _records(self, offsets: OffsetRange) -> list[TopicRecord]:
+        wanted = offsets.not_empty()
+        try:
+            self._reader.seek(wanted.start)
+            return list(self._reader.read_up_to(wanted.end))
+        except OffsetsGone as error:
+            raise offsets_lost(error.place) from error
 
 
 def _time(record: TopicRecord) -> str | None:

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from projections.environment import Environment
 from projections.log import OffsetRange, OpenLog
-from projections.spark.exchange import are_few
+from projections.set_aside import SetAside
+from projections.spark.exchange import are_few, few_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,3 +33,32 @@ def read_records(
         }
     found = log.fetch(offsets, timed=bool(timed))
     return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}
+
+
+def left_out(records: Mapping[str, Rows], aside: SetAside) -> Mapping[str, Rows]:
+    """The records, by topic, without those set aside; a topic of which nothing is left has none."""
+    if not aside:
+        return records
+    kept = {topic: _left_out(rows, aside.of_topic(topic)) for topic, rows in records.items()}
+    return {topic: rows for topic, rows in kept.items() if not isinstance(rows, pa.Table) or rows.num_rows}
+
+
+def _left_out(rows: Rows, aside: SetAside) -> Rows:
+    if isinstance(rows, pa.Table):
+        return aside.left_out_of(rows)
+    return without(rows, aside) if aside else rows
+
+
+def without(rows: DataFrame, aside: SetAside) -> DataFrame:
+    """Records of one topic without those set aside, which every executor is given.
+
+    Not an anti-join: Spark moves filters below one, and a filter over what a decoder refuses would fail the query for
+    the very records that are left out. Here key and value depend on both sides, so that no such filter can pass.
+    """
+    from pyspark.sql import functions as F
+
+    places = few_rows(rows.sparkSession, aside.faults.select(["partition", "offset"])).withColumn("_bad", F.lit(True))
+    joined = rows.join(F.broadcast(places), ["partition", "offset"], "left")
+    good = F.col("_bad").isNull()
+    columns = [F.when(good, F.col(c)).alias(c) if c in ("key", "value") else F.col(c) for c in rows.columns]
+    return joined.select(*columns, "_bad").where("_bad IS NULL").drop("_bad")

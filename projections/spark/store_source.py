@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import InvalidDefinition
-from projections.log import OffsetRange, arrow_record_schema, record_schema
+from projections.log import DeadLetters, OffsetRange, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +60,14 @@ class StoreLog:
             place=self.path,
         )
 
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """InvalidDefinition: there is no topic to send them to, and the record stays in this file anyway."""
+        raise InvalidDefinition(
+            f"group {group!r} sends bad records to dead-letter topics, and a store of its own file has none",
+            remedy="use ProjectionGroup(bad_records='skip'): the record stays where it is, its place is noted",
+            place=self.path,
+        )
+
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""
         if offsets.records <= DRIVER_OFFSETS:
@@ -77,6 +87,12 @@ class OpenStoreLog(SqliteLog):
         found = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
         records = pa.Table.from_batches(found, _SCHEMA)
         return records if timed else records.drop_columns("ce_time")
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """By the times of events; changes of captured rows have none."""
+        pages = [next(self.records(*part), ()) for part in _ranges(offsets)]
+        times = [page[0][3] for page in pages if page]
+        return min((datetime.fromisoformat(time) for time in times if time is not None), default=None)
 
 
 def _ranges(offsets: OffsetRange) -> list[tuple[str, int, int]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Microseconds that no timestamp reaches.
 BEGINNING, END = -(1 << 62), 1 << 62
-_TIMES = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
+TIMES = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
 
 
 def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
@@ -29,7 +29,7 @@ def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataF
     from pyspark.sql import functions as F
 
     varying = table.sometimes_unavailable
-    parsed = parsed_columns(table, encoding, times=_TIMES)
+    parsed = parsed_columns(table, encoding, times=TIMES)
     typed = [*typed_columns(table, encoding, varying), _committed().alias(VALID_FROM)]
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in varying))
     row = F.struct(*table.payload, VALID_FROM, F.nullif(unset, F.lit("")).alias("_unset"), "_op", "_offset")
@@ -47,9 +47,16 @@ def _committed() -> Column:
     """When the change's transaction was committed, in microseconds; a snapshot's row, when it was read."""
     from pyspark.sql import functions as F
 
+    return F.coalesce(committed_at(), refuse("no_source_time").cast("bigint"))
+
+
+def committed_at() -> Column:
+    """The same, null where the change event does not say."""
+    from pyspark.sql import functions as F
+
     us, ms = F.col("v.source")["ts_us"], F.col("v.source")["ts_ms"] * 1000
     ns = F.expr("v.source.ts_ns div 1000")  # in whole numbers: `/` gives a double, which has fewer digits
-    return F.coalesce(us, ns, ms, refuse("no_source_time").cast("bigint"))
+    return F.coalesce(us, ns, ms)
 
 
 def _result(table: VersionTable) -> list[Column]:

@@ -7,10 +7,11 @@ tables' names on SQLite; dropping it drops everything. In it,
   and for a fold in Python ``wanted_*`` (its keys) and ``stored_*`` (the rows it goes on from);
 - for each view: ``view_*``, ``result_*`` (what the function returned, then what the batch changes), and for each of its
   parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function);
-- for personal columns ``destroyed`` (keys whose destruction the batch brings).
+- for personal columns ``destroyed`` (keys whose destruction the batch brings);
+- ``set_aside``, the records that were not applied.
 
-Everything but state and view is UNLOGGED where there is such a thing: a crash of the server empties it, the ``batch``
-table with the batch's mark included, and without its mark no batch is committed.
+Everything but state, view and the records set aside is UNLOGGED where there is such a thing: a crash of the server
+empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is committed.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class GenerationLayout:
     views: Mapping[str, ViewLayout]
     marker: sa.Table
     destroyed: sa.Table | None
+    aside: sa.Table
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
@@ -142,7 +144,7 @@ def lay_out(
         of_tables[id(view)] = found.view, found.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
-    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed)
+    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed, _aside(space))
 
 
 def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:
@@ -183,6 +185,19 @@ def _role_layout(
     affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))
     cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
     return RoleLayout(table, *rows, affected, cut, key, row_key, by)
+
+
+def _aside(space: NameSpace) -> sa.Table:
+    """Records that are not applied, by their places; it outlives them and goes with the generation."""
+    return space.logged(
+        "set_aside",
+        sa.Column("topic", sa.Text, primary_key=True),
+        sa.Column("partition", sa.Integer, primary_key=True),
+        sa.Column("offset", sa.BigInteger, primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("message", sa.Text, nullable=False),
+        sa.Column("time", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    )
 
 
 def _position_columns() -> list[sa.Column[Any]]:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from projections.columns import ColumnType
-from projections.errors import StagingLost, UndecodableRecord
+from projections.errors import StagingLost
 from projections.tables import EventTable, Table, set_at
-from projections.tablestore import dialects, facts
+from projections.tablestore import dialects, facts, gaps
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout
 
 
@@ -46,7 +46,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
         facts.complete(connection, layout)
         return
     if isinstance(layout.table, EventTable):
-        _require_no_gap(connection, layout)
+        gaps.require_no_gap(connection, layout)
     else:
         _place_tombstones(connection, layout)
     _drop_stale(connection, layout)
@@ -69,28 +69,6 @@ def stored_slice(connection: sa.Connection, layout: TableLayout) -> int:
 
 def _same_key(left: sa.Table, right: sa.Table, key: Sequence[str]) -> sa.ColumnElement[bool]:
     return sa.and_(*(left.c[column] == right.c[column] for column in key))
-
-
-def _require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
-    """Versions are dense: a fold that would jump over one has lost an event, and must not go on."""
-    staged, state = layout.staged, layout.state
-    known = sa.func.coalesce(state.c._pos, -1)
-    # A batch that repeats versions below the stored one may lack those between: only a batch of new ones must be dense.
-    sparse = staged.c._count < staged.c._pos - staged.c._first + 1
-    query = (
-        sa.select(*(staged.c[k] for k in layout.key), known, staged.c._first, staged.c._count, staged.c._pos)
-        .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
-        .where(
-            sa.or_(staged.c._first > known + 1, sa.and_(staged.c._first > known, sparse)), sa.not_(staged.c._deleted)
-        )
-        .limit(1)
-    )
-    if row := connection.execute(query).one_or_none():
-        raise UndecodableRecord(
-            f"events are missing before version {row._pos} of {layout.table.topic}-{row[0]}",
-            remedy="the topic lost records (was it compacted with another key?): republish it from the store",
-            place=f"topic {layout.table.topic}, stored version {row[1]}, first in batch {row._first}",
-        )
 
 
 def _place_tombstones(connection: sa.Connection, layout: TableLayout) -> None:

@@ -13,7 +13,7 @@ from eventstore.errors import BrokerUnreachable, TopicMissing
 from eventstore.event_types import event_type_of
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.schema_registry import RegisteredSchema
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, view
+from projections import Environment, ProjectionGroup, RunnerOptions, Table, open_runner, rebuild, view
 from projections.errors import (
     DefinitionChanged,
     InvalidDefinition,
@@ -92,7 +92,7 @@ def test_a_record_that_cannot_be_decoded_stops_the_run_at_its_offset(road, value
     writer.send([opened(writer, "t1")])
     rebuild(env, group)
     bad = OutgoingRecord(topic=writer.events_topic, key=b"ticket-t2@0", value=value, headers=(), partition=2)
-    with open_runner(env, group) as runner:
+    with open_runner(env, group, options=RunnerOptions(schema_patience=0.0)) as runner:
         before = runner.progress
         writer.send([bad, opened(writer, "t3")])
         with pytest.raises(kind) as caught:

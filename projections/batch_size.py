@@ -1,0 +1,52 @@
+"""How many records a batch reads: as many as are applied in about the time it should take.
+
+Nothing is handed on before it is asked for, so this is the back pressure too: while the store or Spark is slow batches
+become small, what waits stays in the topics, and memory holds one batch of bounded size at most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from projections.errors import InvalidDefinition
+
+# One batch says little: a pause of the garbage collector must not cost the next ten, nor a quick one flood them.
+_SHRINKS_TO: Final = 1 / 4
+_GROWS_TO: Final = 2.0
+# Within a quarter of the target the size stays: a size that moves all the time makes batches that cannot be compared.
+_NEAR: Final = 1.25
+# A batch of less than half the size says nothing about whole ones: it was all there was.
+_TELLING: Final = 1 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize:
+    """The records of the next batch, between ``least`` and ``most``; batches are to take ``target`` seconds.
+
+    It begins with what the runner's own process reads by itself. InvalidDefinition for bounds that cross.
+    """
+
+    records: int = 20_000
+    target: float = 2.0
+    least: int = 500
+    most: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.records <= self.most or self.target <= 0:
+            raise InvalidDefinition(
+                f"no batch has {self.records} records between {self.least} and {self.most} in {self.target} s",
+                remedy="least, records and most count from 1 and rise; target is a time above zero",
+            )
+
+    def after(self, records: int, *, seconds: float) -> BatchSize:
+        """The size of the next batch, when the last one applied so many records in so many seconds."""
+        if seconds > self.target * _NEAR:
+            return self._of(min(records, self.records) * max(_SHRINKS_TO, self.target / seconds))
+        if seconds * _NEAR < self.target and records >= self.records * _TELLING:
+            return self._of(self.records * (min(_GROWS_TO, self.target / seconds) if seconds else _GROWS_TO))
+        return self
+
+    def _of(self, records: float) -> BatchSize:
+        return dataclasses.replace(self, records=max(self.least, min(self.most, int(records))))

@@ -1,0 +1,77 @@
+"""What can be wrong with a record: the kinds, in words, and the typed error of each.
+
+What a group does with a record that cannot be read, its error strategy:
+
+    fail          the run stops at its offset, nothing of the batch is applied (the default)
+    dead-letter   the record goes, untouched, to the topic `<topic>.<group>.dead-letter`, with its cause in headers
+    skip          it stays where it is
+
+With the last two, the batch goes on without it, and its place and cause are noted beside the state, in the transaction
+that moves the progress past it. A record behind a gap of its stream goes the same way: its stream stands still until
+the gap is closed, and no other does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from projections.errors import UndecodableRecord, UnknownSchemaId
+
+BadRecords = Literal["fail", "dead-letter", "skip"]
+
+# What is wrong with a record, by kind of fault; also the message of its dead letter.
+MESSAGES: Final[Mapping[str, str]] = {
+    "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
+    "bad_avro": "the record's body does not fit its schema {detail}",
+    "bad_cast": "the record cannot be read as of today: {detail}",
+    "bad_key": "the record's key {detail!r} is not stream@version",
+    "bad_json": "the record is not a change event of the encoding that the table was declared with",
+    "message": "a message of the log is no change of a row: read its topic with cdc.decode_message",
+    "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
+    "the topic anew",
+    "bad_value": "column {detail} has a value that does not fit its declared type",
+    "events_missing": "events of {topic}-{detail} are missing from the topic",
+    "behind_a_gap": "the record comes after events of its stream that are not there: {detail} could not be applied",
+    "no_time": "the event has no time: {detail} is missing",
+    "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
+    "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
+    "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
+}
+
+
+class Fault(NamedTuple):
+    """What is wrong with one record."""
+
+    topic: str
+    partition: int
+    offset: int
+    kind: str
+    detail: str
+
+    @property
+    def error(self) -> UndecodableRecord:
+        """What a run that stops for it raises."""
+        place = f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
+        return record_error(self.kind, self.detail, topic=self.topic, place=place)
+
+
+def record_error(kind: str, detail: str, *, topic: str, place: str) -> UndecodableRecord:
+    """The typed error of a fault."""
+    if kind == "unknown_schema":
+        return _unknown_schema(detail, place)
+    return UndecodableRecord(
+        MESSAGES[kind].format(detail=detail, topic=topic),
+        remedy="nothing was applied: correct the producer or the declared type, then start again",
+        place=place,
+    )
+
+
+def _unknown_schema(detail: str, place: str) -> UnknownSchemaId:
+    error = UnknownSchemaId(
+        f"no registered schema of the table's events has the id of this record ({detail})",
+        remedy="let its service publish its schemas (its outbox connector carries them), or declare the event",
+        place=place,
+    )
+    error.schema_id = int(detail)
+    return error

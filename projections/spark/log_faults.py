@@ -1,0 +1,68 @@
+"""The bad records of a whole log, found before it is folded: a rebuild sets aside what live batches would have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.environment import Environment
+from projections.group import ERASURES, ProjectionGroup
+from projections.log import OffsetRange
+from projections.set_aside import SetAside
+from projections.spark.bulk import read_whole
+from projections.spark.decode import stream_of_key, version_text
+from projections.spark.failures import told_plainly
+from projections.spark.judging import Judge
+from projections.spark.records import without
+from projections.tables import EventTable, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def bad_records(
+    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]
+) -> SetAside:
+    """The records of a log that its folds would refuse, those behind a gap of their stream included.
+
+    None, without a look, where the group tolerates none: its folds refuse them. Otherwise the log is decoded once more.
+    """
+    if group.bad_records == "fail":
+        return SetAside.nothing()
+    judge, found = Judge(registry, environment.small), SetAside.nothing()
+    with told_plainly(f"projection group {group.name}"):
+        raw = read_whole(environment, offsets.without(ERASURES), timed=group.timed_topics)
+        for table in group.tables.values():
+            found |= _bad_of(table, raw[table.topic], judge)
+    return found
+
+
+def _bad_of(table: Table, raw: DataFrame, judge: Judge) -> SetAside:
+    found = SetAside.nothing()
+    while more := judge.faults(table, _left(raw, found)):
+        found |= more
+    if isinstance(table, EventTable):
+        left = _left(raw, found)
+        found |= judge.behind_gaps(left, with_gaps(left).toArrow())
+    return found
+
+
+def _left(raw: DataFrame, aside: SetAside) -> DataFrame:
+    return without(raw, aside) if aside else raw
+
+
+def with_gaps(records: DataFrame) -> DataFrame:
+    """The streams of whole histories that lack a version (`stream`), each at its beginning (`at` is -1).
+
+    Not deleted ones: compaction takes their events away one by one.
+    """
+    from pyspark.sql import functions as F
+
+    version = version_text().try_cast("bigint")
+    gone = F.col("value").isNull().alias("gone")
+    events = records.select(stream_of_key().alias("stream"), version.alias("version"), gone)
+    whole = events.groupBy("stream").agg(
+        F.max("version").alias("last"), F.count_distinct("version").alias("count"), F.max("gone").alias("gone")
+    )
+    return whole.where("NOT gone AND count < last + 1").select("stream", F.lit(-1).cast("bigint").alias("at"))

@@ -1,0 +1,45 @@
+"""The records that a run has set aside, noted beside its state in the transaction that moves progress past them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from eventstore.backends.sql.upserts import upsert
+from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
+from projections.log import Offsets
+from projections.set_aside import FAULTS, SetAside
+from projections.tablestore.layout import GenerationLayout
+
+
+def ensure_set_aside(connection: sa.Connection, layout: GenerationLayout) -> None:
+    """Make the table in a generation that was built before there was one."""
+    layout.aside.create(connection, checkfirst=True)
+
+
+def note_set_aside(connection: sa.Connection, layout: GenerationLayout, aside: SetAside) -> None:
+    """Note records with their causes; one that is known already stays as it was noted first."""
+    rows = [
+        {"topic": fault.topic, "partition": fault.partition, "offset": fault.offset, "kind": fault.kind,
+         "message": fault.error.message[:DEAD_LETTER_MESSAGE_LENGTH]}
+        for fault in aside
+    ]  # fmt: skip
+    if rows:
+        key = [column.name for column in layout.aside.primary_key]
+        connection.execute(upsert(connection, layout.aside).on_conflict_do_nothing(index_elements=key), rows)
+
+
+def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, before: Offsets) -> SetAside:
+    """The records noted below the given offsets; none in a generation that was built before there was a table."""
+    if not sa.inspect(connection).has_table(layout.aside.name, schema=layout.aside.schema):
+        return SetAside.nothing()
+    columns = layout.aside.c
+    query = sa.select(columns.topic, columns.partition, columns.offset, columns.kind, columns.message)
+    found = [row for row in connection.execute(query) if row.offset < before.get(row.topic, {}).get(row.partition, 0)]
+    return SetAside(pa.table(_columns(found), schema=FAULTS))
+
+
+def _columns(rows: list[Any]) -> dict[str, list[Any]]:
+    return {name: [row[number] for row in rows] for number, name in enumerate(FAULTS.names)}

@@ -1,0 +1,71 @@
+"""Read your own writes: wait until a view has the event that a command led to.
+
+    with AppliedVersions("postgresql+psycopg://shop@db/views", group="shop", table="orders") as orders:
+        orders.wait_for("order-o1", version=3, timeout=5.0)
+
+The state of a table that is folded from events has the version that each stream stands at, and moves with the views in
+one transaction. So nothing but the views' database is asked: no Spark, no broker, no runner.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from eventstore.closing import Closing
+from eventstore.identifiers import StreamName
+from projections.errors import NotYetApplied
+
+# An indexed query of a row takes a millisecond; a batch takes a fifth of a second at least.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
+_TIMEOUT: Final = 10.0
+
+
+class AppliedVersions(Closing):
+    """How far the streams of one table of a group are applied; ``table`` is the name that the group's views give it.
+
+    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id.
+    """
+
+    def __init__(self, url: str, *, group: str, table: str) -> None:
+        from projections.tablestore.opening import open_table_store
+        from projections.tablestore.versions import StateVersions
+
+        self._store = open_table_store(url)
+        self._versions = StateVersions(self._store, group=group, table=table)
+        self._place = f"table {table} of group {group}"
+
+    def version_of(self, stream: str) -> int | None:
+        """The version that a stream stands at in the serving views, None where they have none of its events.
+
+        InvalidIdentifier, NoServingGeneration, InvalidDefinition, TableStoreUnavailable.
+        """
+        return self._versions.version_of(StreamName.parse(stream).id)
+
+    def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
+        """Return once the views show a stream at a version or later, and return the version it stands at.
+
+        NotYetApplied after ``timeout`` seconds, with the version it stands at then; the errors of `version_of`.
+        """
+        until, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        while (found := self.version_of(stream)) is None or found < version:
+            if (left := until - time.monotonic()) <= 0:
+                raise _not_yet(stream, version, found, seconds=timeout, place=self._place)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return found
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._store.close()
+
+
+def _not_yet(stream: str, version: int, found: int | None, *, seconds: float, place: str) -> NotYetApplied:
+    stands = "is not there yet" if found is None else f"stands at version {found}"
+    error = NotYetApplied(
+        f"{stream} {stands}, version {version} was waited for for {seconds:g} s",
+        remedy="see that the group's runner runs and how far it is behind: factfold projections status",
+        place=place,
+    )
+    error.version = found
+    return error

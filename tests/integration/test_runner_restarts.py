@@ -1,0 +1,63 @@
+"""The views' database is away for a while: the runner outwaits it, and the views are as if it had never been."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from projections import Follower, rebuild
+from projections.restarts import Restarts
+from tests.integration.log_writer import LogWriter
+from tests.integration.ticket_history import TicketHistory
+from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def switch(stack):
+    """A function that lets nobody into a database, or everybody again; who is in it is thrown out."""
+    engine = sa.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
+
+    def turn(name, *, on):
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS {on}')
+            connection.execute(
+                sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"), {"name": name}
+            )
+
+    yield turn
+    engine.dispose()
+
+
+def test_a_store_that_is_down_for_a_while_is_outwaited_and_nothing_is_lost(environment, switch):
+    env = environment()
+    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
+    group, history = ticket_group(writer), TicketHistory(writer, 5)
+    writer.send(history.step())
+    rebuild(env, group)
+    stop, opened = threading.Event(), threading.Event()
+    policy = Restarts(limit=1_000, first=0.1, longest=0.5)
+    follower = Follower(environment=env, group=group, policy=policy, on_open=lambda _: opened.set())
+    following = threading.Thread(target=lambda: follower.run(stop=stop))
+    following.start()
+    wait_until(opened.is_set, alive=lambda: require(following), what="an open runner")
+    name = env.store._engine.url.database
+    switch(name, on=False)
+    writer.send([record for _ in range(20) for record in history.step()])
+    wait_until(lambda: follower.failures >= 3, alive=lambda: require(following), what="three failures in a row")
+    switch(name, on=True)
+    wait_until(lambda: left(env) == history.expected_left(), alive=lambda: require(following), what="the views")
+    assert follower.failures == 0
+    stop.set()
+    following.join(60)
+
+
+def require(thread):
+    assert thread.is_alive(), "the follower has ended"
+
+
+def left(env):
+    with env.store.transaction() as connection:
+        return {row[0]: tuple(row[1:]) for row in connection.execute(sa.text("SELECT * FROM ticket_left"))}

@@ -1,0 +1,210 @@
+"""The runner over a log and a store that are figures: back pressure, lag, and the end of failures that pass."""
+
+from __future__ import annotations
+
+import contextlib
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from eventstore.errors import BrokerUnreachable, TopicMissing
+from projections import following as module
+from projections.batch_size import BatchSize
+from projections.boundaries import Boundaries
+from projections.errors import (
+    DefinitionChanged,
+    RunAlreadyActive,
+    RunnerGaveUp,
+    SparkFailed,
+    SparkGone,
+    TableStoreUnavailable,
+)
+from projections.follower import Follower
+from projections.lag import LagClock
+from projections.metrics import RunMetrics
+from projections.restarts import Restarts
+from projections.runner import Runner
+from projections.spark.incremental import BatchReport
+
+GROUP = SimpleNamespace(name="shop", inputs=("orders",))
+SIZE = BatchSize(records=1_000, least=10, most=1_000, target=1.0)
+
+
+class World:
+    """A topic of so many records, and a store that takes so many seconds for each."""
+
+    def __init__(self, records, seconds_a_record=0.0):
+        self.end, self.seconds_a_record, self.batches = records, seconds_a_record, []
+
+    def end_offsets(self, topics):
+        return {"orders": {0: self.end}}
+
+    def oldest(self, offsets):
+        return None
+
+    def apply(self, offsets):
+        self.batches.append(offsets.records)
+        return BatchReport(offsets.records, seconds={"commit": offsets.records * self.seconds_a_record})
+
+
+def runner(world, metrics=None):
+    progress = {"orders": {0: 0}}
+    return Runner(GROUP, world, world, progress, boundaries=Boundaries(), batch=SIZE, metrics=metrics)
+
+
+def test_a_slow_store_makes_batches_smaller_and_never_is_more_asked_for_than_a_batch():
+    world = World(20_000, seconds_a_record=0.01)
+    runner(world).catch_up()
+    assert sum(world.batches) == 20_000
+    assert max(world.batches) <= SIZE.most
+    assert max(world.batches[5:]) <= 125  # a second's worth, and what counts as near to it
+
+
+def test_a_quick_store_gets_the_largest_batches_there_may_be():
+    world = World(20_000, seconds_a_record=0.0001)
+    runner(world).catch_up()
+    assert world.batches == [1_000] * 20
+
+
+def test_the_first_batch_which_makes_the_plans_says_nothing_of_the_next():
+    world = World(3_000, seconds_a_record=1.0)
+    first = runner(world)
+    first.run_once()
+    assert first.batch == SIZE
+    first.run_once()
+    assert first.batch.records == 250
+
+
+def test_a_bound_that_is_given_replaces_the_size():
+    world = World(5_000)
+    runner(world).run_once(max_records=77)
+    assert world.batches == [77]
+
+
+def test_a_report_says_how_far_behind_the_run_is_and_metrics_do_too():
+    world, metrics = World(1_500), RunMetrics("shop")
+    live = runner(world, metrics)
+    assert live.run_once().lag_offsets == 500
+    assert 'factfold_projection_lag_offsets{group="shop",topic="orders"} 500.0' in metrics.text()
+    assert live.run_once().lag_offsets == 0
+    assert live.run_once() is None
+    assert 'factfold_projection_lag_seconds{group="shop"} 0.0' in metrics.text()
+
+
+def test_metrics_tell_the_lag_of_a_batch_that_fails():
+    world, metrics = World(1_500), RunMetrics("shop")
+    live = runner(world, metrics)
+    world.apply = lambda offsets: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        live.run_once()
+    assert 'factfold_projection_lag_offsets{group="shop",topic="orders"} 1500.0' in metrics.text()
+
+
+def ends(offset):
+    return {"orders": {0: offset}}
+
+
+def test_lag_is_the_age_of_the_oldest_look_that_is_not_reached():
+    clock = LagClock()
+    clock.saw(ends(10), at=100.0)
+    clock.saw(ends(30), at=105.0)
+    clock.saw(ends(30), at=106.0)
+    assert clock.lag(ends(0), now=107.0).seconds == 7.0
+    assert clock.lag(ends(0), now=107.0).total == 30
+    assert clock.lag(ends(10), now=107.0).seconds == 2.0
+    assert clock.lag(ends(30), now=107.0) == clock.lag(ends(31), now=200.0)
+    assert clock.lag(ends(30), now=300.0).seconds == 0.0
+
+
+def test_a_run_that_never_catches_up_keeps_a_bounded_memory_of_its_looks():
+    clock = LagClock()
+    for second in range(5_000):
+        clock.saw(ends(second + 1), at=float(second))
+    assert clock.lag(ends(0), now=5_000.0).seconds == 5_000.0
+    assert len(clock._looks) <= 600
+
+
+def test_what_waited_before_the_runner_opened_is_as_old_as_its_record_says():
+    import datetime as dt
+    import time
+
+    world = World(10)
+    world.oldest = lambda offsets: dt.datetime.fromtimestamp(time.time() - 3_600, dt.UTC)
+    live = runner(world)
+    live.run_once(max_records=3)
+    assert 3_600 <= live.lag().seconds < 3_700
+
+
+class Script:
+    """What each opened runner ends with; the last one by ``stop``."""
+
+    def __init__(self, *ends):
+        self.ends, self.stop, self.opened = list(ends), Event(), 0
+
+    @contextlib.contextmanager
+    def open_runner(self, environment, group, *, options, metrics):
+        self.opened += 1
+        yield self
+
+    def run(self, *, stop, on_batch):
+        end = self.ends.pop(0) if self.ends else self.stop.set
+        if isinstance(end, Exception):
+            raise end
+        end() if end is not BATCH else (on_batch(BatchReport(1)), self.run(stop=stop, on_batch=on_batch))
+
+
+BATCH = object()
+
+
+def failed(kind):
+    return kind("cause", remedy="do something")
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    def start(*ends, limit=3):
+        script = Script(*ends)
+        monkeypatch.setattr(module, "open_runner", script.open_runner)
+        policy = Restarts(limit=limit, first=0.0)
+        follower = Follower(environment=None, group=GROUP, policy=policy, metrics=RunMetrics("shop"))
+        return follower, script
+
+    return start
+
+
+def test_a_store_and_a_broker_that_are_away_for_a_while_cost_restarts_and_nothing_else(follow):
+    follower, script = follow(*map(failed, (TableStoreUnavailable, BrokerUnreachable, SparkFailed)))
+    follower.run(stop=script.stop)
+    assert (script.opened, follower.restarts) == (4, 3)
+    assert 'factfold_projection_restarts_total{group="shop"} 3.0' in follower.metrics.text()
+
+
+def test_a_runner_gives_up_loudly_after_so_many_failures_in_a_row(follow):
+    follower, script = follow(*[failed(TableStoreUnavailable) for _ in range(4)])
+    with pytest.raises(RunnerGaveUp, match="failed 4 times in a row, at last: cause") as caught:
+        follower.run(stop=script.stop)
+    assert isinstance(caught.value.__cause__, TableStoreUnavailable)
+    assert script.opened == 4
+
+
+def test_a_batch_between_two_failures_makes_the_count_begin_anew(follow):
+    down = [failed(TableStoreUnavailable) for _ in range(3)]
+    follower, script = follow(*down, BATCH, *map(failed, [TableStoreUnavailable] * 3))
+    follower.run(stop=script.stop)
+    assert follower.restarts == 6
+    assert follower.failures == 3
+
+
+@pytest.mark.parametrize("kind", [DefinitionChanged, TopicMissing, SparkGone, RunAlreadyActive])
+def test_what_does_not_pass_by_itself_ends_the_run_at_once(follow, kind):
+    follower, script = follow(failed(kind))
+    with pytest.raises(kind):
+        follower.run(stop=script.stop)
+    assert script.opened == 1
+
+
+def test_the_lock_of_a_connection_that_was_lost_is_waited_for(follow):
+    follower, script = follow(failed(TableStoreUnavailable), failed(RunAlreadyActive))
+    follower.run(stop=script.stop)
+    assert follower.restarts == 2
