@@ -1,7 +1,8 @@
 """A rebuild is killed with -9, and the next one goes on from what it had committed.
 
-On the embedded road. FACTFOLD_KILLS sets at how many points, one after the other: 1 in make test. The planted fault,
-and the run that goes on beside, stand in tests/integration/test_rebuild_beside.py, where no JVM has to start for it.
+On the embedded road. FACTFOLD_KILLS sets at how many of four points, one after the other: 1 in make test. The planted
+fault stands in tests/integration/test_rebuild_beside.py, the run that goes on beside in test_rebuild_serving.py: no JVM
+has to start for them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.faults.rebuild_process import GROUP
 from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
-POINTS = ("customers", "orders", "views", "index", "serve")
+POINTS = ("customers", "views", "index", "serve")  # each behind the one before it
 MODULE = "tests.faults.rebuild_process"
 
 
