@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from eventstore.schema_registry import RegisteredSchema
 from projections.boundaries import SourceBoundaries
 from projections.errors import InvalidDefinition
-from projections.log import OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.log import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,17 @@ class MemoryLog:
             for number, (key, value) in enumerate(self._topics.get(topic, ())[start:end])
         ]
         return pa.Table.from_pylist(rows, schema=schema)
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """None: records here have no times."""
+        return None
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """There are no topics for them here; InvalidDefinition."""
+        raise InvalidDefinition(
+            f"group {group!r} sends bad records to dead-letter topics, and a log in memory has none",
+            remedy="test with bad_records='skip', or with a broker",
+        )
 
     def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
         """Those it was given."""
