@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from projections.archive import ArchivedLog
     from projections.branching import Branches, branches
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, ProjectionError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     )
     from projections.runner import Runner, open_runner
     from projections.setters import on
+    from projections.spark.archive.archiver import Archiver, open_archiver
+    from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
     from projections.store_branches import branch_source
     from projections.streams import Stream
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from projections.views import View, view
 
 __all__ = [
+    "ArchiveVerdict",
+    "ArchivedLog",
+    "Archiver",
     "Branches",
     "BranchesStatus",
     "Environment",
@@ -56,14 +62,20 @@ __all__ = [
     "field",
     "of_type",
     "on",
+    "open_archiver",
     "open_router",
     "open_runner",
     "rebuild",
+    "release_topic",
     "verify",
+    "verify_archive",
     "view",
 ]
 
 _HOMES = {
+    "archive": ("ArchivedLog",),
+    "spark.archive.archiver": ("Archiver", "open_archiver"),
+    "spark.archive.verifying": ("ArchiveVerdict", "release_topic", "verify_archive"),
     "store_branches": ("branch_source",),
     "branching": ("Branches", "branches"),
     "environment": ("Environment",),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.signals import stop_on_signal
@@ -33,6 +34,14 @@ Views = Annotated[
 ]
 Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Archived = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        envvar="FACTFOLD_ARCHIVE",
+        help="Archive of the topics (factfold archive): what it holds is read from there.",
+    ),
+]
 
 
 @app.command()
@@ -42,13 +51,14 @@ def rebuild(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Build the group's views from the whole log; the present ones serve until the new ones are complete."""
     from projections import rebuild as build
 
     definition = load_group(group)
-    with _environment(views_url, memory, master_keys, keys_url) as environment, _steps(definition) as announce:
+    with _environment(views_url, memory, master_keys, keys_url, archive) as environment, _steps(definition) as announce:
         report = build(environment, definition, announce=announce)
     summary = dataclasses.asdict(report) | {"records_per_second": round(report.records_per_second)}
     if as_json:
@@ -65,6 +75,7 @@ def run(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -74,7 +85,7 @@ def run(
 
     definition = load_group(group)
     stop = stop_on_signal()
-    with _environment(views_url, memory, master_keys, keys_url) as environment:
+    with _environment(views_url, memory, master_keys, keys_url, archive) as environment:
         try:
             with open_runner(environment, definition) as runner:
                 _follow(runner, stop, once=once, as_json=as_json)
@@ -114,13 +125,14 @@ def verify(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Compare each view with a recomputation from the log; exit code 1 where a row differs."""
     from projections import verify as compare
 
     definition = load_group(group)
-    with _environment(views_url, memory, master_keys, keys_url) as environment:
+    with _environment(views_url, memory, master_keys, keys_url, archive) as environment:
         verdicts = compare(environment, definition)
     if as_json:
         _print({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
@@ -154,18 +166,29 @@ def load_group(spec: str) -> ProjectionGroup:
 
 
 @contextmanager
-def _environment(views_url: str, memory: str, master_keys: str | None, keys_url: str | None) -> Iterator[Environment]:
+def _environment(
+    views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None = None
+) -> Iterator[Environment]:
     from eventstore import Settings
-    from factfold.stack import spark_jars
+    from factfold.stack import delta_jars, spark_jars
     from projections import Environment
     from projections.tablestore.opening import sqlite_path
 
     embedded = sqlite_path(views_url)
+    if embedded and archive is not None:
+        raise DeclarationError(
+            "an archive is of Kafka's topics, and these views are read from an event store in their own file",
+            remedy="leave --archive (FACTFOLD_ARCHIVE) away, or give the views a PostgreSQL database",
+            place=embedded,
+        )
     with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
         if embedded:
             environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
         else:
-            environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory, keys=keys)
+            jars = spark_jars() if archive is None else [*spark_jars(), *delta_jars()]
+            environment = Environment.open(
+                Settings(), views_url=views_url, jars=jars, memory=memory, keys=keys, archive=archive
+            )
         with environment:
             yield environment
 
