@@ -1,8 +1,8 @@
 """Archives of topics: every committed record in columns, beside Kafka, with the exact offsets they reach.
 
-What reads a log reads an archive in front of it through the same port: ``ArchivedLog`` gives the records up to where the
-archive ends from there, and the rest from the topic. So a topic may lose what is archived, and a rebuild still begins at
-offset 0. Delta Lake stands behind it (``projections.spark.archive``).
+What reads a log reads an archive in front of it through the same port: ``ArchivedLog`` gives the archived records from
+there, and the rest from the topic. So a topic may lose what is archived, and a rebuild still begins at offset 0. Delta
+Lake stands behind it (``projections.spark.archive``).
 """
 
 from __future__ import annotations

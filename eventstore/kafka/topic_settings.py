@@ -20,7 +20,7 @@ from eventstore.settings import Settings
 
 
 def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
-    """Return the id of each topic: a topic that was deleted and made anew has another. TopicMissing, BrokerUnreachable."""
+    """Return the id of each topic; one that was deleted and made anew has another. TopicMissing, BrokerUnreachable."""
     admin, wanted = AdminClient(quiet(settings.kafka)), list(topics)
     # The client refuses to describe nothing.
     answers = admin.describe_topics(TopicCollection(wanted), request_timeout=deadline) if wanted else {}

@@ -36,6 +36,9 @@ Archive = Annotated[
 Incomplete = Annotated[
     bool, typer.Option("--incomplete", help="Archive what is left of a topic whose first records are gone.")
 ]
+MaxOffsets = Annotated[
+    int | None, typer.Option("--max-offsets", min=1, help="Offsets an append: what a kill costs at most.")
+]
 
 
 @app.callback()
@@ -49,13 +52,14 @@ def run(
     topics: Topics,
     archive: Archive,
     every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two looks at the topics.")] = 10.0,
+    max_offsets: MaxOffsets = None,
     incomplete: Incomplete = False,
     memory: Memory = "1g",
     as_json: Json = False,
 ) -> None:
     """Archive what the topics get until a signal comes; killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
-    with _archiver(archive, memory, incomplete=incomplete) as archiver:
+    with _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver:
         typer.echo(json.dumps({"state": "archiving"}) if as_json else "archiving", err=not as_json)
         sys.stdout.flush()
         archiver.run(topics, stop=stop, every=every, on_append=lambda done: _tell_append(done, as_json=as_json))
@@ -63,10 +67,15 @@ def run(
 
 @app.command()
 def once(
-    topics: Topics, archive: Archive, incomplete: Incomplete = False, memory: Memory = "1g", as_json: Json = False
+    topics: Topics,
+    archive: Archive,
+    max_offsets: MaxOffsets = None,
+    incomplete: Incomplete = False,
+    memory: Memory = "1g",
+    as_json: Json = False,
 ) -> None:
     """Archive what the topics hold now, and stop."""
-    with _archiver(archive, memory, incomplete=incomplete) as archiver:
+    with _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver:
         count = archiver.catch_up(topics, on_append=lambda done: _tell_append(done, as_json=as_json))
     if not count:
         typer.echo(json.dumps({"offsets": 0}) if as_json else "nothing new")
@@ -148,14 +157,16 @@ def parse_duration(text: str) -> timedelta:
 
 
 @contextmanager
-def _archiver(archive: str, memory: str, *, incomplete: bool = False) -> Iterator[Archiver]:
+def _archiver(
+    archive: str, memory: str, *, max_offsets: int | None = None, incomplete: bool = False
+) -> Iterator[Archiver]:
     from eventstore import Settings
     from factfold.stack import delta_jars, spark_jars
     from projections import open_archiver
 
     jars = [*spark_jars(), *delta_jars()]
     with open_archiver(Settings(), archive, jars=jars, memory=memory, incomplete=incomplete) as archiver:
-        yield archiver
+        yield archiver if max_offsets is None else dataclasses.replace(archiver, max_offsets=max_offsets)
 
 
 def _extents(archiver: Archiver) -> Mapping[str, Extent]:
@@ -184,9 +195,7 @@ def _as_json(verdict: ArchiveVerdict) -> dict[str, Any]:
 
 def _told(verdict: ArchiveVerdict) -> str:
     if verdict.equal:
-        return (
-            f"{verdict.topic}: {verdict.archived:,} records archived, {verdict.compared:,} of the topic compared: equal"
-        )
+        return f"{verdict.topic}: {verdict.archived:,} records archived, the topic's {verdict.compared:,} are equal"
     return (
         f"{verdict.topic}: DIFFERS: {verdict.missing:,} of the topic's {verdict.compared:,} records are not archived, "
         f"{verdict.repeated:,} are there twice, {verdict.only_archived:,} only there"

@@ -175,7 +175,7 @@ def require_kept(topic: str, start: Mapping[int, int], kept: Mapping[int, int]) 
         if start[partition] < first:
             raise OffsetsLost(
                 f"offsets {start[partition]} to {first - 1} went before they were archived",
-                remedy="views over this archive can no longer be rebuilt from it: publish the topic again and archive it "
-                "anew, or archive what is left into another folder (incomplete)",
+                remedy="publish the topic again and archive it anew, or archive what is left into another folder "
+                "(incomplete), from which no view can be rebuilt",
                 place=f"topic {topic}, partition {partition}",
             )
