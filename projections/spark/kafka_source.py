@@ -92,6 +92,7 @@ class OpenKafkaLog(OffsetReader):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self._settings = settings
         self._reader = RangeReader(settings)
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
@@ -101,6 +102,9 @@ class OpenKafkaLog(OffsetReader):
             self._reader.seek(wanted.start)
             records = list(self._reader.read_up_to(wanted.end))
         except OffsetsGone as error:
+            # The same may be waiting to be said of other partitions, and would be said of what is read next.
+            self._reader.close()
+            self._reader = RangeReader(self._settings)
             raise offsets_lost(error.place) from error
         columns: dict[str, list[Any]] = {
             name: [getattr(record, name) for record in records]

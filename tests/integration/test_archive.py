@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, event_topic
 from projections import Archiver, open_runner, rebuild, release_topic, verify, verify_archive
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
@@ -28,6 +29,13 @@ from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 from tests.waiting import wait_until
 
 PARTITIONS = 3
+
+
+def expire(settings, places):
+    """What retention does once segments are old enough."""
+    admin = AdminClient(settings.kafka.librdkafka())
+    for answer in admin.delete_records(places).values():
+        answer.result(10)
 
 
 class Events:
@@ -61,10 +69,7 @@ class Events:
         return end_offsets(self.settings, [self.name])[self.name]
 
     def expire(self, offsets):
-        """What retention does once a segment is old enough."""
-        wanted = [TopicPartition(self.name, partition, offset) for partition, offset in offsets.items()]
-        for answer in AdminClient(self.settings.kafka.librdkafka()).delete_records(wanted).values():
-            answer.result(10)
+        expire(self.settings, [TopicPartition(self.name, partition, offset) for partition, offset in offsets.items()])
 
     def make_anew(self):
         admin = AdminClient(self.settings.kafka.librdkafka())
@@ -146,7 +151,7 @@ def test_an_append_that_ends_before_its_commit_leaves_nothing_and_is_made_again(
         with pytest.raises(KeyboardInterrupt):
             archiver.append(events.name)
     assert archive.extents([events.name]) == before
-    dataclasses.replace(archiver, max_offsets=25).catch_up([events.name])
+    dataclasses.replace(archiver, max_offsets=40).catch_up([events.name])
     assert_archived_exactly(archive, events)
 
 
@@ -195,7 +200,7 @@ def test_an_archiver_that_saves_its_offsets_before_its_rows_is_caught(archiver, 
 def test_what_went_before_it_was_archived_is_told_and_never_passed_over(archiver, archive, events, settings):
     events.send(60)
     archiver.catch_up([events.name])
-    release_topic(settings, archiver.log, archive, events.name, retention=timedelta(days=30))
+    limit_retention(settings, events.name, retention_ms=86_400_000)
     events.send(30)
     events.expire({0: 25})
     with pytest.raises(OffsetsLost, match="offsets 20 to 24 went before they were archived"):
@@ -222,15 +227,15 @@ def test_a_topic_of_the_same_name_that_was_made_anew_is_another_one(archiver, ar
 
 
 def test_small_files_are_put_together_and_files_outside_a_range_are_not_opened(archiver, archive, events, monkeypatch):
-    small = dataclasses.replace(archiver, max_offsets=30)
-    events.send(150)
+    small = dataclasses.replace(archiver, max_offsets=60)
+    events.send(180)
     small.catch_up([events.name])
-    table, first = archive.table(events.name), OffsetRange({events.name: {1: 12}}, {events.name: {1: 18}})
+    table, first = archive.table(events.name), OffsetRange({events.name: {1: 22}}, {events.name: {1: 28}})
     rows = archive.scan(archive.spark, first, timed=True)
-    assert table.files()[0] == 15
+    assert table.files()[0] == 3 * PARTITIONS
     assert len(rows.inputFiles()) == 1
-    assert sorted(row.offset for row in rows.collect()) == list(range(12, 18))
-    monkeypatch.setattr(archiving, "MOST_SMALL_FILES", 10)
+    assert sorted(row.offset for row in rows.collect()) == list(range(22, 28))
+    monkeypatch.setattr(archiving, "MOST_SMALL_FILES", 9)
     events.send(3)
     small.catch_up([events.name])
     assert table.files()[0] == PARTITIONS
@@ -273,9 +278,8 @@ def assert_views_as_expected(env, history):
 
 def expire_archived(settings, archive, topics):
     """Delete from the topics whatever is archived of them."""
-    places = [TopicPartition(t, p, end) for t, one in archive.extents(topics).items() for p, end in one.end.items()]
-    for answer in AdminClient(settings.kafka.librdkafka()).delete_records(places).values():
-        answer.result(10)
+    ends = {topic: extent.end for topic, extent in archive.extents(topics).items()}
+    expire(settings, [TopicPartition(t, p, end) for t, parts in ends.items() for p, end in parts.items()])
 
 
 def test_views_are_kept_and_rebuilt_from_archive_and_tail_once_the_topics_have_lost_what_is_archived(
@@ -289,8 +293,9 @@ def test_views_are_kept_and_rebuilt_from_archive_and_tail_once_the_topics_have_l
     rebuild(env, group)
     writer.send([record for _ in range(60) for record in history.step()])
     archiver.catch_up(group.topics)
-    for topic in group.topics:
-        release_topic(settings, archiver.log, archive, topic, retention=timedelta(days=30))
+    release_topic(settings, archiver.log, archive, writer.events_topic, retention=timedelta(days=30))
+    for topic in writer.changes_topics.values():
+        limit_retention(settings, topic, retention_ms=86_400_000)
     expire_archived(settings, archive, group.topics)
     writer.send([record for _ in range(20) for record in history.step()])
     with pytest.raises(OffsetsLost, match="no longer begins at its beginning"):

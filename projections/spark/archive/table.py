@@ -44,7 +44,7 @@ class TopicTable:
 
     def make(self, topic_id: str) -> None:
         """Make the table where there is none."""
-        java = self.spark._jvm  # noqa: SLF001 - Delta's Python package wants another version of its jar than there is
+        java = self._java
         with self._told():
             builder = java.io.delta.tables.DeltaTable.createIfNotExists(self._session).location(self.path)
             builder = builder.addColumns(java.org.apache.spark.sql.types.StructType.fromDDL(SCHEMA))
@@ -58,7 +58,7 @@ class TopicTable:
             snapshot = self._snapshot()
             if snapshot.version() < 0:
                 return None
-            versions = {one.appId(): one.version() for one in _items(snapshot.setTransactions())}
+            versions = {one.appId(): one.version() for one in _items(_transactions(snapshot))}
             topic_id = snapshot.metadata().configuration().get(_TOPIC_ID)
             if topic_id.isEmpty():
                 raise ArchiveUnusable(
@@ -120,7 +120,7 @@ class TopicTable:
 
     def _operation(self, transaction: Any, end: Mapping[int, int]) -> Any:
         """What the table's history says of the commit; the offsets in it are for people."""
-        java = self.spark._jvm  # noqa: SLF001
+        java = self._java
         append = java.org.apache.spark.sql.streaming.OutputMode.Append()
         told = java.scala.Option.apply(json.dumps({"topic": self.topic, "end": end}))
         update = getattr(java.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
@@ -130,20 +130,25 @@ class TopicTable:
         return self._log().update(False, self._nothing(), self._nothing())
 
     def _log(self) -> Any:
-        return self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.path)  # noqa: SLF001
+        return self._java.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.path)
 
     def _delta(self) -> Any:
-        return self.spark._jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)  # noqa: SLF001
+        return self._java.io.delta.tables.DeltaTable.forPath(self._session, self.path)
+
+    @property
+    def _java(self) -> Any:
+        """The JVM: Delta's Python package has no transactions, and asks for a version of its jar that is not there."""
+        return self.spark._jvm  # noqa: SLF001
 
     @property
     def _session(self) -> Any:
         return self.spark._jsparkSession  # noqa: SLF001
 
     def _nothing(self) -> Any:
-        return self.spark._jvm.scala.Option.empty()  # noqa: SLF001
+        return self._java.scala.Option.empty()
 
     def _texts(self, *texts: str) -> Any:
-        gateway = self.spark.sparkContext._gateway  # noqa: SLF001
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
         array = gateway.new_array(gateway.jvm.java.lang.String, len(texts))
         for number, text in enumerate(texts):
             array[number] = text
@@ -164,6 +169,13 @@ class TopicTable:
             if "ConcurrentTransaction" in str(error.__cause__):
                 raise self._moved("it committed first") from error
             raise
+
+
+def _transactions(snapshot: Any) -> Any:
+    """The last version of each application: from the checksum beside the last commit, else in a job over the log."""
+    checksum = snapshot.checksumOpt()
+    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    return known.get() if known.isDefined() else snapshot.setTransactions()
 
 
 def _partitions(versions: Mapping[str, int], prefix: str) -> dict[int, int]:

@@ -117,7 +117,7 @@ def _inner_facts(archive: DeltaArchive, topic: str, extent: Extent) -> tuple[int
     )
     surplus = F.when(F.col("inside"), F.col("times") - 1).otherwise(F.col("times"))
     found = offsets.agg(F.coalesce(F.sum("times"), F.lit(0)), F.coalesce(F.sum(surplus), F.lit(0))).toArrow()
-    return tuple(column[0].as_py() for column in found.columns)  # type: ignore[return-value]
+    return tuple(column[0].as_py() for column in found.columns)
 
 
 def _held_against(log: ArchivableLog, archive: DeltaArchive, topic: str, shared: OffsetRange) -> tuple[int, int, int]:
@@ -137,7 +137,7 @@ def _differences(theirs: DataFrame, ours: DataFrame) -> tuple[int, int, int]:
     counts = sides.agg(
         F.count_if(F.col("there") == 1), F.count_if(F.col("here") == 1), F.count_if(F.col("there") == 0)
     ).toArrow()
-    return tuple(column[0].as_py() for column in counts.columns)  # type: ignore[return-value]
+    return tuple(column[0].as_py() for column in counts.columns)
 
 
 def _hashed(rows: DataFrame) -> DataFrame:
