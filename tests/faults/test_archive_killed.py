@@ -66,7 +66,7 @@ def test_an_archive_is_exact_after_its_archiver_was_killed(settings, parcels, sp
     for _ in range(KILLS):
         killed = rows_are_written_uncommitted(folder / parcels, appends=chance.randint(2, 4))
         process = CommandProcess(command, variables, tmp_path / "archiver.log")
-        wait_until(killed, alive=process.require_alive, what=lambda: process.said[-3000:])
+        wait_until(killed, alive=process.require_alive, what="rows written and not committed")
         process.kill()
     archive = DeltaArchive.open(spark, folder)
     assert 0 < archive.extents([parcels])[parcels].offsets < RECORDS
