@@ -52,13 +52,7 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
     Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew; TopicMissing,
     BrokerUnreachable.
     """
-    extent = archive.table(topic).extent()
-    if extent is None or not extent.end:
-        raise ArchiveUnusable(
-            f"nothing is archived of {topic!r}",
-            remedy="archive it first: factfold archive once",
-            place=archive.folder.uri,
-        )
+    extent = _extent(archive, topic)
     shared = _shared(log, topic, extent)
     compacted = "compact" in log.cleanup_policies([topic])[topic]
     with told_plainly(f"topic {topic}"):
@@ -78,6 +72,12 @@ def release_topic(
     Returns what was found and the settings the topic was given. Raises ArchiveDiffers and leaves the topic as it is
     where the archive lacks a record, or does not reach back to the topic's first.
     """
+    if not _extent(archive, topic).whole:
+        raise ArchiveDiffers(
+            "the archive does not reach back to the topic's first record",
+            remedy="views could not be rebuilt: keep the topic, or set its retention by other means",
+            place=f"topic {topic}",
+        )
     verdict = verify_archive(log, archive, topic)
     if not verdict.equal:
         raise ArchiveDiffers(
@@ -86,13 +86,18 @@ def release_topic(
             remedy="keep the topic as it is; move its folder out of the archive, and archive it anew",
             place=f"topic {topic}",
         )
-    if not verdict.whole:
-        raise ArchiveDiffers(
-            "the archive does not reach back to the topic's first record",
-            remedy="views could not be rebuilt: keep the topic, or set its retention by other means",
-            place=f"topic {topic}",
-        )
     return verdict, limit_retention(settings, topic, retention_ms=int(retention / timedelta(milliseconds=1)))
+
+
+def _extent(archive: DeltaArchive, topic: str) -> Extent:
+    found = archive.table(topic).extent()
+    if found is not None and found.end:
+        return found
+    raise ArchiveUnusable(
+        f"nothing is archived of {topic!r}",
+        remedy="archive it first: factfold archive once",
+        place=archive.folder.uri,
+    )
 
 
 def _shared(log: ArchivableLog, topic: str, extent: Extent) -> OffsetRange:
