@@ -15,7 +15,7 @@ from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.topic_settings import limit_retention
-from eventstore.topics import TopicRecord, event_topic
+from eventstore.topics import TopicRecord, TopicSpec, event_topic
 from projections import Archiver, rebuild, release_topic, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
 from projections.log import OffsetRange
@@ -248,6 +248,13 @@ def test_a_released_topic_keeps_its_compaction_and_is_still_the_one_that_is_want
     assert given == {"cleanup.policy": "compact,delete", "retention.ms": "129600000"}
     assert archiver.log.cleanup_policies([events.name]) == {events.name: "compact,delete"}
     assert not compare_topics(settings, [events.spec]).mismatches
+
+
+def test_a_compacted_topic_that_deletes_after_the_brokers_own_time_is_not_the_one_that_is_wanted(settings):
+    wanted = event_topic(f"by-hand.{uuid.uuid4().hex[:8]}", partitions=1)
+    ensure_topics(settings, [TopicSpec(wanted.name, 1, {"cleanup.policy": "delete,compact"})])
+    (mismatch,) = compare_topics(settings, [wanted]).mismatches
+    assert "cleanup.policy=compact,delete, compact is wanted" in mismatch.message
 
 
 def test_a_folder_that_others_may_enter_and_a_session_without_delta_are_refused(archive, tmp_path, monkeypatch):
