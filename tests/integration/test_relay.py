@@ -394,6 +394,6 @@ def test_a_topic_that_has_deleted_all_it_had_is_not_published_again(store, setti
     for answer in admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items() if end]).values():
         answer.result(10)
     fill(store, 1)
-    with pytest.raises(TopicNotRelayed, match="every record of .* was deleted"):
+    with pytest.raises(TopicNotRelayed, match=r"every record of .* was deleted"):
         relay_once()
     assert end_offsets(settings, [topic])[topic] == ends
