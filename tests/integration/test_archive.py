@@ -131,7 +131,8 @@ def test_an_archive_holds_each_committed_record_once_and_ends_where_the_topic_do
     assert_archived_exactly(archive, events)
     events.send(40)
     events.send_in_transactions(3)
-    archiver.catch_up([events.name])
+    archiver.catch_up([events.name], on_append=lambda done: events.send(5))  # a topic that never rests
+    assert archiver.append(events.name).offsets == 5
     assert archiver.append(events.name) is None
     assert_archived_exactly(archive, events)
 

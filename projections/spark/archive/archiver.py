@@ -36,10 +36,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Appended:
-    """One append: the topic, the offsets it spans, of which markers of transactions hold no record, and its seconds."""
+    """One append: the topic, the offsets it spans, of which markers of transactions hold no record, and its seconds.
+
+    ``waiting`` is how many more the topic had when the append began.
+    """
 
     topic: str
     offsets: int
+    waiting: int
     seconds: float
 
 
@@ -66,11 +70,12 @@ class Archiver:
         table = self.archive.table(topic)
         with self.log.open() as opened:
             extent = table.extent() or self._made(table)
-            offsets = self._next(opened, topic, extent)
-            if not offsets.changed_topics():
+            new = self._new(opened, topic, extent)
+            if not new.changed_topics():
                 return None
+            offsets = bounded(new.start, new.end, max_records=self.max_offsets)
             self._append(table, opened, offsets)
-        done = Appended(topic, offsets.records, time.perf_counter() - begun)
+        done = Appended(topic, offsets.records, new.records - offsets.records, time.perf_counter() - begun)
         log.info("archived", topic=topic, offsets=done.offsets, seconds=round(done.seconds, 3))
         return done
 
@@ -81,12 +86,14 @@ class Archiver:
         on_append: Callable[[Appended], None] = lambda done: None,
         stop: Event | None = None,
     ) -> int:
-        """Archive what the topics hold now, and more where it comes quicker; returns the offsets."""
+        """Archive what the topics hold when their turn comes; returns the offsets."""
         count = 0
         for topic in topics:
             while not (stop and stop.is_set()) and (done := self.append(topic)):
                 on_append(done)
                 count += done.offsets
+                if not done.waiting:
+                    break  # what came meanwhile is the next round's: a topic that never rests keeps no other waiting
             self._compact_if_many(topic)
         return count
 
@@ -119,14 +126,14 @@ class Archiver:
         table.make(topic_id)
         return table.extent() or Extent(topic_id, {}, {})
 
-    def _next(self, opened: OpenLog, topic: str, extent: Extent) -> OffsetRange:
+    def _new(self, opened: OpenLog, topic: str, extent: Extent) -> OffsetRange:
         kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
         require_same(topic, extent, topic_id=self.log.topic_ids([topic])[topic], ends=ends)
-        new = dict(kept) if self.incomplete else {}
-        start = {partition: extent.end.get(partition, new.get(partition, 0)) for partition in ends}
+        first = kept if self.incomplete else dict.fromkeys(kept, 0)
+        start = {partition: extent.end.get(partition, first[partition]) for partition in ends}
         require_kept(topic, start, kept)
         # A partition that is named for the first time is noted, though nothing may be in it.
-        return bounded({topic: start}, {topic: ends}, max_records=self.max_offsets)
+        return OffsetRange({topic: start}, {topic: ends})
 
     def _append(self, table: TopicTable, opened: OpenLog, offsets: OffsetRange) -> None:
         topic, start, end = table.topic, offsets.start[table.topic], offsets.end[table.topic]
