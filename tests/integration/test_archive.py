@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, TopicSpec, event_topic
+from factfold.cli import archive as cli_archive
+from factfold.cli.entry import application
 from projections import Archiver, rebuild, release_topic, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
 from projections.log import OffsetRange
@@ -312,3 +317,37 @@ def test_views_are_rebuilt_from_archive_and_tail_once_the_topics_have_lost_what_
     assert report.records == sum(end for parts in ends.values() for end in parts.values())
     assert_views_as_expected(env, history)
     assert all(verdict.equal and verdict.rows for verdict in verify(archived, group).values())
+
+
+@pytest.fixture
+def command(archiver, archive, settings, monkeypatch):
+    """A function that runs `factfold archive` in this process, on its Spark, and gives exit code and JSON."""
+
+    @contextmanager
+    def opened(path, memory, **options):
+        assert path == "the archive"
+        yield archiver
+
+    def run(*arguments):
+        servers = settings.kafka.bootstrap_servers
+        variables = {"FACTFOLD_ARCHIVE": "the archive", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": servers}
+        ran = CliRunner().invoke(
+            application(), ["archive", *arguments, "--json"], env=variables, catch_exceptions=False
+        )
+        return ran.exit_code, json.loads(ran.stdout)
+
+    monkeypatch.setattr(cli_archive, "_archiver", opened)
+    return run
+
+
+def test_the_commands_tell_what_is_archived_and_let_a_topic_go_only_when_all_of_it_is(command, archiver, events):
+    events.send(30)
+    assert command("once", events.name)[1]["offsets"] == 30
+    events.send(6)
+    code, (told,) = command("status")
+    assert (code, told["topic"], told["offsets"], told["waiting"], told["whole"]) == (0, events.name, 30, 6, True)
+    code, (verdict,) = command("verify", events.name)
+    assert (code, verdict["equal"], verdict["compared"]) == (0, True, 30)
+    assert command("optimize", events.name) == (0, {"topic": events.name, "files_removed": 0, "files_added": 0})
+    code, released = command("release-topic", events.name, "--retention", "30d", "--yes")
+    assert (code, released["settings"]["retention.ms"]) == (0, str(30 * 86_400_000))
