@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from projections.archive import ArchivedLog
     from projections.branching import Branches, branches
     from projections.comparing import ViewComparison, diff
     from projections.cutover import cut_over, rollback
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     )
     from projections.runner import Runner, RunnerOptions, open_runner
     from projections.setters import on
+    from projections.spark.archive.archiver import Archiver, open_archiver
+    from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
     from projections.sql_views import sql_view
     from projections.store_branches import branch_source
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppliedVersions",
+    "ArchiveVerdict",
+    "ArchivedLog",
+    "Archiver",
     "Branches",
     "BranchesStatus",
     "Environment",
@@ -74,17 +80,23 @@ __all__ = [
     "follow",
     "of_type",
     "on",
+    "open_archiver",
     "open_router",
     "open_runner",
     "rebuild",
+    "release_topic",
     "rollback",
     "serve_metrics",
     "sql_view",
     "verify",
+    "verify_archive",
     "view",
 ]
 
 _HOMES = {
+    "archive": ("ArchivedLog",),
+    "spark.archive.archiver": ("Archiver", "open_archiver"),
+    "spark.archive.verifying": ("ArchiveVerdict", "release_topic", "verify_archive"),
     "store_branches": ("branch_source",),
     "branching": ("Branches", "branches"),
     "comparing": ("ViewComparison", "diff"),

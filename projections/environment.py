@@ -15,6 +15,7 @@ from projections.log import RecordLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from projections.archive import ArchivableLog
     from projections.tablestore.sql import SqlTableStore
 
 
@@ -44,10 +45,12 @@ class Environment(Closing):
         jars: Sequence[Path] = (),
         memory: str = "2g",
         keys: FollowedKeys | None = None,
+        archive: str | Path | None = None,
     ) -> Environment:
         """Topics in Kafka, views in PostgreSQL: start Spark and prepare the views' database.
 
-        ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file.
+        ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file. What
+        ``archive`` holds of the topics is read from there, which needs the jars of Delta Lake too; ArchiveUnusable.
         """
         from projections.spark.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
@@ -56,7 +59,10 @@ class Environment(Closing):
         store = PostgresTableStore(views_url)
         store.prepare()
         spark = open_session(jars, memory=memory)
-        return Environment.of(spark, small_batch_session(spark), store, KafkaLog(settings), keys)
+        log: RecordLog = KafkaLog(settings)
+        if archive is not None:
+            log = _archived(spark, KafkaLog(settings), archive)
+        return Environment.of(spark, small_batch_session(spark), store, log, keys)
 
     @staticmethod
     def embedded(
@@ -88,3 +94,9 @@ class Environment(Closing):
         """Stop Spark and close the connections."""
         self.spark.stop()
         self.store.close()
+
+
+def _archived(spark: SparkSession, log: ArchivableLog, path: str | Path) -> RecordLog:
+    from projections.spark.archive.delta_archive import archived_log
+
+    return archived_log(spark, log, path)

@@ -30,6 +30,9 @@
         ├── UnsupportedMaster        a Spark whose executors cannot reach the views' database
         ├── ViewInUse                a view cannot be replaced: a query holds it, or something depends on it
         ├── CheckpointUnusable       a checkpoint folder that cannot be made, or that others may read
+        ├── ArchiveUnusable          an archive that cannot be opened, or that others may read
+        ├── ArchiveMoved             another archiver has appended to this archive meanwhile
+        ├── ArchiveDiffers           an archive does not hold what its topic holds
         ├── SessionInUse             the process has a Spark session already, and one of its own is needed
         ├── TooFewSlots              a router has fewer slots than real-time mode needs
         ├── RealTimeRefused          Spark does not run this query in real-time mode
@@ -172,6 +175,18 @@ class ViewInUse(ProjectionError):
 
 class CheckpointUnusable(ProjectionError):
     """A checkpoint folder that cannot be made, or that others than its owner may read."""
+
+
+class ArchiveUnusable(ProjectionError):
+    """An archive that cannot be opened or made, or whose folder others than its owner may read."""
+
+
+class ArchiveMoved(ProjectionError):
+    """Another archiver has appended to this topic's archive meanwhile; nothing of this append was kept."""
+
+
+class ArchiveDiffers(ProjectionError):
+    """A topic's archive does not hold what the topic holds, or not from its beginning."""
 
 
 class SessionInUse(ProjectionError):

@@ -131,10 +131,10 @@ def database(stack: LocalStack) -> Callable[[], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of the process."""
-    from factfold.stack import spark_jars
+    from factfold.stack import delta_jars, spark_jars
     from projections.spark.session import open_session
 
-    session = open_session(spark_jars(), memory="2g")
+    session = open_session([*spark_jars(), *delta_jars()], memory="2g")
     yield session
     session.stop()
 

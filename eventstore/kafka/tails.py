@@ -26,7 +26,7 @@ def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, T
     """Return the last committed record of each partition that has one; a topic that does not exist has none.
 
     Tombstones that somebody else wrote are no records here, nor is what they took back: those of deleted events say
-    which row of the store they are. BrokerUnreachable, BrokerRefused.
+    which row of the store they are. TopicNotRelayed where all of them were deleted, BrokerUnreachable, BrokerRefused.
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
         there = offsets.existing(topics)
@@ -38,7 +38,20 @@ def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, T
             found |= _last_between(reader, starts, {place: ends[place] for place in asked})
             asked = {place for place in asked if place not in found and begins[place] < starts[place]}
             window *= _GROWTH
+        _require_none_forgotten(begins, found)
         return found
+
+
+def _require_none_forgotten(begins: Mapping[Partition, int], found: Mapping[Partition, TopicRecord]) -> None:
+    """A partition that had records and has none left does not say how far it came: all of it would come again."""
+    for (topic, partition), begin in begins.items():
+        if begin > 0 and (topic, partition) not in found:
+            raise TopicNotRelayed(
+                f"every record of {topic}[{partition}] was deleted, and with the last one how far it had come",
+                remedy="publish the store into a topic of another name, and bound a topic's retention only where its "
+                "category is never quiet for so long",
+                place=f"{topic}[{partition}]",
+            )
 
 
 def _last_between(

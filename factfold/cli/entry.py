@@ -8,6 +8,7 @@ import typer
 
 from eventstore.errors import FactfoldError
 from factfold.cli import (
+    archive,
     branches,
     cdc_signals,
     doctor,
@@ -34,6 +35,7 @@ def application() -> typer.Typer:
     app.add_typer(stack.app, name="stack")
     app.add_typer(cdc_signals.app, name="cdc")  # with the commands of cdc and cdc_operate
     app.add_typer(generations.app, name="projections")  # with the commands of projections
+    app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(schema.app, name="schema")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eventstore.errors import DeclarationError
 from factfold.cli.comparisons import as_plain, tell_comparison, tell_row
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
@@ -35,6 +36,14 @@ Views = Annotated[
 ]
 Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Archived = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        envvar="FACTFOLD_ARCHIVE",
+        help="Archive of the topics (factfold archive): what it holds is read from there.",
+    ),
+]
 
 
 @app.callback()
@@ -50,6 +59,7 @@ def rebuild(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     cut_over: Annotated[
         bool, typer.Option("--cutover/--no-cutover", help="Let the new views serve; without, diff and cutover follow.")
     ] = True,
@@ -62,7 +72,7 @@ def rebuild(
     from projections import rebuild as build
 
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         with shown(definition.name) as on_progress:
             report = build(environment, definition, cut_over=cut_over, on_progress=on_progress)
     if as_json:
@@ -91,6 +101,7 @@ def run(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
     restarts: Annotated[
         int, typer.Option("--restarts", min=0, help="How often in a row a failure that may pass is outwaited.")
@@ -114,7 +125,7 @@ def run(
         metrics = RunMetrics(definition.name)
         if metrics_port is not None:
             opened.enter_context(serve_metrics(metrics, port=metrics_port, host=metrics_host))
-        environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url))
+        environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
         follower = Follower(
             environment=environment,
             group=definition,
@@ -156,13 +167,14 @@ def verify(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Compare each view with a recomputation from the log; exit code 1 where a row differs."""
     from projections import verify as compare
 
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         verdicts = compare(environment, definition)
     if as_json:
         print_json({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
@@ -184,20 +196,29 @@ def load_group(spec: str) -> ProjectionGroup:
 
 @contextmanager
 def opened_environment(
-    views_url: str, memory: str, master_keys: str | None, keys_url: str | None
+    views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None = None
 ) -> Iterator[Environment]:
     """The environment that a command's options describe."""
     from eventstore import Settings
-    from factfold.stack import spark_jars
+    from factfold.stack import delta_jars, spark_jars
     from projections import Environment
     from projections.tablestore.opening import sqlite_path
 
     embedded = sqlite_path(views_url)
+    if embedded and archive is not None:
+        raise DeclarationError(
+            "an archive is of Kafka's topics, and these views are read from an event store in their own file",
+            remedy="leave --archive (FACTFOLD_ARCHIVE) away, or give the views a PostgreSQL database",
+            place=embedded,
+        )
     with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
         if embedded:
             environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
         else:
-            environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), memory=memory, keys=keys)
+            jars = spark_jars() if archive is None else [*spark_jars(), *delta_jars()]
+            environment = Environment.open(
+                Settings(), views_url=views_url, jars=jars, memory=memory, keys=keys, archive=archive
+            )
         with environment:
             yield environment
 

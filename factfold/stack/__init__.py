@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from factfold.stack.artifacts import spark_jars
+    from factfold.stack.artifacts import delta_jars, spark_jars
     from factfold.stack.errors import (
         ArtifactError,
         JavaTooOld,
@@ -32,12 +32,13 @@ __all__ = [
     "StackError",
     "StackInfo",
     "StackNotUp",
+    "delta_jars",
     "spark_jars",
     "start_lightly",
 ]
 
-_HOMES = {"LocalStack": "local", "PostgresInfo": "state", "StackInfo": "state", "spark_jars": "artifacts",
-          "start_lightly": "java"}  # fmt: skip
+_HOMES = {"LocalStack": "local", "PostgresInfo": "state", "StackInfo": "state", "delta_jars": "artifacts",
+          "spark_jars": "artifacts", "start_lightly": "java"}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

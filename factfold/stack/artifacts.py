@@ -28,6 +28,11 @@ def spark_jars() -> list[Path]:
     return fetch(versions().spark_jars)
 
 
+def delta_jars() -> list[Path]:
+    """Return the jars that a Spark session needs beside `spark_jars` for archives of topics, fetching missing ones."""
+    return fetch(versions().delta_jars)
+
+
 def kafka_jars() -> list[Path]:
     """Return the class path of the Kafka broker and of Kafka Connect, fetching missing ones."""
     return fetch(versions().kafka_jars)

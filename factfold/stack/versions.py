@@ -54,6 +54,7 @@ class Versions:
     registry_archive: Coordinate
     converter_jars: tuple[Coordinate, ...]
     spark_jars: tuple[Coordinate, ...]
+    delta_jars: tuple[Coordinate, ...]
     sha256: dict[str, str]
 
     @property
@@ -63,8 +64,8 @@ class Versions:
 
     @property
     def optional_artifacts(self) -> tuple[Coordinate, ...]:
-        """Every file that is fetched where an optional server is started."""
-        return (self.registry_archive,)
+        """Every file that is fetched where an optional server is started, or an archive of topics is used."""
+        return (self.registry_archive, *self.delta_jars)
 
 
 @cache
@@ -89,6 +90,7 @@ def versions() -> Versions:
         registry_archive=Coordinate.parse(registry["archive"]),
         converter_jars=_coordinates(registry["converter"]),
         spark_jars=_coordinates(spark["jars"]),
+        delta_jars=_coordinates(read["delta"]["jars"]),
         sha256=_checksums((folder / "jars.sha256").read_text("utf-8")),
     )
 

@@ -15,6 +15,7 @@ from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.schemas import add_schemas, read_schemas
+from eventstore.kafka.topic_settings import topic_ids
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -22,7 +23,7 @@ from projections.errors import offsets_lost
 from projections.log import OffsetRange, Offsets, arrow_record_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from cdc.transaction_log import SourceTransactions
     from projections.dead_letters import KafkaDeadLetters
@@ -35,6 +36,8 @@ _BULK = {
     "kafka.max.partition.fetch.bytes": str(16 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
 }
+
+_RAW = ("topic", "partition", "offset", "key", "value")
 
 # The time of an event, as text; a record without the header has none, and `get` beyond an array's end is null.
 _TIME = "CAST(get(filter(headers, h -> h.key = 'ce_time'), 0).value AS string) AS ce_time"
@@ -82,12 +85,22 @@ class KafkaLog:
         """The committed records of a range, partitions side by side."""
         return read_range(spark, self.settings.kafka.jvm(), offsets, timed=timed)
 
+    def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
+        """The same with all that a record has: ``headers``, ``ce_time`` of them, and the broker's ``timestamp``."""
+        reader = _reader(spark, self.settings.kafka.jvm(), offsets).option("includeHeaders", "true")
+        return reader.load().selectExpr(*_RAW, "headers", _TIME, "timestamp")
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """What tells a topic from another of its name, made before or after it; TopicMissing, BrokerUnreachable."""
+        return topic_ids(self.settings, topics)
+
 
 class OpenKafkaLog(OffsetReader):
     """Offsets, and small ranges by a consumer that stays connected: planning a Spark job takes many times as long."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self._settings = settings
         self._reader = RangeReader(settings)
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
@@ -117,6 +130,9 @@ class OpenKafkaLog(OffsetReader):
             self._reader.seek(wanted.start)
             return list(self._reader.read_up_to(wanted.end))
         except OffsetsGone as error:
+            # The same may be waiting to be said of other partitions, and would be said of what is read next.
+            self._reader.close()
+            self._reader = RangeReader(self._settings)
             raise offsets_lost(error.place) from error
 
 
@@ -136,17 +152,20 @@ def read_range(
 
     ``client`` is the JVM spelling of the Kafka settings. An offset that is gone fails the read: nothing is skipped.
     """
+    reader = _reader(spark, client, offsets)
+    if not timed:
+        return reader.load().select(*_RAW)
+    return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, _TIME)
+
+
+def _reader(spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange) -> DataFrameReader:
     wanted = offsets.not_empty()
     reader = spark.read.format("kafka").option("assign", json.dumps({t: sorted(p) for t, p in wanted.end.items()}))
     for name, value in client.items():
         reader = reader.option(f"kafka.{name}", value)
     for name, value in {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true", **_BULK}.items():
         reader = reader.option(name, value)
-    reader = reader.option("startingOffsets", _json(wanted.start)).option("endingOffsets", _json(wanted.end))
-    raw = ["topic", "partition", "offset", "key", "value"]
-    if not timed:
-        return reader.load().select(*raw)
-    return reader.option("includeHeaders", "true").load().selectExpr(*raw, _TIME)
+    return reader.option("startingOffsets", _json(wanted.start)).option("endingOffsets", _json(wanted.end))
 
 
 def _json(offsets: Offsets) -> str:

@@ -24,8 +24,9 @@ def open_session(
 ) -> SparkSession:
     """Start, or join, the process's Spark session.
 
-    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them). ``master`` defaults to
-    ``local[*]`` and ``memory`` is the driver's heap. Times are UTC throughout.
+    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them); with those of Delta Lake
+    among them, its tables can be read and written. ``master`` defaults to ``local[*]`` and ``memory`` is the driver's
+    heap. Times are UTC throughout.
     """
     from pyspark.sql import SparkSession
 
@@ -33,7 +34,7 @@ def open_session(
     if master.startswith("local"):
         # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = {**_defaults(memory), **(config or {})}
+    chosen = {**_defaults(memory), **(_DELTA if has_delta(jars) else {}), **(config or {})}
     if jars:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
     builder = SparkSession.builder.master(master).appName("factfold")
@@ -85,6 +86,19 @@ def small_batch_session(session: SparkSession) -> SparkSession:
     for key, value in _SMALL.items():
         small.conf.set(key, value)
     return small
+
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # What a table consists of is read in so many tasks, 50 unless told otherwise: a list of files needs few.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def has_delta(jars: Sequence[Path]) -> bool:
+    """Whether Delta Lake is among the jars."""
+    return any(jar.name.startswith("delta-spark_") for jar in jars)
 
 
 def _defaults(memory: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventstore import ANY, Relay, SqlEventStore, relay_status
@@ -26,11 +26,12 @@ from eventstore.errors import (
     UnsupportedBackend,
 )
 from eventstore.kafka import tails
-from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.topic_settings import limit_retention
 from eventstore.relay import Term
 from eventstore.settings import Settings
 from eventstore.topics import event_topic
@@ -382,3 +383,17 @@ def test_a_role_that_may_only_read_four_tables_is_enough(store, settings, databa
     finally:
         execute(store, "DROP OWNED BY relay_reader")
         execute(store, "DROP ROLE relay_reader")
+
+
+def test_a_topic_that_has_deleted_all_it_had_is_not_published_again(store, settings, relay_once):
+    fill(store, 1, times=5)
+    relay_once()
+    topic, admin = topic_of(store), AdminClient(settings.kafka.librdkafka())
+    limit_retention(settings, topic, retention_ms=86_400_000)
+    ends = end_offsets(settings, [topic])[topic]
+    for answer in admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items() if end]).values():
+        answer.result(10)
+    fill(store, 1)
+    with pytest.raises(TopicNotRelayed, match=r"every record of .* was deleted"):
+        relay_once()
+    assert end_offsets(settings, [topic])[topic] == ends

@@ -1,0 +1,57 @@
+"""What a topic is and how long it keeps its records: its id asked for, its retention bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from eventstore.kafka.admin import DEADLINE_SECONDS, cleanup_policies, quiet, typed_errors
+from eventstore.settings import Settings
+
+
+def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
+    """Return the id of each topic; one that was deleted and made anew has another. TopicMissing, BrokerUnreachable."""
+    admin, wanted = AdminClient(quiet(settings.kafka)), list(topics)
+    # The client refuses to describe nothing.
+    answers = admin.describe_topics(TopicCollection(wanted), request_timeout=deadline) if wanted else {}
+    return {topic: _hex(_result(settings, topic, future, deadline).topic_id) for topic, future in answers.items()}
+
+
+def limit_retention(
+    settings: Settings, topic: str, *, retention_ms: int, deadline: float = DEADLINE_SECONDS
+) -> dict[str, str]:
+    """Let a topic delete what is older than that, beside any compaction it has; return the settings it was given.
+
+    What it deleted cannot be had from it again. TopicMissing, BrokerUnreachable, BrokerRefused.
+    """
+    policy = cleanup_policies(settings, [topic], deadline=deadline)[topic]
+    changes = {
+        "cleanup.policy": ",".join(sorted({*policy.split(","), "delete"})),
+        "retention.ms": str(retention_ms),
+    }
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changes.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient(quiet(settings.kafka))
+    for future in admin.incremental_alter_configs([resource], request_timeout=deadline).values():
+        _result(settings, topic, future, deadline)
+    return changes
+
+
+def _hex(identity: Any) -> str:
+    halves = identity.get_most_significant_bits(), identity.get_least_significant_bits()
+    return "".join(f"{half & 0xFFFF_FFFF_FFFF_FFFF:016x}" for half in halves)
+
+
+def _result(settings: Settings, topic: str, future: Future[Any], deadline: float) -> Any:
+    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
+        return future.result(deadline + 1)

@@ -1,0 +1,188 @@
+"""Topics into their archive: a range of offsets, its rows and its end in one commit, again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import structlog
+
+from eventstore.errors import BrokerRefused, BrokerUnreachable
+from eventstore.settings import Settings
+from projections.archive import ArchivableLog, Extent, require_same
+from projections.errors import OffsetsLost, SparkFailed
+from projections.log import OffsetRange, OpenLog
+from projections.runner import bounded
+from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
+from projections.spark.archive.table import TopicTable
+from projections.spark.failures import told_plainly
+
+# Offsets an append: some ten seconds of reading, so that a kill costs little and a file is worth opening.
+MAX_OFFSETS: Final = 2_000_000
+# Between two looks at the topics: an append makes a file a partition, and a quick reader has Kafka for what is new.
+EVERY_SECONDS: Final = 10.0
+# More files than that, beside those that have the size they should have, are put together.
+MOST_SMALL_FILES: Final = 64
+_MOST_FAILURES: Final = 8
+_PASSING: Final = (BrokerUnreachable, BrokerRefused, SparkFailed)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Appended:
+    """One append: the topic, the offsets it spans, of which markers of transactions hold no record, and its seconds.
+
+    ``waiting`` is how many more the topic had when the append began.
+    """
+
+    topic: str
+    offsets: int
+    waiting: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Archiver:
+    """Archives topics of one log; any number may be made, and one at a time appends to a topic.
+
+    With ``incomplete`` a topic whose first records are gone already is archived from where it begins; without, that is
+    refused with OffsetsLost.
+    """
+
+    log: ArchivableLog
+    archive: DeltaArchive
+    max_offsets: int = MAX_OFFSETS
+    incomplete: bool = False
+
+    def append(self, topic: str) -> Appended | None:
+        """Archive one range of what is new; None where nothing is.
+
+        OffsetsLost where records went before they were archived, or the topic was made anew; ArchiveMoved,
+        TopicMissing, BrokerUnreachable.
+        """
+        begun = time.perf_counter()
+        table = self.archive.table(topic)
+        with self.log.open() as opened:
+            extent = table.extent() or self._made(table)
+            new = self._new(opened, topic, extent)
+            if not new.changed_topics():
+                return None
+            offsets = bounded(new.start, new.end, max_records=self.max_offsets)
+            self._append(table, opened, offsets)
+        done = Appended(topic, offsets.records, new.records - offsets.records, time.perf_counter() - begun)
+        log.info("archived", topic=topic, offsets=done.offsets, seconds=round(done.seconds, 3))
+        return done
+
+    def catch_up(
+        self,
+        topics: Sequence[str],
+        *,
+        on_append: Callable[[Appended], None] = lambda done: None,
+        stop: Event | None = None,
+    ) -> int:
+        """Archive what the topics hold when their turn comes; returns the offsets."""
+        count = 0
+        for topic in topics:
+            while not (stop and stop.is_set()) and (done := self.append(topic)):
+                on_append(done)
+                count += done.offsets
+                if not done.waiting:
+                    break  # what came meanwhile is the next round's: a topic that never rests keeps no other waiting
+            self._compact_if_many(topic)
+        return count
+
+    def run(
+        self,
+        topics: Sequence[str],
+        *,
+        stop: Event,
+        every: float = EVERY_SECONDS,
+        on_append: Callable[[Appended], None] = lambda done: None,
+    ) -> None:
+        """Archive what is new every so many seconds until ``stop`` is set; the append at hand is finished first.
+
+        A broker or a file system that does not answer is tried again, and after eight times in a row given up.
+        """
+        failures = 0
+        while not stop.is_set():
+            try:
+                self.catch_up(topics, on_append=on_append, stop=stop)
+                failures = 0
+            except _PASSING as error:
+                failures += 1
+                if failures == _MOST_FAILURES:
+                    raise
+                log.warning("the archive waits", cause=error.message, remedy=error.remedy, failures=failures)
+            stop.wait(every)
+
+    def _made(self, table: TopicTable) -> Extent:
+        topic_id = self.log.topic_ids([table.topic])[table.topic]
+        table.make(topic_id)
+        return table.extent() or Extent(topic_id, {}, {})
+
+    def _new(self, opened: OpenLog, topic: str, extent: Extent) -> OffsetRange:
+        kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
+        require_same(topic, extent, topic_id=self.log.topic_ids([topic])[topic], ends=ends)
+        first = kept if self.incomplete else dict.fromkeys(kept, 0)
+        start = {partition: extent.end.get(partition, first[partition]) for partition in ends}
+        require_kept(topic, start, kept)
+        # A partition that is named for the first time is noted, though nothing may be in it.
+        return OffsetRange({topic: start}, {topic: ends})
+
+    def _append(self, table: TopicTable, opened: OpenLog, offsets: OffsetRange) -> None:
+        topic, start, end = table.topic, offsets.start[table.topic], offsets.end[table.topic]
+
+        def still_kept() -> None:
+            """Whatever the reader says: what the topic has deleted meanwhile may be missing from the rows."""
+            require_kept(topic, start, opened.beginning_offsets([topic])[topic])
+
+        with told_plainly(f"topic {topic}"):
+            rows = self.log.scan_whole(self.archive.spark, offsets)
+            table.append(rows, start, end, before_commit=still_kept)
+
+    def _compact_if_many(self, topic: str) -> None:
+        table = self.archive.table(topic)
+        files, size = table.files()
+        if files > MOST_SMALL_FILES + 2 * (size // SMALL_BYTES):
+            log.info("archive compacted", topic=topic, **table.compact())
+
+
+@contextmanager
+def open_archiver(
+    settings: Settings,
+    path: str | Path,
+    *,
+    jars: Sequence[Path],
+    memory: str = "1g",
+    incomplete: bool = False,
+) -> Iterator[Archiver]:
+    """An archiver of Kafka's topics into a folder of this machine, or a URI that Hadoop understands.
+
+    Starts Spark, and stops it at the end; ``jars`` are those of Kafka and of Delta Lake. ArchiveUnusable.
+    """
+    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.session import open_session
+
+    spark = open_session(jars, memory=memory)
+    try:
+        yield Archiver(KafkaLog(settings), DeltaArchive.open(spark, path), incomplete=incomplete)
+    finally:
+        spark.stop()
+
+
+def require_kept(topic: str, start: Mapping[int, int], kept: Mapping[int, int]) -> None:
+    """Raise OffsetsLost where a topic begins behind the offset that is to be read next."""
+    for partition, first in kept.items():
+        if start[partition] < first:
+            raise OffsetsLost(
+                f"offsets {start[partition]} to {first - 1} went before they were archived",
+                remedy="publish the topic again and archive it anew, or archive what is left into another folder "
+                "(incomplete), from which no view can be rebuilt",
+                place=f"topic {topic}, partition {partition}",
+            )

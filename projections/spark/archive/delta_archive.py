@@ -1,0 +1,103 @@
+"""An archive in Delta Lake, as projections read it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from projections.archive import ArchivableLog, ArchivedLog, Extent
+from projections.errors import ArchiveUnusable
+from projections.log import OffsetRange
+from projections.spark.archive.folders import ArchiveFolder
+from projections.spark.archive.table import TopicTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Files below the first are put together into files of at most the second: some seconds of reading each, and few
+# enough to plan; what has reached the first is not written again.
+SMALL_BYTES: Final = 64 << 20
+LARGE_BYTES: Final = 256 << 20
+_SETTINGS: Final = {
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
+    "spark.databricks.delta.optimize.maxFileSize": str(LARGE_BYTES),
+    # A folder a partition is looked through in so many tasks; Spark's 10,000 take 40 s to clean an empty table.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+}
+_RAW: Final = ("partition", "offset", "key", "value")
+
+
+@dataclass(frozen=True)
+class DeltaArchive:
+    """Topics in one folder, a table each; ``spark`` is a session of the archive's own. Made by ``open``."""
+
+    spark: SparkSession
+    folder: ArchiveFolder
+
+    @staticmethod
+    def open(spark: SparkSession, path: str | Path) -> DeltaArchive:
+        """The archive at a local path or a URI that Hadoop understands; a local folder is made, for its owner only.
+
+        ArchiveUnusable where that cannot be, or where the session has no Delta Lake.
+        """
+        if "DeltaSparkSessionExtension" not in str(spark.conf.get("spark.sql.extensions", "")):
+            raise ArchiveUnusable(
+                "this Spark session has no Delta Lake",
+                remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
+                place=str(path),
+            )
+        folder = ArchiveFolder.of(path)
+        folder.make()
+        own = spark.newSession()
+        for name, value in _SETTINGS.items():
+            own.conf.set(name, value)
+        return DeltaArchive(own, folder)
+
+    def table(self, topic: str) -> TopicTable:
+        """The table of a topic, whether it was made or not; InvalidIdentifier."""
+        return TopicTable(self.spark, self.folder.of_topic(topic), topic)
+
+    def topics(self) -> list[str]:
+        """The topics it holds something of."""
+        return [topic for topic in self.folder.topics(self.spark) if self.table(topic).extent() is not None]
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """What it holds of each of the topics, as of now."""
+        found = {topic: self.table(topic).extent() for topic in topics}
+        return {topic: extent for topic, extent in found.items() if extent is not None}
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a range it holds, which is not empty; files outside of it are not opened."""
+        wanted = offsets.not_empty()
+        frames = [self._scan_topic(spark, topic, wanted, timed=timed) for topic in wanted.end]
+        return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _scan_topic(self, spark: SparkSession, topic: str, offsets: OffsetRange, *, timed: bool) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self.table(topic).rows(spark).where(between(offsets.start[topic], offsets.end[topic]))
+        return rows.select(F.lit(topic).alias("topic"), *_RAW, *(["ce_time"] if timed else []))
+
+
+def archived_log(spark: SparkSession, log: ArchivableLog, path: str | Path) -> ArchivedLog:
+    """A log with the archive at this path in front of it; ArchiveUnusable."""
+    archive = DeltaArchive.open(spark, path)
+    return ArchivedLog(log, archive, archive.spark)
+
+
+def between(start: Mapping[int, int], end: Mapping[int, int]) -> Column:
+    """Whether a row lies in a range of offsets, said in a form by which files are left out unopened.
+
+    Delta leaves out files by their partition and by smallest and largest offset, each said by itself; what lies in the
+    range of its own partition is said last.
+    """
+    from pyspark.sql import functions as F
+
+    partition, offset = F.col("partition"), F.col("offset")
+    parts = [(partition == p) & (offset >= start[p]) & (offset < last) for p, last in end.items()]
+    outer = (offset >= min(start[p] for p in end)) & (offset < max(end.values()))
+    return partition.isin(list(end)) & outer & functools.reduce(operator.or_, parts)

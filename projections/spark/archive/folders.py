@@ -1,0 +1,66 @@
+"""Where an archive lies: a folder a topic, on any Hadoop path; a local one is its owner's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from eventstore.identifiers import check_topic
+from projections.errors import ArchiveUnusable
+from projections.spark.failures import told_plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class ArchiveFolder:
+    """The folder of an archive, as Hadoop spells it; made by ``of``."""
+
+    uri: str
+
+    @staticmethod
+    def of(path: str | Path) -> ArchiveFolder:
+        """The folder at a path of this machine, or at a URI of any file system that Spark was told of."""
+        text = str(path)
+        if urlsplit(text).scheme not in ("", "file"):
+            return ArchiveFolder(text.rstrip("/"))
+        return ArchiveFolder(f"file:{Path(text.removeprefix('file:')).expanduser().absolute()}")
+
+    def of_topic(self, topic: str) -> str:
+        """The folder of one topic; InvalidIdentifier for what is no name of one."""
+        return f"{self.uri}/{check_topic(topic)}"
+
+    def make(self) -> None:
+        """Make a local folder, or check that nobody but its owner can enter it; ArchiveUnusable."""
+        if not self.uri.startswith("file:"):
+            return
+        folder = Path(self.uri.removeprefix("file:"))
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+        except OSError as error:
+            raise _unusable(f"cannot be made: {error.strerror}", folder) from error
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise _unusable("can be entered by others than its owner", folder)
+
+    def topics(self, spark: SparkSession) -> list[str]:
+        """The names of its folders; none where it was not made."""
+        java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no Python face
+        with told_plainly(self.uri):
+            path = java.org.apache.hadoop.fs.Path(self.uri)
+            files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+            found = files.listStatus(path) if files.exists(path) else []
+            return sorted(one.getPath().getName() for one in found if one.isDirectory())
+
+
+def _unusable(why: str, folder: Path) -> ArchiveUnusable:
+    return ArchiveUnusable(
+        f"the archive's folder {why}",
+        remedy="give a folder that this user can write; one that is there needs mode 0700 (chmod 700)",
+        place=str(folder),
+    )

@@ -1,0 +1,157 @@
+"""An archive held against its topic, over the offsets that both have; and the topic let go of what is archived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from eventstore.kafka.topic_settings import limit_retention
+from eventstore.settings import Settings
+from projections.archive import ArchivableLog, Extent, require_same
+from projections.errors import ArchiveDiffers, ArchiveUnusable
+from projections.log import OffsetRange
+from projections.spark.archive.delta_archive import DeltaArchive, between
+from projections.spark.failures import told_plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PLACE: Final = ("partition", "offset")
+
+
+@dataclass(frozen=True)
+class ArchiveVerdict:
+    """A topic's archive against the topic, counted in records; ``whole`` where it reaches back to the topic's first.
+
+    ``compared`` are those that the topic holds of the archived offsets: ``missing`` of them the archive does not hold
+    as they are. ``only_archived`` are records of the same offsets that the topic does not have, as compaction leaves
+    it. ``repeated`` offsets are in the archive more than once, or outside of what it says it holds.
+    """
+
+    topic: str
+    whole: bool
+    archived: int
+    compared: int
+    missing: int
+    only_archived: int
+    repeated: int
+    compacted: bool
+
+    @property
+    def equal(self) -> bool:
+        """Whether the archive holds every record that the topic holds, and none that it never held."""
+        surplus = 0 if self.compacted else self.only_archived
+        return not (self.missing or self.repeated or surplus)
+
+
+def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
+    """Compare every archived record with the topic's, key, value, headers and time; of what the topic still has.
+
+    Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew; TopicMissing,
+    BrokerUnreachable.
+    """
+    extent = _extent(archive, topic)
+    shared = _shared(log, topic, extent)
+    compacted = "compact" in log.cleanup_policies([topic])[topic]
+    with told_plainly(f"topic {topic}"):
+        archived, repeated = _inner_facts(archive, topic, extent)
+        compared, missing, only_archived = _held_against(log, archive, topic, shared) if shared.records else (0, 0, 0)
+    return ArchiveVerdict(
+        topic, extent.whole, archived=archived, compared=compared, missing=missing,
+        only_archived=only_archived, repeated=repeated, compacted=compacted,
+    )  # fmt: skip
+
+
+def release_topic(
+    settings: Settings, log: ArchivableLog, archive: DeltaArchive, topic: str, *, retention: timedelta
+) -> tuple[ArchiveVerdict, Mapping[str, str]]:
+    """Let the topic delete what is older than ``retention``, once its archive is found to hold all that it holds.
+
+    Returns what was found and the settings the topic was given. Raises ArchiveDiffers and leaves the topic as it is
+    where the archive lacks a record, or does not reach back to the topic's first.
+    """
+    if not _extent(archive, topic).whole:
+        raise ArchiveDiffers(
+            "the archive does not reach back to the topic's first record",
+            remedy="views could not be rebuilt: keep the topic, or set its retention by other means",
+            place=f"topic {topic}",
+        )
+    verdict = verify_archive(log, archive, topic)
+    if not verdict.equal:
+        raise ArchiveDiffers(
+            f"{verdict.missing} records of the topic are not in its archive, {verdict.repeated} are there twice, "
+            f"{verdict.only_archived} only there",
+            remedy="keep the topic as it is; move its folder out of the archive, and archive it anew",
+            place=f"topic {topic}",
+        )
+    return verdict, limit_retention(settings, topic, retention_ms=int(retention / timedelta(milliseconds=1)))
+
+
+def _extent(archive: DeltaArchive, topic: str) -> Extent:
+    found = archive.table(topic).extent()
+    if found is not None and found.end:
+        return found
+    raise ArchiveUnusable(
+        f"nothing is archived of {topic!r}",
+        remedy="archive it first: factfold archive once",
+        place=archive.folder.uri,
+    )
+
+
+def _shared(log: ArchivableLog, topic: str, extent: Extent) -> OffsetRange:
+    """The offsets that archive and topic both span."""
+    with log.open() as opened:
+        kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
+    require_same(topic, extent, topic_id=log.topic_ids([topic])[topic], ends=ends)
+    start = {p: min(max(extent.begin[p], kept[p]), end) for p, end in extent.end.items()}
+    return OffsetRange({topic: start}, {topic: extent.end})
+
+
+def _inner_facts(archive: DeltaArchive, topic: str, extent: Extent) -> tuple[int, int]:
+    """How many records the archive has, and how many offsets too many."""
+    from pyspark.sql import functions as F
+
+    rows = archive.table(topic).rows(archive.spark)
+    inside = between(extent.begin, extent.end) if extent.offsets else F.lit(False)
+    offsets = (
+        rows.select(*_PLACE, inside.alias("inside"))
+        .groupBy(*_PLACE)
+        .agg(F.count(F.lit(1)).alias("times"), F.min("inside").alias("inside"))
+    )
+    surplus = F.when(F.col("inside"), F.col("times") - 1).otherwise(F.col("times"))
+    found = offsets.agg(F.coalesce(F.sum("times"), F.lit(0)), F.coalesce(F.sum(surplus), F.lit(0))).toArrow()
+    return tuple(column[0].as_py() for column in found.columns)
+
+
+def _held_against(log: ArchivableLog, archive: DeltaArchive, topic: str, shared: OffsetRange) -> tuple[int, int, int]:
+    """Records of the topic, those of them that the archive lacks, and those that only the archive has."""
+    theirs = _hashed(log.scan_whole(archive.spark, shared))
+    wanted = shared.not_empty()
+    rows = archive.table(topic).rows(archive.spark).where(between(wanted.start[topic], wanted.end[topic]))
+    return _differences(theirs, _hashed(rows))
+
+
+def _differences(theirs: DataFrame, ours: DataFrame) -> tuple[int, int, int]:
+    """Counted side by side in one pass: a record is the same where its place and all of its columns are."""
+    from pyspark.sql import functions as F
+
+    both = theirs.withColumn("topic", F.lit(1)).unionByName(ours.withColumn("topic", F.lit(0)))
+    sides = both.groupBy(*_PLACE, "hash").agg(F.max("topic").alias("there"), F.min("topic").alias("here"))
+    counts = sides.agg(
+        F.count_if(F.col("there") == 1), F.count_if(F.col("here") == 1), F.count_if(F.col("there") == 0)
+    ).toArrow()
+    return tuple(column[0].as_py() for column in counts.columns)
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    return rows.select(*_PLACE, _hash().alias("hash"))
+
+
+def _hash() -> Column:
+    """Of all that a record has; 64 bits beside its place are enough where nobody forges a record."""
+    from pyspark.sql import functions as F
+
+    # A null leaves the hash as it was, so that it has to be said.
+    return F.xxhash64("topic", "key", "value", "headers", "timestamp", F.isnull("key"), F.isnull("value"))

@@ -1,0 +1,210 @@
+"""What is read from an archive and what from the topic behind it: offsets, without servers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from eventstore.errors import DeclarationError, InvalidIdentifier
+from factfold.cli import projections as command_line
+from factfold.cli.archive import parse_duration
+from projections.archive import ArchivedLog, Extent, divided, require_same
+from projections.errors import ArchiveUnusable, OffsetsLost
+from projections.log import OffsetRange, arrow_record_schema
+from projections.rebuilding import from_the_beginning
+from projections.spark.archive.folders import ArchiveFolder
+
+TOPIC = "parcel"
+ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})
+
+
+class Log:
+    """A topic that keeps what is from ``kept`` on; records are their offsets."""
+
+    def __init__(self, kept, ends, *, topic_id="id"):
+        self.kept, self.ends, self.topic_id = kept, ends, topic_id
+        self.fetched = []
+
+    @contextmanager
+    def open(self):
+        yield self
+
+    def topic_ids(self, topics):
+        return dict.fromkeys(topics, self.topic_id)
+
+    def beginning_offsets(self, topics):
+        return {topic: self.kept for topic in topics}
+
+    def end_offsets(self, topics):
+        return {topic: self.ends for topic in topics}
+
+    def fetch(self, offsets, *, timed=False):
+        wanted = offsets.not_empty()
+        if any(o < self.kept[p] for parts in wanted.start.values() for p, o in parts.items()):
+            raise OffsetsLost("gone", remedy="none")
+        self.fetched.append(wanted)
+        return records(wanted)
+
+
+class ArchiveOf:
+    """An archive of one extent; it counts how often it is asked."""
+
+    def __init__(self, extent):
+        self.extent, self.scanned = extent, []
+
+    def extents(self, topics):
+        return {TOPIC: self.extent} if self.extent and TOPIC in topics else {}
+
+    def scan(self, spark, offsets, *, timed=False):
+        self.scanned.append(offsets.not_empty())
+        return Frame(records(offsets))
+
+
+class Frame:
+    def __init__(self, found):
+        self.found = found
+
+    def toArrow(self):
+        return self.found
+
+
+def records(offsets):
+    places = [
+        (t, p, o) for t, ends in offsets.end.items() for p, end in ends.items() for o in range(offsets.start[t][p], end)
+    ]
+    columns = dict(zip(("topic", "partition", "offset"), zip(*places, strict=True), strict=True)) if places else {}
+    schema = arrow_record_schema(timed=False)
+    return pa.table({f.name: pa.array(columns.get(f.name, [None] * len(places)), f.type) for f in schema})
+
+
+def between(start, end):
+    return OffsetRange({TOPIC: start}, {TOPIC: end})
+
+
+def opened(log, extent=ARCHIVED):
+    archive = ArchiveOf(extent)
+    return ArchivedLog(log, archive, None), archive
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "cut"),
+    [
+        ({0: 0, 1: 0}, {0: 120, 1: 50}, {0: 100, 1: 40}),
+        ({0: 0, 1: 0}, {0: 90, 1: 30}, {0: 90, 1: 30}),
+        ({0: 100, 1: 41}, {0: 120, 1: 50}, {0: 100, 1: 41}),
+        ({0: 5, 2: 0}, {0: 120, 2: 7}, {0: 100, 2: 0}),
+    ],
+)
+def test_what_is_archived_is_read_from_the_archive_and_the_rest_from_the_topic(start, end, cut):
+    archived, tail = divided(between(start, end), {TOPIC: ARCHIVED})
+    assert (archived.start, archived.end) == ({TOPIC: start}, {TOPIC: cut})
+    assert (tail.start, tail.end) == ({TOPIC: cut}, {TOPIC: end})
+
+
+def test_a_range_from_before_the_archives_beginning_is_the_topics():
+    offsets = between({0: 5}, {0: 30})
+    archived, tail = divided(offsets, {TOPIC: Extent("id", {0: 10}, {0: 100})})
+    assert (archived.records, tail) == (0, offsets)
+
+
+def test_a_topic_begins_where_its_archive_does_as_long_as_nothing_is_missing_between_the_two():
+    log, _ = opened(Log({0: 100, 1: 12}, {0: 130, 1: 50}))
+    with log.open() as reader:
+        assert reader.beginning_offsets([TOPIC]) == {TOPIC: {0: 0, 1: 0}}
+        from_the_beginning(reader.beginning_offsets([TOPIC]), reader.end_offsets([TOPIC]))
+
+
+@pytest.mark.parametrize("extent", [ARCHIVED, None, Extent("id", {1: 0}, {1: 40})])
+def test_records_between_archive_and_topic_that_neither_has_are_lost(extent):
+    log, _ = opened(Log({0: 101, 1: 12}, {0: 130, 1: 50}), extent)
+    with log.open() as reader, pytest.raises(OffsetsLost, match="101 offsets have been removed"):
+        from_the_beginning(reader.beginning_offsets([TOPIC]), reader.end_offsets([TOPIC]))
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "ends", "why"),
+    [("other", {0: 130, 1: 50}, "another topic of this name"), ("id", {0: 130, 1: 39}, "ends before its archive")],
+)
+def test_an_archive_of_another_topic_is_never_read(topic_id, ends, why):
+    log, _ = opened(Log({0: 0, 1: 0}, ends, topic_id=topic_id))
+    with log.open() as reader, pytest.raises(OffsetsLost, match=why):
+        reader.beginning_offsets([TOPIC])
+    with pytest.raises(OffsetsLost, match=why):
+        require_same(TOPIC, ARCHIVED, topic_id=topic_id, ends=ends)
+
+
+def test_a_small_range_is_the_topics_as_long_as_it_has_it_and_the_archive_is_not_asked():
+    inner = Log({0: 0, 1: 0}, {0: 130, 1: 50})
+    log, archive = opened(inner)
+    with log.open() as reader:
+        found = reader.fetch(between({0: 90, 1: 30}, {0: 130, 1: 50}))
+    assert found["offset"].to_pylist() == [*range(90, 130), *range(30, 50)]
+    assert archive.scanned == []
+
+
+def test_a_small_range_whose_first_records_have_gone_is_read_from_the_archive_up_to_its_end():
+    inner = Log({0: 100, 1: 12}, {0: 130, 1: 50})
+    log, archive = opened(inner)
+    with log.open() as reader:
+        found = reader.fetch(between({0: 90, 1: 30}, {0: 130, 1: 50}))
+    assert sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True)) == [
+        *((0, offset) for offset in range(90, 130)),
+        *((1, offset) for offset in range(30, 50)),
+    ]
+    assert archive.scanned == [between({0: 90, 1: 30}, {0: 100, 1: 40})]
+    assert inner.fetched == [between({0: 100, 1: 40}, {0: 130, 1: 50})]
+
+
+def test_a_small_range_that_neither_has_is_lost():
+    log, _ = opened(Log({0: 110, 1: 12}, {0: 130, 1: 50}))
+    for start in ({0: 90}, {0: 105}):
+        with log.open() as reader, pytest.raises(OffsetsLost):
+            reader.fetch(between(start, {0: 130}))
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("s3a://lake/archive/", "s3a://lake/archive"),
+        ("/var/lib/a b", "file:/var/lib/a b"),
+        ("file:/var/lib/a", "file:/var/lib/a"),
+    ],
+)
+def test_an_archive_lies_on_any_file_system_that_hadoop_knows(path, uri):
+    assert ArchiveFolder.of(path).uri == uri
+
+
+@pytest.mark.parametrize("topic", ["..", "a/b", "", "a`b", "x" * 300])
+def test_what_is_no_name_of_a_topic_becomes_no_folder(topic):
+    with pytest.raises(InvalidIdentifier):
+        ArchiveFolder("file:/a").of_topic(topic)
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_place(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ArchiveUnusable, match="cannot be made") as caught:
+        ArchiveFolder.of(tmp_path / "file" / "archive").make()
+    assert caught.value.place == str(tmp_path / "file" / "archive")
+
+
+@pytest.mark.parametrize(
+    ("text", "time"), [("90s", timedelta(seconds=90)), ("36h", timedelta(hours=36)), ("30d", timedelta(days=30))]
+)
+def test_a_retention_is_said_with_its_unit(text, time):
+    assert parse_duration(text) == time
+
+
+@pytest.mark.parametrize("text", ["", "30", "0d", "-1d", "1w", "1.5h"])
+def test_what_is_no_retention_is_refused(text):
+    with pytest.raises(DeclarationError, match="is no time"):
+        parse_duration(text)
+
+
+def test_an_archive_of_topics_is_refused_where_there_are_none(tmp_path):
+    views = f"sqlite:///{tmp_path}/shop.db"
+    with pytest.raises(DeclarationError, match="of Kafka's topics"):
+        with command_line._environment(views, "1g", None, None, str(tmp_path)):
+            pass
