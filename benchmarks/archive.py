@@ -21,9 +21,10 @@ from benchmarks.machine import at_least, write
 from factfold.stack import LocalStack, delta_jars, spark_jars
 from projections import Archiver, Environment, rebuild
 from projections.log import RecordLog
-from projections.rebuilding import RebuildReport, whole_log
+from projections.rebuilding import RebuildReport
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.kafka_source import KafkaLog
+from projections.whole_log import whole_log
 from sample_app.flights.demo import append_flights, write_tables
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Base

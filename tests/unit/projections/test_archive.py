@@ -206,5 +206,5 @@ def test_what_is_no_retention_is_refused(text):
 def test_an_archive_of_topics_is_refused_where_there_are_none(tmp_path):
     views = f"sqlite:///{tmp_path}/shop.db"
     with pytest.raises(DeclarationError, match="of Kafka's topics"):
-        with command_line._environment(views, "1g", None, None, str(tmp_path)):
+        with command_line.opened_environment(views, "1g", None, None, str(tmp_path)):
             pass
