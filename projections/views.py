@@ -145,14 +145,15 @@ def view(
         from projections.binding import bind, tables_of
 
         name = checked_identifier(function.__name__, what="view")
-        if (key is None) == (by is None):
+        columns = as_columns((by if key is None else key) or ())
+        if (key is None) == (by is None) or not columns:
             raise InvalidDefinition(
                 f"view {name!r} needs a key, or columns to group by, and not both",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         pointers = {as_columns(c): table for c, table in (references or {}).items()}
-        declared = Declaration(name, as_columns(key or by or ()), pointers, sides, grouped=by is not None)
+        declared = Declaration(name, columns, pointers, sides, grouped=by is not None)
         return bind(declared, function, tables_of(function, tables or {}))
 
     return declare

@@ -1,0 +1,76 @@
+"""T12 for tables, columns, views and groups: what may become a SQL name is of a few letters; all else is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, Table, sql_view, view
+from projections.errors import InvalidDefinition
+from tests.hostile_names import HOSTILE
+
+PLAIN = Table.from_changelog(sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True)), topic="t")
+# Read apart from what the code under test says it reads.
+HARMLESS = re.compile(r"[a-z][a-z0-9_]{0,39}\Z", re.ASCII)
+
+
+def of_a_column(name):
+    model = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column(name, sa.Integer))
+    return Table.from_changelog(model, topic="t")
+
+
+def of_a_view(name):
+    def function(plain):
+        return plain
+
+    function.__name__ = name
+    return view(key="id", tables={"plain": PLAIN})(function)
+
+
+def of_a_side(name):
+    def some(plain, other):
+        return plain
+
+    return view(
+        key="id", tables={"plain": PLAIN, "other": PLAIN}, references={"id": "other"}, unmatched={name: "other"}
+    )(some)
+
+
+PLACES = {
+    "a column": of_a_column,
+    "a view": of_a_view,
+    "a view in SQL": lambda name: sql_view(name, "SELECT id FROM plain", tables={"plain": PLAIN}),
+    "the key of a side": of_a_side,
+    "a group": lambda name: ProjectionGroup(name, [of_a_view("harmless")]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_name_that_could_be_anything_else_in_sql_is_refused(place):
+    declare, others = PLACES[place], [name for name in HOSTILE if HARMLESS.match(name)]
+    for name in [name for name in HOSTILE if name and name not in others]:  # SQLAlchemy has no column without a name
+        with pytest.raises(InvalidDefinition) as caught:
+            declare(name)
+        assert "not a usable name" in caught.value.message, name
+    for name in others:  # such as SELECT in lower case: quoted, it is a name like any other
+        declare(name)
+
+
+@pytest.mark.parametrize("place", ["a reference", "a group's column"])
+def test_a_column_that_is_not_there_is_refused_by_any_name(place):
+    def some(plain, other):
+        return plain
+
+    def groups(plain):
+        return plain
+
+    for name in HOSTILE:
+        if name == "id":
+            continue
+        with pytest.raises(InvalidDefinition):
+            if place == "a reference":
+                view(key="id", tables={"plain": PLAIN, "other": PLAIN}, references={name: "other"})(some)
+            else:
+                view(by=name, tables={"plain": PLAIN})(groups)
