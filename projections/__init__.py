@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from projections.environment import Environment
     from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
     from projections.follower import Follower
-    from projections.following import follow
     from projections.group import ProjectionGroup
     from projections.metrics import RunMetrics, serve_metrics
     from projections.predicates import Predicate, field, of_type
@@ -77,7 +76,6 @@ __all__ = [
     "cut_over",
     "diff",
     "field",
-    "follow",
     "of_type",
     "on",
     "open_archiver",
@@ -104,7 +102,6 @@ _HOMES = {
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
     "follower": ("Follower",),
-    "following": ("follow",),
     "group": ("ProjectionGroup",),
     "metrics": ("RunMetrics", "serve_metrics"),
     "predicates": ("Predicate", "field", "of_type"),

@@ -1,32 +1,35 @@
-"""Following a log for as long as it lasts: a runner that is opened again after a failure that passes by itself.
+"""Following a log for as long as it lasts, over failures that pass by themselves and over the group's generations.
 
 A database or a broker that is away for a minute costs that minute. What does not pass (a changed definition, a bad
-record, offsets that are gone) ends it at once.
+record, offsets that are gone) ends it at once. After a cut-over the runner goes on with the generation that serves now.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+import stamina
 import structlog
 
 from eventstore.errors import FactfoldError
 from projections.environment import Environment
-from projections.errors import RunAlreadyActive, RunnerGaveUp
-from projections.following import follow
+from projections.errors import RunAlreadyActive, RunnerGaveUp, RunRetired
 from projections.group import ProjectionGroup
 from projections.restarts import Restarts, passes
-from projections.runner import Runner, RunnerOptions
+from projections.runner import Runner, RunnerOptions, open_runner
 from projections.spark.incremental import BatchReport
 
 if TYPE_CHECKING:
     from projections.metrics import RunMetrics
 
+# Who has cut over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
+_PATIENCE: Final = 30.0
 _HEALTHY_SECONDS: Final = 60.0  # a run that lived this long has recovered, even where nothing came
 
 log = structlog.get_logger()
@@ -122,3 +125,38 @@ class Follower:
             self.metrics.restarted(self.failures)
         log.warning("runner failed", group=self.group.name, cause=error.message, restart_in=delay)
         stop.wait(delay)
+
+
+def follow(
+    environment: Environment,
+    group: ProjectionGroup,
+    work: Callable[[Runner], None],
+    *,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> None:
+    """Give ``work`` a runner of the serving generation, and after each cut-over one of the next, until it returns.
+
+    Raises what `open_runner` and ``work`` raise; DefinitionChanged where another definition serves now.
+    """
+    attempts = 1
+    while True:
+        try:
+            opened = partial(open_runner, environment, group, options=options, metrics=metrics)
+            with _opened(opened, attempts=attempts) as runner:
+                work(runner)
+                return
+        except RunRetired as cause:
+            log.info("moving on to the generation that serves now", group=group.name, from_=cause.place)
+        attempts = 1_000
+
+
+@contextmanager
+def _opened(open_next: Callable[[], AbstractContextManager[Runner]], *, attempts: int) -> Iterator[Runner]:
+    with ExitStack() as opened:
+        for attempt in stamina.retry_context(
+            on=RunAlreadyActive, attempts=attempts, timeout=_PATIENCE, wait_initial=0.05, wait_max=0.5
+        ):
+            with attempt:
+                runner = opened.enter_context(open_next())
+        yield runner

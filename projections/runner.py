@@ -35,9 +35,8 @@ from projections.whole_log import require_inputs
 if TYPE_CHECKING:
     from projections.metrics import RunMetrics
 
-IDLE_SECONDS = (
-    0.02  # between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store
-)
+# Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
+IDLE_SECONDS = 0.02
 
 log = structlog.get_logger()
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, RebuildProgress, Table, follow, view
+from projections import Environment, ProjectionGroup, RebuildProgress, Table, view
+from projections.follower import follow
 from tests.integration.log_writer import LogWriter
 from tests.integration.tickets import DECLARED, Ticket
 from tests.waiting import wait_until

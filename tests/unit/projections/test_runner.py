@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore.errors import BrokerUnreachable, TopicMissing
-from projections import following as module
+from projections import follower as module
 from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries
 from projections.errors import (
