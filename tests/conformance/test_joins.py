@@ -23,19 +23,6 @@ from tests.conformance.join_views import GROUP, SQL, TABLES, customers, employee
 from tests.conformance.relational_batches import RelationalBatches
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def store(request, tmp_path):
-    if request.param == "SQLite":
-        found = SqliteTableStore(tmp_path / "views.db")
-    else:
-        from projections.tablestore.postgres import PostgresTableStore
-
-        found = PostgresTableStore(request.getfixturevalue("database")())
-    found.prepare()
-    yield found
-    found.close()
-
-
 def order(id, customer=1, place=("NO", "Oslo"), seller=1, amount=10):
     return {"id": id, "customer_id": customer, "country_name": place[0], "city_name": place[1], "seller_id": seller,
             "amount": amount}  # fmt: skip
@@ -188,6 +175,7 @@ def test_every_join_is_right_through_random_histories_cut_at_random(store, colum
         assert_views_are_right(store, log, after=f"batch {batch} of seed {seed}")
 
 
+@pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
 def test_spark_gives_the_same_live_and_rebuilt(store, spark):
     environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
     changes, steps = ChangeWriter(environment.log), list(STEPS.items())
