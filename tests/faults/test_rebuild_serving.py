@@ -35,7 +35,14 @@ def writer(env):
     return LogWriter(env.log.settings, Ticket)
 
 
-@pytest.mark.parametrize("env", ["PostgreSQL", "SQLite"], indirect=True)
+@pytest.mark.parametrize(
+    "env",
+    [
+        "PostgreSQL",
+        pytest.param("SQLite", marks=pytest.mark.skipif(KILLS == 1, reason="make faults has the time for both")),
+    ],
+    indirect=True,
+)
 def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_and_rolled_back(env, writer):
     first, second = growing_group(writer), growing_group(writer)
     writer.send(opened(writer, 0, 50))

@@ -23,7 +23,7 @@ from projections.errors import (
 )
 from projections.runner import reached
 from projections.spark.incremental import LiveBatches
-from projections.tablestore import staging
+from projections.tablestore import dialects
 from projections.tablestore.generations import drop, pause, resume
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration import rebuild_watching
@@ -55,7 +55,7 @@ def statuses(env, group):
     return {state.run.generation: state.status for state in env.store.states(group.name)}
 
 
-@ON_BOTH
+@pytest.mark.parametrize("views", ["PostgreSQL"], indirect=True)  # on both roads: tests/conformance/test_roads.py
 def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(env, writer, monkeypatch):
     """In chunks of 70 records; every step is begun by a process that does not come to its end."""
     group, history, loads = ticket_group(writer), TicketHistory(writer, 21), []
@@ -114,7 +114,7 @@ def test_the_planted_fault_is_seen_a_half_loaded_table_that_is_not_emptied(env, 
         with pytest.raises(Killed):
             rebuild(env, group)
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "empty", lambda *arguments: None)
+        patched.setattr(dialects, "empty", lambda *arguments: None)
         with pytest.raises(KeyNotUnique, match="was loaded twice"):
             rebuild(env, group)
     assert rebuild(env, group).rows["ticket_rows"] == 10

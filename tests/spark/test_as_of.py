@@ -75,11 +75,10 @@ def joined(spark, events, changes, *, how="left"):
         "payments": rows_of(spark, payments, events),
         "customer_versions": rows_of(spark, customer_versions, changes),
     }
-    found = (
-        WholeTables(frames, Disclosure({}, None), spark, few=True)
-        .apply(risk_view(payments, customer_versions, how=how))
-        .collect()
-    )
+    risk = risk_view(payments, customer_versions, how=how)
+    group = ProjectionGroup("risk", [risk])
+    tables = WholeTables(frames, group, Disclosure({}, None), spark, few=True)
+    found = tables.apply(risk, view_columns(spark, group)[risk.name]).collect()
     assert len(found) == len({row.payment_id for row in found})
     return {row.payment_id: (row.credit_score, row.note) for row in found}
 
