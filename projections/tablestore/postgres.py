@@ -36,7 +36,7 @@ class PostgresTableStore(SqlTableStore):
     """
 
     dialect = POSTGRES
-    minus = "EXCEPT ALL"
+    minus = staticmethod(sa.except_all)
 
     def __init__(self, url: str, *, serving_schema: str = "public") -> None:
         super().__init__(sa.create_engine(url, pool_pre_ping=True))

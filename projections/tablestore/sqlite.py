@@ -34,7 +34,7 @@ class SqliteTableStore(SqlTableStore):
     """
 
     dialect = SQLITE
-    minus = "EXCEPT"  # there is no EXCEPT ALL; a key that comes twice shows in the digest
+    minus = staticmethod(sa.except_)  # there is no EXCEPT ALL; a key that comes twice shows in the digest
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(Path(path).absolute())

@@ -31,10 +31,11 @@ from projections.errors import (
 )
 from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.commit import commit_batch
+from projections.tablestore.comparison import differing_rows
 from projections.tablestore.generations import drop
 from projections.tablestore.sql import REBUILDER
 from projections.tablestore.sqlite import SqliteTableStore
-from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
+from projections.tablestore.verification import drop_snapshot, take_snapshot
 from tests.conformance.ticket_batches import (
     COLUMNS,
     GROUP,
@@ -260,12 +261,18 @@ def test_verify_sees_the_keys_that_differ(store):
     batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
     assert take_snapshot(store, layout, run) == {"ticket": {0: 1}}
     copies = layout.views["ticket_names"]
-    live, again = store.target(copies.live_copy), store.target(copies.recomputed_copy)
-    columns = COLUMNS["ticket_names"]
+    again, columns = store.target(copies.recomputed_copy), COLUMNS["ticket_names"]
+
+    def differing():
+        found = differing_rows(
+            store, copies.live_copy, copies.recomputed_copy, key=("ticket_id",), columns=list(columns)
+        )
+        return [(row.key["ticket_id"], row.one, row.other) for row in found]
+
     again.append(rows(columns, ticket_id=["t1"], hours=[Decimal("1.5")], since=[None]))
-    assert differing_keys(store, live, again, key=("ticket_id",)) == ()
+    assert differing() == []
     again.append(rows(columns, ticket_id=["t2"], hours=[None], since=[None]))
-    assert differing_keys(store, live, again, key=("ticket_id",)) == ("t2",)
+    assert differing() == [("t2", None, {"ticket_id": "t2", "hours": None, "since": None})]
     drop_snapshot(store, layout)
 
 
