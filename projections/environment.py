@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from projections.archive import ArchivableLog
-    from projections.tablestore.sql import SqlTableStore
+    from projections.spark.keeping import Keeper
+    from projections.tablestore.port import TableStore
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Environment(Closing):
 
     spark: SparkSession
     small: SparkSession
-    store: SqlTableStore
+    store: TableStore[Any]
     log: RecordLog
     keys: FollowedKeys | None = None
 
@@ -83,12 +85,21 @@ class Environment(Closing):
 
     @staticmethod
     def of(
-        spark: SparkSession, small: SparkSession, store: SqlTableStore, log: RecordLog, keys: FollowedKeys | None = None
+        spark: SparkSession,
+        small: SparkSession,
+        store: TableStore[Any],
+        log: RecordLog,
+        keys: FollowedKeys | None = None,
     ) -> Environment:
         """An environment whose log, where there are keys, has the erasures among its topics."""
         from projections.erasures import LogWithErasures
 
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
+
+    @cached_property
+    def keeper(self) -> Keeper[Any]:
+        """What Spark does with the tables of the store."""
+        return self.store.keeper(self)
 
     def close(self) -> None:
         """Stop Spark and close the connections."""

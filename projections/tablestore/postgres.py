@@ -13,8 +13,9 @@ from projections.errors import TableStoreUnavailable, ViewInUse
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.port import already_active
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, already_active
+from projections.tablestore.sql import SqlTableStore
 
 _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +57,11 @@ class RunState:
 
 def serving_state(connection: sa.Connection, group: str) -> RunState:
     """The row of the run whose views are served; raises NoServingGeneration."""
-    found = states(connection, group, SERVING)
+    return serving_of(states(connection, group, SERVING), group)
+
+
+def serving_of(found: Sequence[RunState], group: str) -> RunState:
+    """The first of a group's serving rows; raises NoServingGeneration where there is none."""
     if not found:
         raise NoServingGeneration(
             f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group

@@ -17,8 +17,9 @@ from projections.errors import InvalidDefinition, TableStoreUnavailable, Unsuppo
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.port import already_active, runner_of
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, already_active, runner_of
+from projections.tablestore.sql import SqlTableStore
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
 # A look whether a role is held takes its lock for some microseconds: who wants it looks again before it gives up.
