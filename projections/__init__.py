@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from projections.spark.archive.archiver import Archiver, open_archiver
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
+    from projections.spark.lakehouse.reading import read_view, read_views
     from projections.sql_views import sql_view
     from projections.store_branches import branch_source
     from projections.streams import Stream
@@ -81,6 +82,8 @@ __all__ = [
     "open_archiver",
     "open_router",
     "open_runner",
+    "read_view",
+    "read_views",
     "rebuild",
     "release_topic",
     "rollback",
@@ -111,6 +114,7 @@ _HOMES = {
     "runner": ("Runner", "RunnerOptions", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
+    "spark.lakehouse.reading": ("read_view", "read_views"),
     "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),

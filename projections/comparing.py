@@ -64,7 +64,7 @@ def compare(
     serving = store.serving_state(group.name).run
     if anew := made_anew(environment, group, store.progress(serving)):
         raise _not_comparable(f"{', '.join(anew)}: the topic was made anew since it was served", serving)
-    with environment.keeper.comparison(serving, layout) as beside:
+    with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
         if not beside.columns:
             raise _not_comparable("no view of the new generation has its key in the serving one", serving)
         _wait_for_serving(store, serving, catch_up.progress)

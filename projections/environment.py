@@ -49,18 +49,21 @@ class Environment(Closing):
         keys: FollowedKeys | None = None,
         archive: str | Path | None = None,
     ) -> Environment:
-        """Topics in Kafka, views in PostgreSQL: start Spark and prepare the views' database.
+        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare what the views are kept in.
 
-        ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file. What
-        ``archive`` holds of the topics is read from there, which needs the jars of Delta Lake too; ArchiveUnusable.
+        ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI; ``jars`` are the Kafka
+        and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
+        tables need the jars of Delta Lake too; ArchiveUnusable, TableStoreUnavailable.
         """
         from projections.spark.kafka_source import KafkaLog
+        from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.session import open_session, small_batch_session
-        from projections.tablestore.postgres import PostgresTableStore
+        from projections.tablestore.opening import delta_root
 
-        store = PostgresTableStore(views_url)
-        store.prepare()
+        # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
+        kept = None if delta_root(views_url) else _prepared(views_url)
         spark = open_session(jars, memory=memory)
+        store = kept or DeltaTableStore(spark, views_url)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
             log = _archived(spark, KafkaLog(settings), archive)
@@ -105,6 +108,14 @@ class Environment(Closing):
         """Stop Spark and close the connections."""
         self.spark.stop()
         self.store.close()
+
+
+def _prepared(views_url: str) -> TableStore[Any]:
+    from projections.tablestore.postgres import PostgresTableStore
+
+    store = PostgresTableStore(views_url)
+    store.prepare()
+    return store
 
 
 def _archived(spark: SparkSession, log: ArchivableLog, path: str | Path) -> RecordLog:

@@ -158,5 +158,5 @@ class Keeper(ABC, Generic[Laid]):
         """Keep the views as of one moment for the length of the block."""
 
     @abstractmethod
-    def comparison(self, serving: Run, layout: Laid) -> AbstractContextManager[Comparison]:
-        """Compare ``layout``'s generation with the serving one within the block."""
+    def comparison(self, serving: Run, run: Run, layout: Laid) -> AbstractContextManager[Comparison]:
+        """Compare the generation of ``run`` with the serving one within the block."""

@@ -100,7 +100,7 @@ class SqlKeeper(Keeper[GenerationLayout]):
             verification.drop_snapshot(self._store, layout)
 
     @contextmanager
-    def comparison(self, serving: Run, layout: GenerationLayout) -> Iterator[Comparison]:
+    def comparison(self, serving: Run, run: Run, layout: GenerationLayout) -> Iterator[Comparison]:
         """Copies of the serving views, which are taken in one snapshot."""
         try:
             yield _Beside(self._store, serving, layout, comparison.common_columns(self._store, serving, layout))
