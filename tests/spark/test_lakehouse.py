@@ -12,13 +12,12 @@ from projections import (
     cut_over,
     diff,
     open_runner,
-    read_view,
     read_views,
     rebuild,
     rollback,
     verify,
 )
-from projections.errors import InvalidDefinition, RunAlreadyActive, RunSuperseded, TableStoreUnavailable
+from projections.errors import RunAlreadyActive, RunSuperseded
 from projections.log import OffsetRange
 from projections.spark.lakehouse import batches as batching
 from projections.spark.lakehouse.store import DeltaTableStore

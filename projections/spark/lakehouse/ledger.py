@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import stamina
 
-from projections.errors import SparkFailed
+from projections.spark.exchange import few_rows
 from projections.spark.failures import told_plainly
+from projections.spark.lakehouse.delta_log import DeltaLog
 from projections.tablestore.runs import Run, RunState, decode_progress, encode_progress
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ _DDL: Final = (
     "generation int, version int, fingerprint string, status string, progress string, tables map<string, bigint>,"
     " token string, holder string, paused boolean, held boolean, built string, updated_at timestamp"
 )
-# Every commit takes all rows away and adds them again, so that of two at once one fails and looks again.
 _PROPERTIES: Final = {"delta.isolationLevel": "Serializable"}
-_RACE: Final = "DELTA_CONCURRENT"
 _ATTEMPTS: Final = 20
 
 
@@ -68,14 +67,13 @@ class Ledger:
 
     def __init__(self, spark: SparkSession, path: str, group: str) -> None:
         self._spark = spark
-        self._path = path
+        self._log = DeltaLog(spark, path)
         self._group = group
         self._known: tuple[int, Entries] = (-1, {})
 
     def entries(self) -> Entries:
         """The rows as they are now, by generation; none where nothing was built."""
-        with told_plainly(self._path):
-            return self._read(int(self._updated().version()))
+        return self._read(self._log.version())
 
     def change(self, change: Callable[[Entries], Entries]) -> Entries:
         """Put other rows in the place of those there are, in one commit that fails where another one comes first.
@@ -89,37 +87,17 @@ class Ledger:
 
     def _change(self, change: Callable[[Entries], Entries]) -> Entries:
         self._make()
-        try:
-            with told_plainly(self._path):
-                transaction = self._log().startTransaction()
-                found = self._read(int(transaction.readVersion()))
-        except SparkFailed as error:
-            raise self._raced(error) from error
-        wanted = change(found)
-        if wanted != found:
-            self._commit(transaction, wanted)
+        with self._log.told(lambda: _LostRace(self._log.path)):
+            transaction = self._log.begin()
+            # All rows go, whatever changes: of two commits at once the second finds its files gone, and fails.
+            removed = self._log.files_read(transaction)
+            found = self._read(int(transaction.readVersion()))
+            wanted = change(found)
+            if wanted != found:
+                rows = pa.Table.from_pylist([_as_row(entry) for entry in wanted.values()], _SCHEMA)
+                added = self._log.files_written(transaction, few_rows(self._spark, rows))
+                self._log.commit(transaction, removed=removed, added=added)
         return wanted
-
-    def _commit(self, transaction: Any, entries: Entries) -> None:
-        rows = pa.Table.from_pylist([_as_row(entry) for entry in entries.values()], _SCHEMA)
-        try:
-            with told_plainly(self._path):
-                actions = self._java.scala.collection.mutable.ListBuffer()
-                for file in _items(transaction.filterFiles()):
-                    actions.append(file.remove())
-                for file in _items(transaction.writeFiles(self._spark.createDataFrame(rows).coalesce(1)._jdf)):  # noqa: SLF001
-                    actions.append(file)
-                transaction.commit(actions.toSeq(), self._operation())
-        except SparkFailed as error:
-            raise self._raced(error) from error
-
-    def _raced(self, error: SparkFailed) -> Exception:
-        return _LostRace(self._path) if _RACE in str(error.__cause__) else error
-
-    def _operation(self) -> Any:
-        """What the table's history says of the commit."""
-        operation = getattr(self._java.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
-        return getattr(operation, "MODULE$")
 
     def _read(self, version: int) -> Entries:
         if version != self._known[0]:
@@ -127,38 +105,22 @@ class Ledger:
         return self._known[1]
 
     def _read_anew(self, version: int) -> Entries:
-        rows = self._spark.read.format("delta").option("versionAsOf", version).load(self._path).toArrow()
-        entries = [_of_row(self._group, row) for row in rows.to_pylist()]
+        with told_plainly(self._log.path):
+            reader = self._spark.read.format("delta").option("versionAsOf", version)
+            rows = reader.load(self._log.path).toArrow().to_pylist()
+        entries = [_of_row(self._group, row) for row in rows]
         return {entry.run.generation: entry for entry in sorted(entries, key=lambda one: one.run.generation)}
 
     def _make(self) -> None:
-        if int(self._updated().version()) < 0:
-            with told_plainly(self._path):
-                columns = self._java.org.apache.spark.sql.types.StructType.fromDDL(_DDL)
-                builder = self._java.io.delta.tables.DeltaTable.createIfNotExists(self._session)
-                builder = builder.location(self._path).addColumns(columns)
-                for name, value in _PROPERTIES.items():
-                    builder = builder.property(name, value)
-                builder.execute()
-
-    def _updated(self) -> Any:
-        nothing = self._java.scala.Option.empty()
-        return self._log().update(False, nothing, nothing)
-
-    def _log(self) -> Any:
-        return self._java.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self._path)
-
-    @property
-    def _java(self) -> Any:
-        return self._spark._jvm  # noqa: SLF001 - Delta's transactions have no Python face (docs/decisions/0037)
-
-    @property
-    def _session(self) -> Any:
-        return self._spark._jsparkSession  # noqa: SLF001
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(number) for number in range(sequence.size())]
+        if self._log.version() >= 0:
+            return
+        with told_plainly(self._log.path):
+            columns = self._log.java.org.apache.spark.sql.types.StructType.fromDDL(_DDL)
+            builder = self._log.java.io.delta.tables.DeltaTable.createIfNotExists(self._log.session)
+            builder = builder.location(self._log.path).addColumns(columns)
+            for name, value in _PROPERTIES.items():
+                builder = builder.property(name, value)
+            builder.execute()
 
 
 def _as_row(entry: Entry) -> dict[str, Any]:

@@ -6,13 +6,13 @@ it says: a batch that was killed left that. Whoever writes next goes back to the
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from projections.errors import RunSuperseded, SparkFailed
+from projections.errors import RunSuperseded
 from projections.spark.failures import told_plainly
+from projections.spark.lakehouse.delta_log import DeltaLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,6 @@ _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
 # More files than that, beside those that have a good size, are put together.
 MOST_SMALL_FILES: Final = 64
 _GOOD_BYTES: Final = 64 << 20
-_RACE: Final = "DELTA_CONCURRENT"
 
 
 @dataclass(frozen=True)
@@ -45,22 +44,21 @@ class VersionedTable:
 
     def version(self) -> int:
         """The newest version; -1 where there is no table."""
+        return self._log.version()
+
+    def count(self, version: int) -> int:
+        """The rows of a version, out of the table's statistics."""
         with told_plainly(self.path):
-            return int(self._snapshot().version())
+            return self.rows(version).count()
 
     def replace(self, rows: DataFrame) -> int:
         """Make these rows all of the table, whatever a killed process left there; returns their version."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         for name, value in _PROPERTIES.items():
             writer = writer.option(name, value)
-        with self._told():
+        with self._log.told(self._superseded):
             writer.save(self.path)
         return self.version()
-
-    def count(self, version: int) -> int:
-        """The rows of a version, out of the table's statistics."""
-        with told_plainly(self.path):
-            return self.rows(version).count()
 
     def merge(self, changes: DataFrame, key: Sequence[str], *, at: int, nullable: bool = False) -> int:
         """Put changed rows in the place of those of their keys, in the version ``at``; returns the new version.
@@ -69,50 +67,53 @@ class VersionedTable:
         has committed meanwhile: then the new version is not known to hold this batch alone.
         """
         known = self.version()
-        if known != at:
-            known = self._alone(lambda: self._delta().restoreToVersion(at), after=known)
-        known = self._alone(lambda: self._merge(changes, key, nullable=nullable), after=known)
-        return self._compacted(known)
+        with self._log.told(self._superseded):
+            if known != at:
+                known = self._taken_back(known, to=at)
+            self._merge(changes, key, nullable=nullable)
+            known = self._alone(after=known)
+            if self._has_many_files():
+                self._log.table().optimize().executeCompaction()
+                known = self._alone(after=known)
+        return known
+
+    def _taken_back(self, known: int, *, to: int) -> int:
+        """Make the table what it was; returns the version that is.
+
+        Delta's own RESTORE does so too, in some seconds of Spark jobs.
+        """
+        transaction = self._log.begin()
+        now = {_identity(file): file for file in self._log.files_read(transaction)}
+        then = {_identity(file): file for file in self._log.files(to)}
+        removed = [file for name, file in now.items() if name not in then]
+        added = [file for name, file in then.items() if name not in now]
+        version = self._log.commit(transaction, removed=removed, added=added)
+        return self._alone(after=known) if version == known + 1 else self._refuse()
 
     def _merge(self, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> None:
         same = " AND ".join(f"t.`{c}` {'<=>' if nullable else '='} s.`{c}`" for c in key)
         source: Any = changes.alias("s")._jdf  # noqa: SLF001 - the JVM's side of it
-        merge = self._delta().alias("t").merge(source, same)
+        merge = self._log.table().alias("t").merge(source, same)
         if "_retracted" in changes.columns:
             merge = merge.whenMatched("s._retracted").delete()
             merge.whenMatched().updateAll().whenNotMatched("NOT s._retracted").insertAll().execute()
         else:
             merge.whenMatched().updateAll().whenNotMatched().insertAll().execute()
 
-    def _compacted(self, version: int) -> int:
-        with told_plainly(self.path):
-            snapshot = self._snapshot()
-            files, size = int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
-        if files <= MOST_SMALL_FILES + 2 * (size // _GOOD_BYTES):
-            return version
-        return self._alone(lambda: self._delta().optimize().executeCompaction(), after=version)
+    def _has_many_files(self) -> bool:
+        snapshot = self._log.snapshot()
+        return int(snapshot.numOfFiles()) > MOST_SMALL_FILES + 2 * (int(snapshot.sizeInBytes()) // _GOOD_BYTES)
 
-    def _alone(self, commit: Callable[[], object], *, after: int) -> int:
-        """Commit, and require that nobody else has: the version is one more, or the same where nothing had to be done.
+    def _alone(self, *, after: int) -> int:
+        """The version of a commit that was just made: one more, or the same where nothing had to be done.
 
         Were the newest version simply taken for ours, another runner's rows could be in it.
         """
-        with self._told():
-            commit()
         found = self.version()
-        if found not in (after, after + 1):
-            raise self._superseded()
-        return found
+        return found if found in (after, after + 1) else self._refuse()
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            with told_plainly(self.path):
-                yield
-        except SparkFailed as error:
-            if _RACE in str(error.__cause__):
-                raise self._superseded() from error
-            raise
+    def _refuse(self) -> NoReturn:
+        raise self._superseded()
 
     def _superseded(self) -> RunSuperseded:
         return RunSuperseded(
@@ -121,12 +122,11 @@ class VersionedTable:
             place=self.path,
         )
 
-    def _snapshot(self) -> Any:
-        java: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python package asks for a jar that is not there
-        log = java.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)  # noqa: SLF001
-        nothing = java.scala.Option.empty()
-        return log.update(False, nothing, nothing)
+    @property
+    def _log(self) -> DeltaLog:
+        return DeltaLog(self.spark, self.path)
 
-    def _delta(self) -> Any:
-        java: Any = self.spark._jvm  # noqa: SLF001
-        return java.io.delta.tables.DeltaTable.forPath(self.spark._jsparkSession, self.path)  # noqa: SLF001
+
+def _identity(file: Any) -> tuple[str, str]:
+    """A file as one version has it: which of its rows are marked as gone is a part of that."""
+    return str(file.path()), str(file.getDeletionVectorUniqueId())
