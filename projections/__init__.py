@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
     from projections.spark.lakehouse.reading import read_view, read_views
+    from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
     from projections.store_branches import branch_source
     from projections.streams import Stream
@@ -64,6 +65,7 @@ __all__ = [
     "RunMetrics",
     "Runner",
     "RunnerOptions",
+    "SparkSettings",
     "Stream",
     "Table",
     "View",
@@ -115,6 +117,7 @@ _HOMES = {
     "setters": ("on",),
     "spark.as_of": ("as_of",),
     "spark.lakehouse.reading": ("read_view", "read_views"),
+    "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),

@@ -12,6 +12,7 @@ from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
 from projections.log import RecordLog
+from projections.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +49,14 @@ class Environment(Closing):
         memory: str = "2g",
         keys: FollowedKeys | None = None,
         archive: str | Path | None = None,
+        spark: SparkSettings | None = None,
     ) -> Environment:
         """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare what the views are kept in.
 
         ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI; ``jars`` are the Kafka
         and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
-        tables need the jars of Delta Lake too; ArchiveUnusable, TableStoreUnavailable.
+        tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
+        given. ArchiveUnusable, TableStoreUnavailable.
         """
         from projections.spark.kafka_source import KafkaLog
         from projections.spark.lakehouse.store import DeltaTableStore
@@ -62,12 +65,13 @@ class Environment(Closing):
 
         # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
         kept = None if delta_root(views_url) else _prepared(views_url)
-        spark = open_session(jars, memory=memory)
-        store = kept or DeltaTableStore(spark, views_url)
+        chosen = spark or SparkSettings()
+        session = open_session(jars, master=chosen.master, memory=memory, config=chosen.config)
+        store = kept or DeltaTableStore(session, views_url)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
-            log = _archived(spark, KafkaLog(settings), archive)
-        return Environment.of(spark, small_batch_session(spark), store, log, keys)
+            log = _archived(session, KafkaLog(settings), archive)
+        return Environment.of(session, small_batch_session(session), store, log, keys)
 
     @staticmethod
     def embedded(

@@ -57,7 +57,7 @@ class SqlKeeper(Keeper[GenerationLayout]):
 
     def load(self, frame: DataFrame, table: sa.Table, *, rows: int) -> int:  # type: ignore[override]
         """Append by Arrow."""
-        return write(frame, self._store.target(table), rows=rows, marked=False)
+        return write(frame, self._store.target(table), rows=rows)
 
     def empty(self, table: sa.Table) -> None:  # type: ignore[override]
         """Truncate."""
@@ -120,7 +120,7 @@ class _Snapshot:
 
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
         place = self.layout.views[view]
-        write(again, self.store.target(place.recomputed_copy), rows=rows, marked=False)
+        write(again, self.store.target(place.recomputed_copy), rows=rows)
         return _difference(self.store, place, place.recomputed_copy, list(place.columns), _digested)
 
 

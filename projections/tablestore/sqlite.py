@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,8 +73,8 @@ class SqliteTableStore(SqlTableStore):
         return self.transaction()
 
     def check_master(self, master: str) -> None:
-        """Only this machine's processes may open the file: local masters."""
-        if not master.startswith("local") or master.startswith("local-cluster"):
+        """Only this machine's processes may open the file, and none twice for one task: masters as local[*]."""
+        if not re.fullmatch(r"local(\[[\d*]+\])?", master):
             raise UnsupportedMaster(
                 f"views in SQLite cannot be kept by a Spark at {master}",
                 remedy="use local[*], or keep the views in PostgreSQL",

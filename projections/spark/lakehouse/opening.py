@@ -8,12 +8,17 @@ from pathlib import Path
 
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.session import open_session
+from projections.spark_settings import SparkSettings
 
 
 @contextmanager
 def opened_lakehouse(url: str, *, jars: Sequence[Path]) -> Iterator[DeltaTableStore]:
-    """The store at a URL; Spark starts, and stops at the end. ``jars`` are those of Delta Lake."""
-    spark = open_session(jars, memory="1g")
+    """The store at a URL; Spark starts as the environment's variables have it, and stops at the end.
+
+    ``jars`` are those of Delta Lake.
+    """
+    chosen = SparkSettings()
+    spark = open_session(jars, master=chosen.master, memory="1g", config=chosen.config)
     try:
         yield DeltaTableStore(spark, url)
     finally:
