@@ -114,6 +114,7 @@ class DeltaBatch:
     base: Mapping[str, int]
     report: BatchReport
     spark: SparkSession
+    stored: dict[str, DataFrame] = field(default_factory=dict)
     staged: dict[int, DataFrame] = field(default_factory=dict)
     changes: dict[str, ViewChange] = field(default_factory=dict)
 
@@ -157,7 +158,10 @@ class DeltaBatch:
         return lambda: place.state.on(self.spark).merge(whole.rows, place.table.row_key, at=at)
 
     def _stored(self, table: VersionedTable) -> DataFrame:
-        return table.rows(self.base[table.name], self.spark)
+        """The rows of a table at its version, which are looked up several times a batch and planned once."""
+        if table.name not in self.stored:
+            self.stored[table.name] = table.rows(self.base[table.name], self.spark)
+        return self.stored[table.name]
 
     def _reduced(self, raw: DataFrame, table: Table, stored: DataFrame) -> DataFrame:
         if not needs_stored_state(table):

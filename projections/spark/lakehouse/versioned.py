@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # A changed row is marked in its file, which is not written again for it.
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+# To count a table's files Spark reads its log, which takes as long as a merge of few rows.
+COMPACTED_EVERY: Final = 32
 # More files than that, beside those that have a good size, are put together.
 MOST_SMALL_FILES: Final = 64
 _GOOD_BYTES: Final = 64 << 20
@@ -72,7 +74,7 @@ class VersionedTable:
                 known = self._taken_back(known, to=at)
             self._merge(changes, key, nullable=nullable)
             known = self._alone(after=known)
-            if self._has_many_files():
+            if known % COMPACTED_EVERY == 0 and self._has_many_files():
                 self._log.table().optimize().executeCompaction()
                 known = self._alone(after=known)
         return known
