@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
+from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.view_topics import ViewTopic
 
 Columns = str | tuple[str, ...]
 
@@ -54,6 +55,7 @@ class View:
     function: Callable[..., Any]
     unmatched: tuple[Unmatched, ...] = ()
     grouped: bool = False
+    topic: ViewTopic | None = None
 
     @property
     def root(self) -> str:
@@ -96,7 +98,8 @@ class View:
         """A text that changes with the function's source, its tables and references."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.references}|{self.unmatched}|{self.grouped}"
-        return f"{self.name}|{self.key}|{tables}|{declared}|{source_digest(self.function)}"
+        topic = "" if self.topic is None else f"|topic {self.topic.name}"
+        return f"{self.name}|{self.key}|{tables}|{declared}|{source_digest(self.function)}{topic}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +114,10 @@ class ViewTable(Table):
 
 
 def may_be_null(table: Input) -> bool:
-    """Whether a part of a table's key may be null: a view's may."""
+    """Whether a part of a table's key may be null: a view's may, here or in its topic."""
     found = table.view if isinstance(table, ViewTable) else table
+    if isinstance(found, ViewTopicTable):
+        return bool(found.nullable)
     return isinstance(found, View) and found.key_may_be_null
 
 
@@ -129,6 +134,7 @@ def view(
     references: Mapping[Columns, Target] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
     tables: Mapping[str, Input] | None = None,
+    topic: str | ViewTopic | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
@@ -136,7 +142,8 @@ def view(
     further on, to the table whose key they hold, several columns as a tuple in the order of that key; a table that two
     parameters share is named by its parameter. ``unmatched`` maps columns of the view to a table of a right or full
     join, whose rows stay in the view where nothing refers to them. ``by``, instead of all these, declares a view with
-    one row a group of its only table's rows. ``tables`` overrides the look-up by parameter name.
+    one row a group of its only table's rows. ``tables`` overrides the look-up by parameter name. ``topic`` is where the
+    view's rows are published too, each change after its commit.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -153,7 +160,7 @@ def view(
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         pointers = {as_columns(c): table for c, table in (references or {}).items()}
-        declared = Declaration(name, columns, pointers, sides, grouped=by is not None)
+        declared = Declaration(name, columns, pointers, sides, by is not None, ViewTopic.of(topic))
         return bind(declared, function, tables_of(function, tables or {}))
 
     return declare
@@ -168,6 +175,7 @@ class Declaration:
     references: Mapping[tuple[str, ...], Target]
     unmatched: Mapping[tuple[str, ...], Target]
     grouped: bool
+    topic: ViewTopic | None = None
 
 
 def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:

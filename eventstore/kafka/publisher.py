@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 # A broker that restarts is back sooner; whatever takes longer begins anew, from the topic's end.
 DEADLINE_SECONDS: Final = 30.0
+# librdkafka queues 100,000 records; a transaction's are all sent before the next one begins.
+MOST_ROWS: Final = 50_000
 # Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
 _TRANSACTION_SECONDS: Final = 45
+
+Row = dict[str, Any]  # `key` and `value`, texts or bytes; a tombstone's value is None
 
 
 class Publisher(Closing):
@@ -38,11 +42,23 @@ class Publisher(Closing):
 
     def send(self, records: Iterable[OutboxRecord]) -> None:
         """Begin a transaction and hand it these records, in their order; what fails is told by `commit`."""
-        with typed_errors(self._servers):
-            self._producer.begin_transaction()
+        self._begin()
         for record in records:
             with typed_errors(self._servers, topic=record.topic):
                 self._produce(record)
+
+    def send_rows(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Begin a transaction and hand it the rows of each topic, in their order: partitions follow from their keys.
+
+        At most `MOST_ROWS` of all topics together, which the producer holds at once. BrokerRefused for one that is too
+        long for it.
+        """
+        self._begin()
+        for topic, messages in rows.items():
+            self._producer.produce_batch(topic, list(messages))
+            for refused in (message for message in messages if "_error" in message):
+                with typed_errors(self._servers, topic=topic):
+                    raise KafkaException(refused["_error"])
 
     def commit(self) -> None:
         """Wait for every record, then commit: all of them are in their topics, or none."""
@@ -55,6 +71,10 @@ class Publisher(Closing):
         # A producer that is shut out has nothing to abort, and says so.
         with suppress(KafkaException):
             self._producer.close()
+
+    def _begin(self) -> None:
+        with typed_errors(self._servers):
+            self._producer.begin_transaction()
 
     def _produce(self, record: OutboxRecord) -> None:
         while True:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchReport:
-    """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
+    """What a batch did: offsets read, rows staged, view rows changed, records published to view topics, records set
+    aside by what is wrong with them.
 
     With the seconds of each step, and how far the run is behind now.
     """
@@ -53,6 +54,7 @@ class BatchReport:
     affected: int = 0
     upserts: int = 0
     retractions: int = 0
+    published: int = 0
     set_aside: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     lag_offsets: int = 0

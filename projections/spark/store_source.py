@@ -68,6 +68,14 @@ class StoreLog:
             place=self.path,
         )
 
+    def view_topics(self) -> ViewTopics:
+        """InvalidDefinition: there is no topic to publish rows to, and who reads the file reads the view."""
+        raise InvalidDefinition(
+            "views with a topic are published to Kafka, and this log is a store of its own file",
+            remedy="leave topic=… away: the view can be read in the file; or keep the views with a broker",
+            place=self.path,
+        )
+
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""
         if offsets.records <= DRIVER_OFFSETS:
