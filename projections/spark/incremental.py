@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchReport:
-    """What a batch did: offsets read, rows staged, view rows changed, records published to view topics, records set
-    aside by what is wrong with them.
+    """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
 
-    With the seconds of each step, and how far the run is behind now.
+    With the records that went to view topics, the seconds of each step, and how far the run is behind now.
     """
 
     records: int

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from projections.boundaries import SourceBoundaries
+    from projections.view_topics import ViewTopics
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000

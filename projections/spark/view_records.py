@@ -28,11 +28,11 @@ def prepare_view_rows(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]
 
     parsed, typed = _parsed(), _typed(table)
     last = F.max_by(F.struct(*table.payload, "offset", "_deleted"), F.col("offset")).alias("last")
-    of_last = [F.col("last")[c].alias(c) for c in table.payload]
+    of_last = [F.col("last")[c].alias(c) for c in (*table.payload, "_deleted")]
     position = [F.lit(0).cast("bigint").alias("_epoch")]
     position += [F.col("last")["offset"].alias(name) for name in ("_pos", "_offset")]
     identity = [F.first(c).alias(c) for c in table.key if c not in table.row_key]
-    result: list[Column | str] = [*table.key, *table.hidden, *of_last, *position, F.col("last")["_deleted"].alias("_deleted")]
+    result: list[Column | str] = [*table.key, *table.hidden, *position, *of_last]
     return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.row_key).agg(*identity, last).select(*result)
 
 

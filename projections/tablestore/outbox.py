@@ -32,7 +32,7 @@ _RECORD: Final = ("group_name", "topic", "key", "value")
 class Rows:
     """A table of a view's rows, as the topic's records are made of them."""
 
-    table: sa.Table
+    table: sa.TableClause
     key: Sequence[str]
     columns: Mapping[str, ColumnType]
 
@@ -45,9 +45,8 @@ class Rows:
     def of_json(stored: Mapping[str, Any]) -> Rows:
         """As the topic's row keeps it, for the time when the definition may be gone."""
         columns = {name: ColumnType(*kind) for name, *kind in stored["columns"]}
-        names = (sa.column(name) for name in columns)
-        table = sa.table(stored["table"], *names, schema=stored["schema"])
-        return Rows(table, stored["key"], columns)  # type: ignore[arg-type]  # a table without types selects alike
+        names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in columns]
+        return Rows(sa.table(stored["table"], *names, schema=stored["schema"]), stored["key"], columns)
 
     def to_json(self) -> dict[str, Any]:
         """The form it is kept in."""
@@ -62,7 +61,7 @@ class Rows:
         """The record's value."""
         return json_object(connection, self.table, self.columns.items())
 
-    def records(self, connection: sa.Connection) -> sa.Select[tuple[str, str]]:
+    def records(self, connection: sa.Connection) -> sa.Select[str, str]:
         """A record for each row."""
         return sa.select(self.keys(connection), self.values(connection))
 

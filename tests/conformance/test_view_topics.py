@@ -1,0 +1,171 @@
+"""A view's topic folds to the view: after every batch, cut-over and kill, on both databases; no Spark, no broker."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, ViewTopic, sql_view
+from projections.columns import ColumnType
+from projections.tablestore import commit, outbox
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from tests.conformance.join_views import customers, orders
+from tests.conformance.relational_batches import RelationalBatches
+from tests.conformance.topic_folds import Died, dies_instead_of, folded, publisher, rows_of, waiting
+
+LONG, TEXT = ColumnType("long"), ColumnType("string")
+BESIDE = (
+    "SELECT orders.id, customers.id AS customer, amount, full_name"
+    " FROM orders {} JOIN customers ON orders.customer_id = customers.id"
+)
+COLUMNS = {
+    "sides": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
+    "inner_rows": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
+}
+TABLES = {"orders": orders, "customers": customers}
+sides = sql_view("sides", BESIDE.format("FULL"), tables=TABLES, topic="sides")
+inner_rows = sql_view("inner_rows", BESIDE.format(""), tables=TABLES, topic=ViewTopic("rows", partitions=2))
+SQL = {"sides": BESIDE.format("FULL"), "inner_rows": BESIDE.format("")}
+GROUP = ProjectionGroup("sold", [sides, inner_rows])
+
+
+class History:
+    """Random changes of few orders and customers, so that rows come, change, go and come again."""
+
+    def __init__(self, log, seed):
+        self._changes, self._chosen = ChangeWriter(log), random.Random(seed)
+
+    def step(self):
+        chosen = self._chosen
+        if chosen.random() < 0.2:
+            table, row = (orders, {"id": chosen.randrange(6)})
+            if chosen.random() < 0.5:
+                table, row = (customers, {"id": chosen.randrange(4)})
+            return self._changes.delete(table, row)
+        if chosen.random() < 0.4:
+            row = {"id": chosen.randrange(4), "region_id": 1, "full_name": chosen.choice(["Ann", 'Ö"\\\n', "Bo"])}
+            return self._changes.put(customers, row)
+        row = {"id": chosen.randrange(6), "customer_id": chosen.choice([None, 0, 1, 2, 3, 9]), "seller_id": 1}
+        return self._changes.put(
+            orders, {**row, "country_name": "NO", "city_name": "Oslo", "amount": chosen.randrange(5)}
+        )
+
+
+@pytest.fixture
+def log():
+    return MemoryLog()
+
+
+@pytest.fixture
+def batches(store, log):
+    return RelationalBatches(store, log, GROUP, SQL, COLUMNS)
+
+
+def assert_folds_are_the_views(store, log, batches):
+    layout = batches._layout
+    for view_ in layout.views.values():
+        assert folded(log, view_.definition.topic.name) == rows_of(store, view_)
+
+
+def changed(log):
+    """Some changes."""
+    history = History(log, 3)
+    for _ in range(20):
+        history.step()
+
+
+def check_history(store, log, batches, *, seed=7, every=1):
+    """Publish after every batch, or after several; the topics are to fold to the views then."""
+    history, publishes = History(log, seed), publisher(store, log, "sold")
+    for number in range(12):
+        for _ in range(3):
+            history.step()
+        batches.catch_up()
+        if number % every == 0:
+            publishes.publish()
+            assert_folds_are_the_views(store, log, batches)
+
+
+def test_a_topic_folds_to_its_view_after_every_batch_and_nothing_is_left(store, log, batches):
+    check_history(store, log, batches)
+    assert waiting(store) == {"sold": {"sides": 0, "rows": 0}}
+    keys = [json.loads(key) for key, _ in log.records("sides")]
+    assert any(key["id"] is None for key in keys)  # customers without orders
+    assert any(value is None for _, value in log.records("sides"))
+
+
+def test_a_publisher_that_is_behind_publishes_the_newest_of_each_key(store, log, batches):
+    check_history(store, log, batches, every=4)
+
+
+def test_the_planted_fault_is_seen_no_tombstones(store, log, batches, monkeypatch):
+    def without_tombstones(connection, group, topic, records):
+        found = records.subquery()
+        rows = sa.select(sa.literal(group), sa.literal(topic), *found.c).where(list(found.c)[1].is_not(None))
+        into = outbox.outbox_tables(connection).records
+        connection.execute(sa.insert(into).from_select(["group_name", "topic", "key", "value"], rows))
+
+    monkeypatch.setattr(outbox, "_add", without_tombstones)
+    with pytest.raises(AssertionError):
+        check_history(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_two_changes_of_a_key_swapped(store, log, batches, monkeypatch):
+    first_chunk = outbox.first_chunk
+
+    def oldest_of_each_key(connection, group):
+        with monkeypatch.context() as patched:
+            patched.setattr(sa.func, "max", sa.func.min, raising=False)
+            return first_chunk(connection, group)
+
+    monkeypatch.setattr(outbox, "first_chunk", oldest_of_each_key)
+    with pytest.raises(AssertionError):
+        check_history(store, log, batches, every=4)
+
+
+def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_publishes(
+    store, log, batches, monkeypatch
+):
+    changed(log)
+    batches.catch_up()  # committed, and never published by this process
+    left = waiting(store)["sold"]["sides"]
+    assert left > 0
+    assert log.records("sides") == ()
+    with dies_instead_of(outbox, "remove_upto", monkeypatch), pytest.raises(Died):
+        publisher(store, log, "sold").publish()  # published, and killed before it could say so
+    assert waiting(store)["sold"]["sides"] == left
+    before = folded(log, "sides")
+    publisher(store, log, "sold").publish()
+    assert folded(log, "sides") == before
+    assert_folds_are_the_views(store, log, batches)
+
+
+def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, monkeypatch):
+    changed(log)
+    with dies_instead_of(commit, "_merge_view", monkeypatch), pytest.raises(Died):
+        batches.catch_up()
+    assert publisher(store, log, "sold").publish() == 0
+    batches.catch_up()
+    publisher(store, log, "sold").publish()
+    assert_folds_are_the_views(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_published_before_the_commit(store, log, batches, monkeypatch):
+    hand_over = commit.hand_over_batch
+
+    def published_too_early(connection, layout, run):
+        hand_over(connection, layout, run)
+        log.view_topics().send(outbox.first_chunk(connection, run.group).rows)
+        raise Died
+
+    changed(log)
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "hand_over_batch", published_too_early)
+        with pytest.raises(Died):
+            batches.catch_up()
+    with pytest.raises(AssertionError):
+        assert_folds_are_the_views(store, log, batches)
