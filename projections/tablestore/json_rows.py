@@ -27,7 +27,7 @@ def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterabl
     spelling = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
     parts: list[Text] = []
     for name, kind in columns:
-        value = sa.func.coalesce(spelling[kind.kind](rows.c[name]), sa.literal("null"))
+        value = sa.case((rows.c[name].is_(None), "null"), else_=spelling[kind.kind](rows.c[name]))
         parts += [sa.literal(f"{',' if parts else '{'}{json.dumps(name)}:"), value]
     return functools.reduce(operator.add, [*parts, sa.literal("}")])
 
@@ -62,13 +62,13 @@ def _double(column: sa.ColumnElement[Any]) -> Text:
     """With as many digits as tell any two doubles apart: SQLite's own JSON has fifteen."""
     infinite = sa.case((column > 0, sa.literal('"Infinity"')), else_=sa.literal('"-Infinity"'))
     finite = sa.func.printf("%!.17g", column)
-    return sa.case((column.is_(None), sa.null()), (sa.func.abs(column) > _LARGEST_DOUBLE, infinite), else_=finite)
+    return sa.case((sa.func.abs(column) > _LARGEST_DOUBLE, infinite), else_=finite)
 
 
 _SQLITE: Final[_Spelling] = {
     "string": lambda column: sa.func.json_quote(column),
     "int": _cast, "long": _cast, "double": _double,
-    "boolean": lambda column: sa.case((column.is_(sa.true()), "true"), (column.is_(sa.false()), "false")),
+    "boolean": lambda column: sa.case((column, "true"), else_="false"),
     "decimal": _quoted,
     "timestamp": lambda column: _quoted(sa.func.replace(column, " ", "T")),
     "date": _quoted,
