@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from warnings import catch_warnings
 
 from confluent_kafka import KafkaException, Producer
 
@@ -68,8 +69,8 @@ class Publisher(Closing):
     def close(self) -> None:
         """Throw away what is not committed, and leave the broker."""
         self._producer.purge()
-        # A producer that is shut out has nothing to abort, and says so.
-        with suppress(KafkaException):
+        # A producer that is shut out has nothing to abort, and says so, by an error or by a warning.
+        with suppress(KafkaException), catch_warnings(action="ignore", category=RuntimeWarning):
             self._producer.close()
 
     def _begin(self) -> None:

@@ -22,49 +22,54 @@ _PLACE = ("topic", "partition", "offset")
 def prepare_view_rows(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a key, with the staging columns of ``layout``; a tombstone's is deleted.
 
-    A record that is not a row as declared fails the query, superseded or not.
+    A key's last record must be a row as declared, else the query fails; those before it may be of an earlier view.
     """
-    from pyspark.sql import functions as F
-
     parsed, typed = _parsed(), _typed(table)
-    last = F.max_by(F.struct(*table.payload, "offset", "_deleted"), F.col("offset")).alias("last")
-    of_last = [F.col("last")[c].alias(c) for c in (*table.payload, "_deleted")]
-    position = [F.lit(0).cast("bigint").alias("_epoch")]
-    position += [F.col("last")["offset"].alias(name) for name in ("_pos", "_offset")]
-    identity = [F.first(c).alias(c) for c in table.key if c not in table.row_key]
-    result: list[Column | str] = [*table.key, *table.hidden, *position, *of_last]
-    return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.row_key).agg(*identity, last).select(*result)
+    return lambda raw: newest(raw).select(*parsed).select(*typed)
 
 
 def prepare_misfits(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to those that are not rows as declared: their places, and a column `_fault`."""
+    """The step from raw records to those that `prepare_view_rows` refuses: their places, and a column `_fault`."""
     parsed, found = _parsed(), _fault(table).alias(FAULT)
-    return lambda raw: raw.select(*parsed).select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+    return lambda raw: newest(raw).select(*parsed).select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+
+
+def newest(raw: DataFrame) -> DataFrame:
+    """The last record of each key."""
+    from pyspark.sql import functions as F
+
+    last = F.max_by(F.struct(*_PLACE, "value"), F.col("offset")).alias("last")
+    return raw.groupBy("key").agg(last).select("key", "last.*")
 
 
 def _parsed() -> list[Column]:
     """`k` and `v`, the values of key and row as text by their columns; null for what is no JSON object."""
     from pyspark.sql import functions as F
 
-    text = "map<string, string>"
     key, value = (F.col(side).cast("string") for side in ("key", "value"))
     return [
         *(F.col(name) for name in _PLACE),
         key.alias(RECORD_KEY),
-        F.col("value").isNull().alias("_tombstone"),
-        F.from_json(key, text).alias("k"),
-        F.from_json(value, text).alias("v"),
+        value.isNull().alias("_tombstone"),
+        F.from_json(key, "map<string, string>").alias("k"),
+        F.from_json(value, "map<string, string>").alias("v"),
     ]
 
 
-def _typed(table: ViewTopicTable) -> list[Column]:
+def _typed(table: ViewTopicTable) -> list[Column | str]:
     from pyspark.sql import functions as F
 
     found = _fault(table)
     deleted = F.when(found.isNotNull(), refuse_fault(found).cast("boolean")).otherwise(F.col("_tombstone"))
-    keys = [_value("k", c, table.columns[c]).alias(c) for c in table.key]
-    rows = [_value("v", c, table.columns[c]).alias(c) for c in table.payload]
-    return [F.col(RECORD_KEY), F.col("offset"), *keys, *rows, deleted.alias("_deleted")]
+    return [
+        *(_value("k", c, table.columns[c]).alias(c) for c in table.key),
+        *(_value("v", c, table.columns[c]).alias(c) for c in table.payload),
+        *table.hidden,
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.col("offset").alias("_pos"),
+        F.col("offset").alias("_offset"),
+        deleted.alias("_deleted"),
+    ]
 
 
 def _fault(table: ViewTopicTable) -> Column:

@@ -25,6 +25,7 @@ EVERY = sa.Table(
     sa.Column("raw", sa.LargeBinary),
 )  # fmt: skip
 every = Table.from_view_topic(EVERY, topic="every")
+REDUCTION = Reduction({})
 COLUMNS = [column.name for column in EVERY.columns]
 SENT = {"id": 2**60 + 1, "side": None, "name": "__debezium_unavailable_value", "small": -1, "rate": 1 / 3, "open": True,
         "price": "-0.0500", "at": "2026-02-03T04:05:06.000070Z", "day": "0001-02-03", "raw": "00ff"}  # fmt: skip
@@ -51,14 +52,14 @@ def raw(spark, *records):
 
 
 def reduced(spark, *records):
-    found = Reduction({}).reduce(raw(spark, *records), every).toArrow().to_pylist()
+    found = REDUCTION.reduce(raw(spark, *records), every).toArrow().to_pylist()
     return {(row["id"], row["side"]): row for row in found}
 
 
 def test_every_type_is_read_as_it_was_written_and_the_last_record_of_a_key_counts(spark):
     infinite = {**SENT, "id": 3, "side": "a", "rate": "-Infinity", "open": False}
     found = reduced(
-        spark, record(NULLS | {"small": 7}), record(SENT), record(infinite), record(NULLS),
+        spark, record({"id": 1, "side": None, "of an earlier view": 7}), record(SENT), record(infinite), record(NULLS),
         record({**NULLS, "id": 4}), record({**NULLS, "id": 4}, None),
     )  # fmt: skip
     assert {name: found[READ["id"], None][name] for name in COLUMNS} == READ
@@ -70,13 +71,13 @@ def test_every_type_is_read_as_it_was_written_and_the_last_record_of_a_key_count
 BAD = {
     "no key": (None, b"{}"),
     "a key that is no object": record(NULLS, key="7"),
-    "a value that is no object": record(NULLS, "no JSON"),
+    "a value that is no object": record(NULLS | {"id": 11}, "no JSON"),
     "a key without its column": record(NULLS, key={"side": None}),
     "null in a key column that is never null": record(NULLS, key={"id": None, "side": None}),
     "a key of another type": record(NULLS, key={"id": "x", "side": None}),
-    "a column that the view does not have": record({name: NULLS[name] for name in COLUMNS if name != "rate"}),
-    "a value of another type": record(NULLS | {"price": "much"}),
-    "no hexadecimal digits": record(NULLS | {"raw": "xy"}),
+    "a column that the view does not have": record({name: None for name in COLUMNS if name != "rate"} | {"id": 12}),
+    "a value of another type": record(NULLS | {"id": 13, "price": "much"}),
+    "no hexadecimal digits": record(NULLS | {"id": 14, "raw": "xy"}),
 }
 
 
