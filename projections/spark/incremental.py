@@ -53,11 +53,11 @@ class BatchReport:
     affected: int = 0
     upserts: int = 0
     retractions: int = 0
-    published: int = 0
     set_aside: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     lag_offsets: int = 0
     lag_seconds: float = 0.0
+    published: int = 0
 
     @property
     def total_seconds(self) -> float:

@@ -94,6 +94,7 @@ def test_a_topic_is_its_view_through_batches_kills_and_cut_overs_and_another_gro
     env, environment, writer, monkeypatch, tmp_path
 ):
     group, metrics = open_tickets(writer), RunMetrics("open")
+    outbox = {"group": "open", "topic": topic_of(writer)}
     writer.send(opened(writer, 0, 30))
     rebuild(env, group)
     assert waiting(env, group) == {topic_of(writer): 30}
@@ -103,6 +104,7 @@ def test_a_topic_is_its_view_through_batches_kills_and_cut_overs_and_another_gro
         writer.send([writer.event(f"t{number}", Ticket.Closed()) for number in range(5)])
         (report,) = runner.catch_up()
         assert (report.retractions, report.published) == (5, 5)
+        assert metrics.registry.get_sample_value("factfold_projection_outbox_rows", outbox) == 0
         assert folded(env, writer) == shown(env)
         writer.send(opened(writer, 30, 5))
         with monkeypatch.context() as patched:
