@@ -20,13 +20,13 @@ from projections.tablestore.aside import read_set_aside
 from projections.tablestore.comparison import DifferingRow, differing_rows
 from projections.tablestore.layout import ViewLayout
 from projections.tablestore.runs import Progress
-from projections.tablestore.verification import differing_keys, drop_snapshot, take_snapshot
+from projections.tablestore.verification import drop_snapshot, take_snapshot
 from projections.whole_log import from_the_beginning, require_inputs
 
 
 @dataclass(frozen=True)
 class ViewVerdict:
-    """One view against its recomputation: rows, digests, the keys of some rows that differ, and what both have there.
+    """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
 
     Of a differing row, ``one`` is the live view's, ``other`` the recomputed one.
     """
@@ -36,12 +36,12 @@ class ViewVerdict:
     digest: str
     recomputed_digest: str
     differing_keys: tuple[Any, ...]
-    differing: tuple[DifferingRow, ...] = ()
+    differing: tuple[DifferingRow, ...]
 
     @property
     def equal(self) -> bool:
         """Whether every row agrees."""
-        return self.digest == self.recomputed_digest and not self.differing_keys
+        return self.digest == self.recomputed_digest and not self.differing
 
 
 def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
@@ -91,12 +91,17 @@ def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> 
     store, key = environment.store, view.definition.key
     again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
     rows = sum(frame.count() for frame in whole.frames.values())
-    write(whole.apply(view.definition, view.columns), again, rows=rows, marked=False)
+    write(whole.apply(view.definition, view.columns), again, rows=rows)
     digest, live_rows = view_digest(live, view)
     recomputed_digest, recomputed_rows = view_digest(again, view)
-    differing = differing_keys(store, live, again, key=key)
-    rows_there = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.columns))
-    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, differing, rows_there)
+    differing = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.columns))
+    keys = tuple(_bare(row) for row in differing)
+    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, keys, differing)
+
+
+def _bare(row: DifferingRow) -> Any:
+    values = tuple(row.key.values())
+    return values[0] if len(values) == 1 else values
 
 
 def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:

@@ -37,6 +37,8 @@ class Unmatched:
 
 Input = Union[Table, "View"]
 Target = Input | str
+Targets = Target | tuple[Target, ...]
+Pointer = tuple[tuple[str, ...], Target]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +133,7 @@ def view(
     *,
     key: Columns | None = None,
     by: Columns | None = None,
-    references: Mapping[Columns, Target] | None = None,
+    references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
@@ -139,11 +141,11 @@ def view(
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
     ``key`` is the root's key. ``references`` maps foreign-key columns of the root, or ``table.column`` of a table
-    further on, to the table whose key they hold, several columns as a tuple in the order of that key; a table that two
-    parameters share is named by its parameter. ``unmatched`` maps columns of the view to a table of a right or full
-    join, whose rows stay in the view where nothing refers to them. ``by``, instead of all these, declares a view with
-    one row a group of its only table's rows. ``tables`` overrides the look-up by parameter name. ``topic`` is where the
-    view's rows are published too, each change after its commit.
+    further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
+    the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
+    ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
+    refers to them. ``by``, instead of all these, declares a view with one row a group of its only table's rows.
+    ``tables`` overrides the look-up by parameter name.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -159,8 +161,9 @@ def view(
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
-        pointers = {as_columns(c): table for c, table in (references or {}).items()}
-        declared = Declaration(name, columns, pointers, sides, by is not None, ViewTopic.of(topic))
+        declared = Declaration(
+            name, columns, pointers(references or {}), sides, grouped=by is not None, topic=ViewTopic.of(topic)
+        )
         return bind(declared, function, tables_of(function, tables or {}))
 
     return declare
@@ -172,10 +175,19 @@ class Declaration:
 
     name: str
     key: tuple[str, ...]
-    references: Mapping[tuple[str, ...], Target]
+    references: tuple[Pointer, ...]
     unmatched: Mapping[tuple[str, ...], Target]
     grouped: bool
     topic: ViewTopic | None = None
+
+
+def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:
+    """Foreign keys as they are written, one by one: the columns, and the one table to which they point."""
+    return tuple(
+        (as_columns(columns), target)
+        for columns, targets in references.items()
+        for target in (targets if isinstance(targets, tuple) else (targets,))
+    )
 
 
 def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:

@@ -98,8 +98,7 @@ def differing_rows(
 def _only_left(
     store: SqlTableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
 ) -> sa.Select[Any]:
-    subtract = sa.except_all if store.minus == "EXCEPT ALL" else sa.except_
-    rest = subtract(*(sa.select(*(table.c[c] for c in columns)) for table in (left, right))).subquery()
+    rest = store.minus(*(sa.select(*(table.c[c] for c in columns)) for table in (left, right))).subquery()
     return sa.select(*(rest.c[c] for c in key)).limit(_SAMPLE)
 
 

@@ -162,7 +162,7 @@ def _view_layout(
 ) -> ViewLayout:
     name = view.name
     deleted = sa.Column("_deleted", sa.Boolean, server_default=sa.false())
-    result = space.unlogged(f"result_{name}", *space.columns(columns), sa.Column("_task", sa.Integer), deleted)
+    result = space.unlogged(f"result_{name}", *space.columns(columns), deleted)
     key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
     roles = {}
     for number, parameter in enumerate(view.tables):
@@ -205,8 +205,8 @@ def _position_columns() -> list[sa.Column[Any]]:
 
 
 def _staging_columns(table: Table) -> list[sa.Column[Any]]:
-    """Position, the writing task, and what the fold or the changelog needs to be completed from the stored row."""
-    extra: list[sa.Column[Any]] = [*_position_columns(), sa.Column("_task", sa.Integer)]
+    """Position, and what the fold or the changelog needs to be completed from the stored row."""
+    extra: list[sa.Column[Any]] = _position_columns()
     if isinstance(table, EventTable):
         extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
@@ -40,7 +40,7 @@ class SqlTableStore(ABC):
     """State and views of projection groups in one database."""
 
     dialect: ClassVar[Dialect]
-    minus: ClassVar[str]
+    minus: ClassVar[Callable[..., sa.CompoundSelect[Any]]]
     """How this database subtracts one set of rows from another."""
 
     def __init__(self, engine: sa.Engine) -> None:

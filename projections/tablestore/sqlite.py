@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ class SqliteTableStore(SqlTableStore):
     """
 
     dialect = SQLITE
-    minus = "EXCEPT"  # there is no EXCEPT ALL; a key that comes twice shows in the digest
+    minus = staticmethod(sa.except_)  # there is no EXCEPT ALL; a key that comes twice shows in the digest
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(Path(path).absolute())
@@ -91,8 +92,8 @@ class SqliteTableStore(SqlTableStore):
         return self.transaction()
 
     def check_master(self, master: str) -> None:
-        """Only this machine's processes may open the file: local masters."""
-        if not master.startswith("local") or master.startswith("local-cluster"):
+        """Only this machine's processes may open the file, and none twice for one task: masters as local[*]."""
+        if not re.fullmatch(r"local(\[[\d*]+\])?", master):
             raise UnsupportedMaster(
                 f"views in SQLite cannot be kept by a Spark at {master}",
                 remedy="use local[*], or keep the views in PostgreSQL",

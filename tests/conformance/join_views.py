@@ -244,3 +244,9 @@ GROUP = ProjectionGroup(
         per_customer, per_region, per_customer_with_orders, customers_with_totals,
     ],
 )  # fmt: skip
+
+# One of each kind, for what takes Spark a second a view.
+FEW = ProjectionGroup(
+    "few_joins",
+    [full_join_of_some, composite_full, of_the_same_table, star_of_four, full_chain, per_region, customers_with_totals],
+)
