@@ -90,7 +90,7 @@ def view_topic(name: str, *, partitions: int, compaction_lag_ms: int) -> TopicSp
     """
     kept = max(compaction_lag_ms, _WEEK_MS)
     lags = {"min.compaction.lag.ms": str(compaction_lag_ms), "delete.retention.ms": str(kept)}
-    return TopicSpec(name, partitions, {**_COMPACT, **lags})
+    return TopicSpec(name, partitions, {**_COMPACT, **lags, "max.message.bytes": str(MAX_ROUTED_BYTES)})
 
 
 def history_topic(name: str, *, partitions: int) -> TopicSpec:

@@ -46,8 +46,8 @@ class ViewPublisher:
             with self._store.transaction() as connection:
                 outbox.remove_upto(connection, self._group, chunk.last)
             published += sum(map(len, chunk.rows.values()))
-            self._tell()
         if published:
+            self._tell()
             log.info("view records published", group=self._group, records=published)
         return published
 
@@ -65,13 +65,11 @@ class ViewPublisher:
 def opened_publisher(
     environment: Environment, group: ProjectionGroup, *, metrics: RunMetrics | None = None
 ) -> Iterator[ViewPublisher | None]:
-    """The publisher of a group's view topics, None where there is nothing to publish.
+    """The publisher of a group's view topics, None for a group without any.
 
     Raises TopicMismatch, InvalidDefinition for a log without topics, and TopicMissing where one was lost.
     """
-    with environment.store.looking() as connection:
-        left = outbox.waiting(connection).get(group.name)
-    if not left and not list(topics_of(group)):
+    if not list(topics_of(group)):
         yield None
         return
     prepare_topics(environment, group)

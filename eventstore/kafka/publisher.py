@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 # A broker that restarts is back sooner; whatever takes longer begins anew, from the topic's end.
 DEADLINE_SECONDS: Final = 30.0
-# librdkafka queues 100,000 records; a transaction's are all sent before the next one begins.
-MOST_ROWS: Final = 50_000
 # Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
 _TRANSACTION_SECONDS: Final = 45
 
@@ -51,8 +49,7 @@ class Publisher(Closing):
     def send_rows(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Begin a transaction and hand it the rows of each topic, in their order: partitions follow from their keys.
 
-        At most `MOST_ROWS` of all topics together, which the producer holds at once. BrokerRefused for one that is too
-        long for it.
+        At most 100,000 of all topics together, which is what librdkafka queues. BrokerRefused where one does not fit.
         """
         self._begin()
         for topic, messages in rows.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.tablestore.handing_over import hand_over_batch
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
-from projections.tablestore.outbox import hand_over_batch
 from projections.tablestore.runs import Progress, Run, advance
 from projections.tablestore.staging import require_mark
 

@@ -23,8 +23,9 @@ from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
+from projections.tablestore.handing_over import hand_over_generation
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
-from projections.tablestore.outbox import hand_over_generation, waiting
+from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table

@@ -16,7 +16,7 @@ from projections import ProjectionGroup, view
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.publishing import opened_publisher, prepare_topics
-from projections.tablestore import outbox, runs, staging
+from projections.tablestore import handing_over, outbox, runs, staging
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.runs import BUILT
 from projections.testing.memory_log import MemoryLog
@@ -108,7 +108,7 @@ def test_a_cut_over_to_other_columns_publishes_every_row_and_one_to_another_key_
 
 def test_the_planted_fault_is_seen_a_cut_over_without_tombstones(store, log, monkeypatch):
     serve(store, log, group_of(), ROWS)
-    monkeypatch.setattr(outbox, "_gone", lambda *_: sa.select(sa.literal("x"), sa.null()).where(sa.false()))
+    monkeypatch.setattr(handing_over, "_gone", lambda *_: sa.select(sa.literal("x"), sa.null()).where(sa.false()))
     _, layout = serve(store, log, group_of(2), ROWS[2:])
     with pytest.raises(AssertionError):
         assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])
@@ -125,7 +125,7 @@ def test_a_batch_that_was_under_way_at_the_cut_over_is_not_published(store, log)
 def test_the_planted_fault_is_seen_a_generation_that_serves_no_more_writes_to_the_outbox(store, log, monkeypatch):
     first, its_layout = serve(store, log, group_of(), ROWS)
     _, layout = serve(store, log, group_of(2), ROWS)
-    monkeypatch.setattr(outbox, "_serves", lambda *_: True)
+    monkeypatch.setattr(handing_over, "_serves", lambda *_: True)
     change(store, first, its_layout, {"id": 1, "name": "too late", "amount": 1})
     publisher(store, log, "sold").publish()
     with pytest.raises(AssertionError):

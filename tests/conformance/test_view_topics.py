@@ -7,7 +7,8 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from projections.tablestore import commit, outbox
+from projections.tablestore import commit, handing_over, outbox
+from projections.tablestore.outbox_tables import outbox_tables
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
@@ -58,10 +59,10 @@ def test_the_planted_fault_is_seen_no_tombstones(store, log, batches, monkeypatc
     def without_tombstones(connection, group, topic, records):
         found = records.subquery()
         rows = sa.select(sa.literal(group), sa.literal(topic), *found.c).where(list(found.c)[1].is_not(None))
-        into = outbox.outbox_tables(connection).records
+        into = outbox_tables(connection).records
         connection.execute(sa.insert(into).from_select(["group_name", "topic", "key", "value"], rows))
 
-    monkeypatch.setattr(outbox, "_add", without_tombstones)
+    monkeypatch.setattr(handing_over, "_add", without_tombstones)
     with pytest.raises(AssertionError):
         check_history(store, log, batches)
 

@@ -34,6 +34,7 @@ def test_a_view_names_its_topic_and_the_topic_is_compacted_with_a_lag():
     assert one.topic.spec.config == {
         "cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1",
         "min.compaction.lag.ms": lag, "delete.retention.ms": week,
+        "max.message.bytes": str(16 << 20),
     }  # fmt: skip
     assert shown("tickets-shown").topic == ViewTopic("tickets-shown")
 
