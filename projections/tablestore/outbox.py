@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from projections.tablestore.outbox_tables import outbox_tables
 from projections.view_topics import Row
 
-# Some 4 MB at 200 bytes a row: what one transaction of Kafka's takes, and the memory that publishing needs.
+# What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
 CHUNK_ROWS: Final = 20_000
+CHUNK_LENGTH: Final = 16 << 20  # and of long rows no more than this, in characters, or one
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,7 @@ def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
 
     A chunk that is published twice is the same to every reader, since no key is in it twice.
     """
-    records = outbox_tables(connection).records
-    wanted = sa.select(records).where(records.c.group_name == group).order_by(records.c.seq).limit(CHUNK_ROWS)
-    chunk = wanted.cte("chunk")
+    chunk = _bounded(outbox_tables(connection).records, group)
     newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
     query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
     found = connection.execute(query.order_by(chunk.c.seq)).all()
@@ -38,6 +37,16 @@ def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
     for _, topic, key, value in found:
         rows.setdefault(topic, []).append({"key": key, "value": value})
     return Chunk(rows, found[-1].seq) if found else None
+
+
+def _bounded(records: sa.Table, group: str) -> sa.CTE:
+    first = (
+        sa.select(records).where(records.c.group_name == group).order_by(records.c.seq).limit(CHUNK_ROWS).cte("first")
+    )
+    length = sa.func.coalesce(sa.func.length(first.c.value), 0)
+    before = sa.func.sum(length).over(order_by=first.c.seq) - length
+    sized = sa.select(*first.c, before.label("before")).cte("sized")
+    return sa.select(sized).where(sized.c.before < CHUNK_LENGTH).cte("chunk")
 
 
 def remove_upto(connection: sa.Connection, group: str, last: int) -> None:

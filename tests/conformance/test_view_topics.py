@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections.tablestore import commit, handing_over, outbox
 from projections.tablestore.outbox_tables import outbox_tables
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import MemoryLog, MemoryViewTopics
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
 from tests.conformance.topic_folds import Died, dies_instead_of, folded, publisher, rows_of, waiting
@@ -95,6 +95,25 @@ def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_pub
     publisher(store, log, "sold").publish()
     assert folded(log, "sides") == before
     assert_folds_are_the_views(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_records_forgotten_before_they_are_sent(store, log, batches, monkeypatch):
+    first_chunk = outbox.first_chunk
+
+    def forgotten(connection, group):
+        if found := first_chunk(connection, group):
+            outbox.remove_upto(connection, group, found.last)
+        return found
+
+    changed(log)
+    batches.catch_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "first_chunk", forgotten)
+        with dies_instead_of(MemoryViewTopics, "send", monkeypatch), pytest.raises(Died):
+            publisher(store, log, "sold").publish()
+    publisher(store, log, "sold").publish()
+    with pytest.raises(AssertionError):
+        assert_folds_are_the_views(store, log, batches)
 
 
 def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, monkeypatch):
