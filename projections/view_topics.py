@@ -60,12 +60,15 @@ def check_topics(group: ProjectionGroup) -> None:
     """Raise InvalidDefinition where two views of a group fill one topic, or the group reads what it fills."""
     names = [topic.name for topic in topics_of(group)]
     for name in names:
-        if names.count(name) > 1 or name in group.topics:
-            raise InvalidDefinition(
-                f"topic {name!r} is filled by {'two views' if names.count(name) > 1 else 'a view'} of group "
-                f"{group.name!r}{'' if names.count(name) > 1 else ', which reads it too'}",
-                remedy="give every view a topic of its own; within a group, a view reads another one by its name",
-            )
+        if names.count(name) > 1:
+            raise _refused(name, f"is filled by two views of group {group.name!r}")
+        if name in group.topics:
+            raise _refused(name, f"is filled by group {group.name!r}, which reads it too")
+
+
+def _refused(topic: str, why: str) -> InvalidDefinition:
+    remedy = "give every view a topic of its own; within a group, a view reads another one by its name"
+    return InvalidDefinition(f"topic {topic!r} {why}", remedy=remedy)
 
 
 Row = dict[str, Any]

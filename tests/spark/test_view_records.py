@@ -22,15 +22,17 @@ EVERY = sa.Table(
     sa.Column("side", sa.Text, primary_key=True, nullable=True), sa.Column("name", sa.Text),
     sa.Column("small", sa.Integer), sa.Column("rate", sa.Double), sa.Column("open", sa.Boolean),
     sa.Column("price", sa.Numeric(18, 4)), sa.Column("at", sa.DateTime(timezone=True)), sa.Column("day", sa.Date),
-    sa.Column("raw", sa.LargeBinary),
+    sa.Column("raw", sa.LargeBinary), sa.Column("seen", sa.DateTime),
 )  # fmt: skip
 every = Table.from_view_topic(EVERY, topic="every")
 REDUCTION = Reduction({})
 COLUMNS = [column.name for column in EVERY.columns]
 SENT = {"id": 2**60 + 1, "side": None, "name": "__debezium_unavailable_value", "small": -1, "rate": 1 / 3, "open": True,
-        "price": "-0.0500", "at": "2026-02-03T04:05:06.000070Z", "day": "0001-02-03", "raw": "00ff"}  # fmt: skip
+        "price": "-0.0500", "at": "2026-02-03T04:05:06.000070Z", "day": "0001-02-03", "raw": "00ff",
+        "seen": "2026-02-03T04:05:06.000070Z"}  # fmt: skip
 READ = SENT | {"price": Decimal("-0.0500"), "at": dt.datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=dt.UTC),
-               "day": dt.date(1, 2, 3), "raw": b"\x00\xff"}  # fmt: skip
+               "day": dt.date(1, 2, 3), "raw": b"\x00\xff",
+               "seen": dt.datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=dt.UTC)}  # fmt: skip
 NULLS = {**dict.fromkeys(COLUMNS), "id": 1}
 
 
