@@ -95,7 +95,7 @@ def test_a_group_over_view_topics_is_right_live_and_rebuilt(reading):
     rebuild(reading.environment, GROUP)
     reading.assert_views_are_right()
     with open_runner(reading.environment, GROUP) as runner:
-        for _ in range(3):
+        for _ in range(2):
             reading.publish(6)
             runner.catch_up()
             reading.assert_views_are_right()
