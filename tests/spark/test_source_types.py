@@ -1,4 +1,4 @@
-"""A column gets another type at its source: what no longer fits stops the run at its record, what still fits goes on."""
+"""A column gets another type at its source: what does not fit stops the run at its record, what still fits goes on."""
 
 from __future__ import annotations
 
