@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from projections.columns import ColumnType
-from projections.partials import AFTER, BEFORE, LONG, ROWS, GROUPS, WHOLE, hidden
+from projections.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
 from projections.spark.exchange import in_table_order
 from projections.spark.frames import call
 from projections.spark.grouping import Grouping, Measure, as_column, as_expression, taken_apart
@@ -124,7 +124,7 @@ def _contributed(grouping: Grouping) -> list[Column]:
 def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
     """The groups of a view that a batch changes, as they will be; those without rows are missing.
 
-    ``frames`` holds the changed rows BEFORE and AFTER the batch, and the GROUPS partial aggregates of their groups.
+    ``frames`` holds the changed rows BEFORE and AFTER the batch, and what is kept of their GROUPS.
     Where WHOLE is true, the changes do not tell what becomes of the group, and the rest of the row means nothing.
     """
     from pyspark.sql import functions as F
