@@ -136,7 +136,7 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
     # As many tasks as groups are gathered in; where that is one, there is no exchange, and the plan is made once.
     tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     rows = stored.union(added).union(taken).coalesce(tasks)
-    groups = rows.groupBy(*keys).agg(*_together(gained, columns)).where(F.col(ROWS) != 0)
+    groups = rows.groupBy(*keys).agg(*_together(gained, columns)).where(_has_rows())
     returned = gained.columns_over({m.number: _final(m, gained) for m in gained.measures.values()})
     certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
     found = groups.select(*(F.col(c) for c in (*kept, WHOLE)), *certain)
@@ -163,6 +163,13 @@ def _together(grouping: Grouping, columns: Mapping[str, ColumnType]) -> list[Col
                 together, uncertain = F.when(left > 0, extreme), uncertain | ((left > 0) & stale)
             found.append(together.cast(columns[value.name].ddl).alias(value.name))
     return [*found, uncertain.alias(WHOLE)]
+
+
+def _has_rows() -> Column:
+    """Whether a group is still there; one of less than no rows is damaged, and stays for ``verify`` to find."""
+    from pyspark.sql import functions as F
+
+    return F.col(ROWS) != 0
 
 
 def _balance(name: str) -> Column:
@@ -193,10 +200,15 @@ def _final(measure: Measure, grouping: Grouping) -> Column:
     if not values:
         return count
     if measure.function != "avg":
-        return F.when(count > 0, values[0].cast(result))
+        return F.when(_is_known(count), values[0].cast(result))
     if result == "double":
-        return F.when(count > 0, values[0].cast(result) / count.cast(result))
-    return F.when(count > 0, _divided(values[0], count, measure, grouping))
+        return F.when(_is_known(count), values[0].cast(result) / count.cast(result))
+    return F.when(_is_known(count), _divided(values[0], count, measure, grouping))
+
+
+def _is_known(count: Column) -> Column:
+    """Null is the aggregate of no values, except for their number."""
+    return count > 0
 
 
 def _divided(total: Column, count: Column, measure: Measure, grouping: Grouping) -> Column:

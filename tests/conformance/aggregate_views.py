@@ -68,7 +68,7 @@ def sale_regions(sales, shops):
 
 regions = sql_view(
     "regions",
-    "SELECT r.region, count(*) AS n, sum(r.grams) AS grams, max(r.pieces) AS most FROM sale_regions r GROUP BY r.region",
+    "SELECT region, count(*) AS n, sum(grams) AS grams, max(pieces) AS most FROM sale_regions GROUP BY region",
     tables={"sale_regions": sale_regions},
 )
 
@@ -95,3 +95,4 @@ SQL = {
 }
 
 GROUP = ProjectionGroup("aisle", [sums, extremes, compounds, mixed, regions])
+WITHOUT_DOUBLES = ProjectionGroup("exact_aisle", [extremes, compounds, regions])

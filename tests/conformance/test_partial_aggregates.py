@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import random
+from decimal import Decimal
+
 import duckdb
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from pyspark.sql import functions as F
 
-from projections import Environment, open_runner, rebuild
+from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
+from projections.columns import ColumnType
+from projections.errors import KeyNotUnique
+from projections.partials import ROWS
+from projections.planner import plan
 from projections.reference import newest_per_key
+from projections.spark import incremental
+from projections.spark import partials as spark_partials
+from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.view_functions import view_columns
+from projections.tablestore import differences
+from projections.tablestore import partials as tablestore_partials
+from projections.tablestore.affected import find_affected
+from projections.tablestore.partials import cut_changes
+from projections.tablestore.slices import cut_slices
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from tests.conformance.aggregate_views import GROUP, SQL, sales, shops
+from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, extremes, sales, shops, sums
 
 
 def sale(id, shop=1, kind="tea", pieces=2, grams=100, price="9.50", day="2024-02-29"):
@@ -64,6 +80,7 @@ STEPS = {
     "a parent moves them into no group": lambda w: w.put(shops, {"id": 1, "region": None}),
     "a parent is deleted": lambda w: w.delete(shops, {"id": 2}),
     "a parent comes": lambda w: [w.put(shops, {"id": 9, "region": "east"}), w.put(shops, {"id": 2, "region": "east"})],
+    "its twin goes": lambda w: w.delete(sales, {"id": 20}),
     "all rows of a shop go": lambda w: [w.delete(sales, {"id": i}) for i in (1, 4, 7, 8, 21, 25)],
 }  # fmt: skip
 
@@ -77,54 +94,198 @@ def arrow_rows(table, log):
     return pa.table(arrays)
 
 
-def expected(log):
+def expected(log, group):
     """Every view by its SQL, as the store's Arrow form has it."""
     with duckdb.connect() as engine:
         engine.register("sales", arrow_rows(sales, log))
         engine.register("shops", arrow_rows(shops, log))
         engine.execute(f"CREATE VIEW sale_regions AS {SQL['sale_regions']}")
-        return {view.name: engine.sql(SQL[view.name]).to_arrow_table() for view in GROUP.views}
+        return {view.name: engine.sql(SQL[view.name]).to_arrow_table() for view in group.views}
 
 
 def in_order(table):
     return sorted(zip(*(c.to_pylist() for c in table.columns), strict=True), key=repr)
 
 
-def stored(store, layout, name):
-    """What the stable view shows, read as the generation's rows are."""
-    view = layout.views[name]
+def stored(store, view):
+    """What the stable view shows: its columns, and of the generation's rows these."""
     with store.transaction() as connection:
-        assert list(connection.execute(sa.text(f"SELECT * FROM {name}")).keys()) == list(view.columns)
-    found = pa.Table.from_batches(store.target(view.view).fetch(view.columns))
-    typed = pa.schema([(c, t.arrow()) for c, t in view.columns.items()])
-    return found.cast(typed)
+        assert list(connection.execute(sa.text(f"SELECT * FROM {view.name}")).keys()) == list(view.columns)
+    schema = pa.schema([(c, t.arrow()) for c, t in view.columns.items()])
+    return fetched(store.target(view.view), view.columns).cast(schema)
 
 
-def assert_views_are_right(store, log, layout, *, after):
-    right = expected(log)
-    found = {name: stored(store, layout, name) for name in right}
-    wrong = {
-        name: (in_order(found[name]), in_order(table.select(found[name].column_names)))
-        for name, table in right.items()
-        if in_order(found[name]) != in_order(table.select(found[name].column_names))
-    }
-    assert not wrong, f"after {after}: {wrong}"
+class Aisle:
+    """A group of views over a log in memory, in a store, with a writer of changes."""
+
+    def __init__(self, spark, store, group=GROUP):
+        self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        self.group, self.log = group, self.environment.log
+        self.changes = ChangeWriter(self.log)
+        first_rows(self.changes)
+        rebuild(self.environment, group)
+        self.layout = store.serving(group, view_columns(spark, group))[1]
+        self.check(after="the rebuild")
+
+    def live(self, batches):
+        """Carry each step in a batch of its own into the views, and hold these against DuckDB's."""
+        with open_runner(self.environment, self.group) as runner:
+            for happening, step in batches.items():
+                step(self.changes)
+                runner.catch_up()
+                self.check(after=happening)
+
+    def check(self, *, after):
+        """Every view has DuckDB's rows, of DuckDB's types."""
+        right = expected(self.log, self.group)
+        found = {name: stored(self.environment.store, self.layout.views[name]) for name in right}
+        assert {n: t.schema.remove_metadata() for n, t in found.items()} == {n: t.schema for n, t in right.items()}
+        wrong = {n: (in_order(t), in_order(right[n])) for n, t in found.items() if in_order(t) != in_order(right[n])}
+        assert not wrong, f"after {after}: {wrong}"
 
 
-@pytest.fixture(scope="module")
-def columns(spark):
-    return view_columns(spark, GROUP)
+def together(steps):
+    """Several steps as one."""
+    return {f"{next(iter(steps))} and what follows": lambda w: [step(w) for step in steps.values()]}
 
 
-def test_every_aggregate_is_right_after_every_change(store, spark, columns):
-    environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
-    log, changes = environment.log, ChangeWriter(environment.log)
-    first_rows(changes)
-    rebuild(environment, GROUP)
-    _, layout = store.serving(GROUP, columns)
-    assert_views_are_right(store, log, layout, after="the rebuild")
-    with open_runner(environment, GROUP) as runner:
-        for happening, step in STEPS.items():
-            step(changes)
-            runner.catch_up()
-            assert_views_are_right(store, log, layout, after=happening)
+def in_batches_of(size):
+    steps = list(STEPS.items())
+    parts = [together(dict(steps[i : i + size])) for i in range(0, len(steps), size)]
+    return {name: step for part in parts for name, step in part.items()}
+
+
+def random_changes(cuts, count):
+    """So many changes of few rows of few groups, some of which come late."""
+
+    def change(writer):
+        for _ in range(count):
+            row = sale(
+                cuts.randrange(12), cuts.choice([1, 2, None]), cuts.choice(["tea", "ink", None]),
+                cuts.choice([None, 0, 1, 7]), cuts.choice([None, -5, 10**15]), cuts.choice([None, "0.01", "-7.77"]),
+                cuts.choice([None, "2024-02-29", "0001-01-01"]),
+            )  # fmt: skip
+            late = writer.position - cuts.randrange(20) if cuts.random() < 0.1 else None
+            if cuts.random() < 0.3:
+                writer.delete(sales, {"id": row["id"]}, at=late)
+            else:
+                writer.put(sales, row, at=late)
+
+    return change
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_every_aggregate_is_right_after_every_change(store, spark):
+    Aisle(spark, store).live(STEPS)
+
+
+@pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
+def test_every_aggregate_is_right_after_many_changes_at_once(store, spark):
+    cuts = random.Random(5)
+    Aisle(spark, store).live(in_batches_of(10) | {f"random {n}": random_changes(cuts, 10) for n in range(5)})
+
+
+def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, spark):
+    aisle = Aisle(spark, store, WITHOUT_DOUBLES)
+    aisle.live(in_batches_of(15))
+    assert all(verdict.equal for verdict in verify(aisle.environment, aisle.group).values())
+    rows = aisle.layout.views["extremes"].view
+    with store.transaction() as connection:
+        connection.execute(sa.update(rows).values(_count_0=rows.c["_count_0"] + 1).where(rows.c["shop_id"] == 9))
+    drifted = verify(aisle.environment, aisle.group)
+    assert [name for name, verdict in drifted.items() if not verdict.equal] == ["extremes"]
+    assert drifted["extremes"].differing_keys == (9,)
+    assert drifted["extremes"].digest == drifted["extremes"].recomputed_digest
+
+
+BEFORE, EXTREME = tablestore_partials._before, spark_partials._extreme
+MUTANTS = {
+    "what rows came to before is not taken back": (
+        sums, tablestore_partials, "_before", lambda role: BEFORE(role).where(sa.false()), ["a value changes"]),
+    "an extreme that goes is not looked for": (
+        extremes, spark_partials, "_extreme", lambda value: (EXTREME(value)[0], F.lit(False)),
+        ["the greatest value becomes less"]),
+    "a group stays without rows": (
+        sums, spark_partials, "_has_rows", lambda: F.lit(True), ["the last row of a group is deleted"]),
+    "a sum of no values is zero": (
+        sums, spark_partials, "_is_known", lambda count: F.lit(True), ["the only value of a group becomes null"]),
+    "what does not show is not kept": (
+        extremes, differences, "_compared", lambda view: [c for c in view.columns if c not in view.key.columns],
+        ["a row is inserted", "its twin goes"]),
+    "marked groups stay beside those computed whole": (
+        extremes, incremental, "drop_marked", lambda connection, view: None, ["the greatest value becomes less"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_planted_fault_shows(mutant, store, spark, monkeypatch):
+    kept, module, name, planted, happenings = MUTANTS[mutant]
+    aisle = Aisle(spark, store, ProjectionGroup("planted", [kept]))
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises((AssertionError, KeyNotUnique), match=r"after|twice"):
+        aisle.live({happening: STEPS[happening] for happening in happenings})
+
+
+HOT = 200_000
+CHANGED = 10
+HOT_COLUMNS = {
+    "hot": {"shop_id": ColumnType("long"), "grams": ColumnType("long"), ROWS: ColumnType("long"),
+            "_count_0": ColumnType("long"), "_sum_0": ColumnType("decimal", 38, 0)}
+}  # fmt: skip
+
+
+@view(by="shop_id", tables={"sales": sales})
+def hot(sales):
+    return sales.groupBy("shop_id").agg(F.sum("grams").alias("grams"))
+
+
+def hot_group(store):
+    """A generation whose only group has HOT rows, CHANGED of which a batch has staged a change of; without Spark."""
+    group = ProjectionGroup("hot", [hot])
+    run, layout = store.begin_generation(group, HOT_COLUMNS)
+    tables, numbers = layout.tables["sales"], pa.array(range(HOT), pa.int64())
+    one, zero = pa.repeat(pa.scalar(1, pa.int64()), HOT), pa.repeat(pa.scalar(0, pa.int64()), HOT)
+    rows = {"id": numbers, "shop_id": one, "grams": numbers, "_epoch": zero, "_pos": one, "_offset": numbers}
+    state = pa.table({**rows, "_deleted": pa.repeat(False, HOT)})
+    store.target(tables.state).append(state)
+    total = [Decimal(HOT * (HOT - 1) // 2)]
+    kept = {"shop_id": [1], "grams": [int(total[0])], ROWS: [HOT], "_count_0": [HOT], "_sum_0": total}
+    store.target(layout.views["hot"].view).append(
+        pa.table({c: pa.array(kept[c], t.arrow()) for c, t in HOT_COLUMNS["hot"].items()})
+    )
+    store.index_generation(group, layout)
+    changed = state.slice(0, CHANGED).set_column(4, "_pos", pa.repeat(pa.scalar(2, pa.int64()), CHANGED))
+    store.target(tables.staged).append(changed)
+    return run, layout
+
+
+def test_a_hot_group_costs_its_changes(store):
+    run, layout = hot_group(store)
+    group, read = layout.views["hot"], []
+    walk = plan(group.definition)
+    with store.staging(run) as connection:
+        sa.event.listen(connection, "before_cursor_execute", lambda *given: read.append(given[2:4]))
+        assert find_affected(connection, layout, group, walk) == 1
+        assert cut_changes(connection, group, group.partials) == {"before": CHANGED, "after": CHANGED, "groups": 1}
+        assert cut_slices(connection, group, walk) == {"sales": 0}
+        assert not [line for statement in list(read) for line in whole_reads(connection, group, *statement)]
+        connection.execute(sa.insert(group.result).values(shop_id=1, _whole=True))
+        assert cut_slices(connection, group, walk) == {"sales": HOT}
+
+
+def whole_reads(connection, group, statement, bound):
+    """The lines of a statement's plan that read all of the state."""
+    asked = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+    lines = [str(row[-1]).lstrip(" ->") for row in connection.exec_driver_sql(f"{asked} {statement}", bound)]
+    return [x for x in lines if x.startswith(("SCAN", "Seq Scan")) and group.root.state.name in x]
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_a_sum_beyond_its_type_stops_a_batch_as_it_stops_a_rebuild(store, spark):
+    aisle = Aisle(spark, store, ProjectionGroup("full", [sums]))
+    with pytest.raises(Exception, match="OVERFLOW"):
+        aisle.live({"too much": lambda w: [w.put(sales, sale(i, grams=2**63 - 1)) for i in (1, 2)]})
+    with pytest.raises(Exception, match="OVERFLOW"):
+        rebuild(aisle.environment, aisle.group)
+    aisle.live({"less again": lambda w: w.put(sales, sale(2, grams=-5))})
