@@ -34,7 +34,7 @@ from projections.tablestore.aside import note_set_aside
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.differences import stage_difference
 from projections.tablestore.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
-from projections.tablestore.partials import cut_changes, drop_marked
+from projections.tablestore.partials import cut_changes, drop_marked, has_marked
 from projections.tablestore.runs import Run
 from projections.tablestore.slices import cut_slices
 
@@ -174,16 +174,15 @@ class LiveBatches:
             affected = find_affected(connection, self.layout, view, walk)
         report.affected += affected
         if affected:
-            if view.partials is not None:
-                self._add_up(view, view.partials, affected, report)
-            self._compute(view, walk, affected, report)
+            if view.partials is None or self._add_up(view, view.partials, affected, report):
+                self._compute(view, walk, affected, report)
             with report.step("difference"), store.staging(self.run) as connection:
                 upserts, gone = stage_difference(connection, view, walk)
             report.upserts += upserts
             report.retractions += gone
 
-    def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> None:
-        """Bring partial aggregates forward by the changed rows, and mark the groups that this does not do for."""
+    def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
+        """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
         store = self.environment.store
         with report.step("slices"), store.staging(self.run) as connection:
             sizes = cut_changes(connection, view, partials)
@@ -196,6 +195,8 @@ class LiveBatches:
             columns = partials.columns
             inputs = {n: self._read(store.target(t), columns[n], rows=sizes[n]) for n, t in partials.tables.items()}
             self._write(f"{view.name}.changes", result, inputs, store.target(view.result), rows=affected)
+        with store.staging(self.run) as connection:
+            return has_marked(connection, view)
 
     def _compute(self, view: ViewLayout, walk: ViewPlan, affected: int, report: BatchReport) -> None:
         """Run the function over the slices of what is affected, or of the groups that are marked."""
@@ -203,9 +204,8 @@ class LiveBatches:
             sizes = cut_slices(connection, view, walk)
             if view.partials is not None:
                 drop_marked(connection, view)
-        if view.partials is None or any(sizes.values()):
-            with report.step("view"):
-                self._write_result(view, sizes, affected)
+        with report.step("view"):
+            self._write_result(view, sizes, affected)
 
     def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
         store = self.environment.store

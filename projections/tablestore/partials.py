@@ -42,6 +42,11 @@ def _stored_groups(view: ViewLayout, columns: Sequence[str]) -> sa.Select[tuple[
     return rows.join(affected, view.root.reached_by.same(view.view, affected))
 
 
+def has_marked(connection: sa.Connection, view: ViewLayout) -> bool:
+    """Whether any group is to be computed whole."""
+    return bool(connection.scalar(sa.select(sa.exists().where(marked(view)))))
+
+
 def drop_marked(connection: sa.Connection, view: ViewLayout) -> None:
     """Drop from the result the groups that are to be computed whole; their rows come from the slice.
 

@@ -82,7 +82,7 @@ SQL = {
         SELECT shop_id, min(pieces) AS fewest, max(price) AS dearest, min(day) AS first_day, max(kind) AS last_kind
         FROM sales GROUP BY shop_id""",
     "compounds": """
-        SELECT shop_id, kind, (sum(price * pieces) + 1)::DECIMAL(34, 2) AS more,
+        SELECT shop_id, kind, (sum(price * pieces) + 1)::DECIMAL(38, 2) AS more,
             coalesce(sum(price), 0)::DECIMAL(22, 2) AS total,
             2 * (sum(grams) FILTER (WHERE pieces < 5))::BIGINT AS twice
         FROM sales WHERE pieces > 1 OR pieces IS NULL GROUP BY kind, shop_id""",
