@@ -29,9 +29,9 @@ def sums(sales):
         F.sum("pieces").alias("pieces"),
         F.sum("grams").alias("grams"),
         F.sum("price").alias("price"),
+        F.avg("price").alias("mean_price"),
         F.avg("pieces").alias("mean_pieces"),
         F.avg("grams").alias("mean_grams"),
-        F.avg("price").alias("mean_price"),
     )
 
 
@@ -75,8 +75,9 @@ regions = sql_view(
 SQL = {
     "sums": """
         SELECT shop_id, count(*) AS n, count(grams) AS weighed, sum(pieces)::BIGINT AS pieces,
-            sum(grams)::BIGINT AS grams, sum(price)::DECIMAL(22, 2) AS price, avg(pieces) AS mean_pieces,
-            avg(grams) AS mean_grams, (sum(price) / count(price))::DECIMAL(16, 6) AS mean_price
+            sum(grams)::BIGINT AS grams, sum(price)::DECIMAL(22, 2) AS price,
+            (sum(price) / count(price))::DECIMAL(16, 6) AS mean_price,
+            avg(pieces) AS mean_pieces, avg(grams) AS mean_grams
         FROM sales GROUP BY shop_id""",
     "extremes": """
         SELECT shop_id, min(pieces) AS fewest, max(price) AS dearest, min(day) AS first_day, max(kind) AS last_kind
@@ -94,5 +95,5 @@ SQL = {
         FROM sale_regions GROUP BY region""",
 }
 
-GROUP = ProjectionGroup("aisle", [sums, extremes, compounds, mixed, regions])
-WITHOUT_DOUBLES = ProjectionGroup("exact_aisle", [extremes, compounds, regions])
+GROUP = ProjectionGroup("aisle", [sums, extremes, compounds, regions])
+WITHOUT_DOUBLES = ProjectionGroup("exact_aisle", [extremes, compounds, mixed, regions])

@@ -13,11 +13,10 @@ from pyspark.sql import functions as F
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
 from projections.columns import ColumnType
-from projections.errors import KeyNotUnique
+from projections.errors import KeyNotUnique, SparkFailed
 from projections.partials import ROWS
 from projections.planner import plan
 from projections.reference import newest_per_key
-from projections.spark import incremental
 from projections.spark import partials as spark_partials
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
@@ -42,21 +41,22 @@ def first_rows(changes):
     for row in (
         sale(1), sale(2, kind="ink", pieces=7, price="0.01"), sale(3, shop=2, grams=None), sale(4, shop=None),
         sale(5, shop=3, kind=None, pieces=None, grams=None, price=None, day=None), sale(6, shop=9, pieces=1),
-        sale(7, day="2024-03-01", price="-3.33"), sale(8, pieces=3, grams=2**53), sale(9, shop=2, kind="ink"),
+        sale(7, day="2024-03-01", price="-3.33"), sale(8, pieces=3, grams=2**50), sale(9, shop=2, kind="ink"),
     ):  # fmt: skip
         changes.put(sales, row)
 
 
+# Two of them, one behind the other, are a batch: none is of a row that the one before it in the batch was of.
 STEPS = {
     "a row is inserted": lambda w: w.put(sales, sale(20, pieces=4)),
     "a row is inserted into a new group": lambda w: w.put(sales, sale(21, shop=7)),
     "a value changes": lambda w: w.put(sales, sale(20, pieces=5, grams=7, price="1.11")),
-    "nothing changes but the position": lambda w: w.put(sales, sale(20, pieces=5, grams=7, price="1.11")),
     "a value that changes no sum comes": lambda w: w.put(sales, sale(22, pieces=0, grams=0, price="0.00")),
+    "nothing changes but the position": lambda w: w.put(sales, sale(20, pieces=5, grams=7, price="1.11")),
     "the least value is replaced by a lesser one": lambda w: w.put(sales, sale(22, pieces=-1, day="1999-12-31")),
     "the least value goes": lambda w: w.delete(sales, {"id": 22}),
     "the greatest value becomes less": lambda w: w.put(sales, sale(1, price="0.50", kind="a")),
-    "a value becomes null": lambda w: w.put(sales, sale(1, pieces=None, grams=None, price=None, day=None, kind=None)),
+    "a value becomes null": lambda w: w.put(sales, sale(1, 1, None, None, None, None, None)),
     "the only value of a group comes": lambda w: w.put(sales, sale(5, shop=3, grams=5, price="5.00")),
     "the only value of a group becomes null": lambda w: w.put(sales, sale(5, 3, None, None, None, None, None)),
     "a row moves to another group": lambda w: w.put(sales, sale(2, shop=2, kind="ink", pieces=7, price="0.01")),
@@ -65,16 +65,16 @@ STEPS = {
     "the last row of a group moves": lambda w: w.put(sales, sale(21, shop=1, price="7.77")),
     "a row comes beside its like": lambda w: w.put(sales, sale(10, shop=9, pieces=1)),
     "its like is deleted": lambda w: w.delete(sales, {"id": 10}),
+    "an old change comes late": lambda w: w.put(sales, sale(9, shop=1, grams=99), at=1_002),
     "the last row of a group is deleted": lambda w: w.delete(sales, {"id": 6}),
-    "it is inserted again": lambda w: w.put(sales, sale(6, shop=9, price="1234567890.12")),
     "a filter lets a row go": lambda w: w.put(sales, sale(20, pieces=1)),
+    "it is inserted again": lambda w: w.put(sales, sale(6, shop=9, price="1234567890.12")),
     "one row goes as another comes": lambda w: [w.delete(sales, {"id": 20}), w.put(sales, sale(23, pieces=8))],
     "two rows share the greatest, and one goes": lambda w: [
         w.put(sales, sale(24, kind="zinc")), w.put(sales, sale(25, kind="zinc")), w.delete(sales, {"id": 23})],
+    "a change comes twice": lambda w: [
+        w.put(sales, sale(9, shop=2, grams=1)), w.put(sales, sale(9, shop=2, grams=1), at=w.position)],
     "and the other": lambda w: w.delete(sales, {"id": 24}),
-    "a change comes twice": lambda w: [w.put(sales, sale(9, shop=2, grams=1)), w.put(sales, sale(9, 2, grams=1),
-                                                                                       at=w.position)],
-    "an old change comes late": lambda w: w.put(sales, sale(9, shop=1, grams=99), at=1_002),
     "an old change of a deleted row comes late": lambda w: w.put(sales, sale(20, grams=99), at=1_003),
     "a row comes, changes and goes in one batch": lambda w: [
         w.put(sales, sale(30)), w.put(sales, sale(30, grams=3)), w.delete(sales, {"id": 30})],
@@ -177,25 +177,20 @@ def random_changes(cuts, count):
 
 @pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_every_aggregate_is_right_after_every_change(store, spark):
-    Aisle(spark, store).live(STEPS)
+    Aisle(spark, store).live(in_batches_of(2))
 
 
 @pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
-def test_every_aggregate_is_right_after_many_changes_at_once(store, spark):
-    cuts = random.Random(5)
-    Aisle(spark, store).live(in_batches_of(10) | {f"random {n}": random_changes(cuts, 10) for n in range(5)})
-
-
 def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, spark):
-    aisle = Aisle(spark, store, WITHOUT_DOUBLES)
-    aisle.live(in_batches_of(15))
+    aisle, cuts = Aisle(spark, store, WITHOUT_DOUBLES), random.Random(5)
+    aisle.live(in_batches_of(16) | {f"random {n}": random_changes(cuts, 30) for n in range(3)})
     assert all(verdict.equal for verdict in verify(aisle.environment, aisle.group).values())
     rows = aisle.layout.views["extremes"].view
     with store.transaction() as connection:
-        connection.execute(sa.update(rows).values(_count_0=rows.c["_count_0"] + 1).where(rows.c["shop_id"] == 9))
+        connection.execute(sa.update(rows).values(_count_0=rows.c["_count_0"] + 1).where(rows.c["shop_id"] == 2))
     drifted = verify(aisle.environment, aisle.group)
     assert [name for name, verdict in drifted.items() if not verdict.equal] == ["extremes"]
-    assert drifted["extremes"].differing_keys == (9,)
+    assert drifted["extremes"].differing_keys == (2,)
     assert drifted["extremes"].digest == drifted["extremes"].recomputed_digest
 
 
@@ -213,9 +208,6 @@ MUTANTS = {
     "what does not show is not kept": (
         extremes, differences, "_compared", lambda view: [c for c in view.columns if c not in view.key.columns],
         ["a row comes beside its like", "the last row of a group is deleted"]),
-    "marked groups stay beside those computed whole": (
-        extremes, incremental, "drop_marked", lambda connection, view: None,
-        ["the least value is replaced by a lesser one", "the least value goes"]),
 }  # fmt: skip
 
 
@@ -287,8 +279,7 @@ def whole_reads(connection, group, statement, bound):
 @pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_sum_beyond_its_type_stops_a_batch_as_it_stops_a_rebuild(store, spark):
     aisle = Aisle(spark, store, ProjectionGroup("full", [sums]))
-    with pytest.raises(Exception, match="OVERFLOW"):
+    with pytest.raises(SparkFailed, match="CAST_OVERFLOW"):
         aisle.live({"too much": lambda w: [w.put(sales, sale(i, grams=2**63 - 1)) for i in (1, 2)]})
-    with pytest.raises(Exception, match="OVERFLOW"):
+    with pytest.raises(SparkFailed, match="ARITHMETIC_OVERFLOW"):
         rebuild(aisle.environment, aisle.group)
-    aisle.live({"less again": lambda w: [w.put(sales, sale(i, grams=-5)) for i in (1, 2)]})
