@@ -17,6 +17,7 @@ from projections.errors import KeyNotUnique, SparkFailed
 from projections.partials import ROWS
 from projections.planner import plan
 from projections.reference import newest_per_key
+from projections.spark import exchange
 from projections.spark import partials as spark_partials
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
@@ -192,6 +193,16 @@ def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, 
     assert [name for name, verdict in drifted.items() if not verdict.equal] == ["extremes"]
     assert drifted["extremes"].differing_keys == (2,)
     assert drifted["extremes"].digest == drifted["extremes"].recomputed_digest
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_batches_that_executors_carry_are_right_too(store, spark, monkeypatch):
+    aisle = Aisle(spark, store, ProjectionGroup("large", [extremes]))
+    monkeypatch.setattr(exchange, "DRIVER_ROWS", 1)
+    least = ["the least value is replaced by a lesser one", "the least value goes"]
+    others = ["a row comes beside its like", "the only value of a group comes", "the group of no value loses a row"]
+    aisle.live(together({happening: STEPS[happening] for happening in [least[0], *others[:1]]}))
+    aisle.live(together({happening: STEPS[happening] for happening in [least[1], *others[1:]]}))
 
 
 BEFORE, EXTREME = tablestore_partials._before, spark_partials._extreme
