@@ -95,5 +95,5 @@ SQL = {
         FROM sale_regions GROUP BY region""",
 }
 
-GROUP = ProjectionGroup("aisle", [sums, extremes, compounds, regions])
+GROUP = ProjectionGroup("aisle", [sums, extremes, regions])
 WITHOUT_DOUBLES = ProjectionGroup("exact_aisle", [extremes, compounds, mixed, regions])

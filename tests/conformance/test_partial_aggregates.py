@@ -199,10 +199,11 @@ def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, 
 def test_batches_that_executors_carry_are_right_too(store, spark, monkeypatch):
     aisle = Aisle(spark, store, ProjectionGroup("large", [extremes]))
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 1)
-    least = ["the least value is replaced by a lesser one", "the least value goes"]
-    others = ["a row comes beside its like", "the only value of a group comes", "the group of no value loses a row"]
-    aisle.live(together({happening: STEPS[happening] for happening in [least[0], *others[:1]]}))
-    aisle.live(together({happening: STEPS[happening] for happening in [least[1], *others[1:]]}))
+    changes = {
+        "the greatest value goes": lambda w: [w.delete(sales, {"id": i}) for i in (1, 8)],
+        "other groups change": lambda w: [w.put(sales, sale(9 + shop, shop=shop, kind="zinc")) for shop in (2, 3, 9)],
+    }
+    aisle.live(together(changes))
 
 
 BEFORE, EXTREME = tablestore_partials._before, spark_partials._extreme

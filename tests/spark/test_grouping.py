@@ -78,7 +78,6 @@ OF_MORE_THAN_ROWS = {
     "having": lambda p: of("count(*)")(p).where("a0 > 1"),
     "without duplicates": lambda p: of("count(*)")(p.dropDuplicates(["town", "tags"])),
     "a subquery": lambda p: of("count(*)")(p.where("id IN (SELECT id FROM range(3))")),
-    "a join": lambda p: of("count(*)")(p.join(p.selectExpr("id AS other"), F.expr("id = other"))),
     "a renamed key": lambda p: (
         p.groupBy("town").agg(F.max("tags").alias("most")).selectExpr("most AS town", "town AS t")
     ),
