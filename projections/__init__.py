@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from projections.spark.archive.archiver import Archiver, open_archiver
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
+    from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
     from projections.store_branches import branch_source
     from projections.streams import Stream
@@ -63,6 +64,7 @@ __all__ = [
     "RunMetrics",
     "Runner",
     "RunnerOptions",
+    "SparkSettings",
     "Stream",
     "Table",
     "View",
@@ -111,6 +113,7 @@ _HOMES = {
     "runner": ("Runner", "RunnerOptions", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
+    "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),

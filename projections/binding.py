@@ -21,7 +21,7 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         found = View(name, declared.key, tables, (), function, grouped=True)
     else:
         _require_root_key(declared, tables)
-        references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references.items())
+        references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         found = View(name, key, tables, references, function, sides)

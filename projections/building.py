@@ -232,7 +232,7 @@ class Builder:
             if view.name not in self.state.views:
                 self._empty(view.view)
                 result = tables.apply(view.definition, view.kept)
-                written = write(result, self._store.target(view.view), rows=rows, marked=False)
+                written = write(result, self._store.target(view.view), rows=rows)
                 self._note(partial(self._view_loaded, name=view.name, rows=written))
 
     def _view_loaded(self, _: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:

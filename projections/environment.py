@@ -11,6 +11,7 @@ from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
 from projections.log import RecordLog
+from projections.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +47,13 @@ class Environment(Closing):
         memory: str = "2g",
         keys: FollowedKeys | None = None,
         archive: str | Path | None = None,
+        spark: SparkSettings | None = None,
     ) -> Environment:
         """Topics in Kafka, views in PostgreSQL: start Spark and prepare the views' database.
 
         ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file. What
         ``archive`` holds of the topics is read from there, which needs the jars of Delta Lake too; ArchiveUnusable.
+        ``spark`` says where Spark runs, the environment's variables unless given.
         """
         from projections.spark.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
@@ -58,11 +61,12 @@ class Environment(Closing):
 
         store = PostgresTableStore(views_url)
         store.prepare()
-        spark = open_session(jars, memory=memory)
+        chosen = spark or SparkSettings()
+        session = open_session(jars, master=chosen.master, memory=memory, config=chosen.config)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
-            log = _archived(spark, KafkaLog(settings), archive)
-        return Environment.of(spark, small_batch_session(spark), store, log, keys)
+            log = _archived(session, KafkaLog(settings), archive)
+        return Environment.of(session, small_batch_session(session), store, log, keys)
 
     @staticmethod
     def embedded(

@@ -161,6 +161,10 @@ class TableStoreUnavailable(ProjectionError):
     """The database of the views cannot be reached."""
 
 
+class LoadClosed(ProjectionError):
+    """A task wants to write rows that nobody waits for any more."""
+
+
 class UnsupportedValue(ProjectionError):
     """A value that the database of the views cannot hold as it is."""
 

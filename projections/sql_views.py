@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError
 from projections.binding import bind
 from projections.errors import InvalidDefinition
 from projections.tables import checked_identifier
-from projections.views import Columns, Declaration, Input, Target, View, as_columns
+from projections.views import Columns, Declaration, Input, Pointer, Target, Targets, View, as_columns, pointers
 
 _DIALECT = "spark"
 
@@ -29,7 +29,7 @@ def sql_view(
     text: str,
     *,
     tables: Mapping[str, Input],
-    references: Mapping[Columns, Target] | None = None,
+    references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
@@ -43,12 +43,12 @@ def sql_view(
     query = _Query(checked_identifier(name, what="view"), _parsed(name, text), tables)
     function = SqlFunction(query.select, tuple(query.roles))
     if query.groups:
-        declared = Declaration(name, query.groups, {}, {}, grouped=True)
+        declared = Declaration(name, query.groups, (), {}, grouped=True)
     else:
-        pointers = query.references() if references is None else {as_columns(c): t for c, t in references.items()}
+        found = query.references() if references is None else pointers(references)
         sides = query.unmatched() if unmatched is None else {as_columns(c): t for c, t in unmatched.items()}
         root = next(iter(query.roles.values()))
-        declared = Declaration(name, root.key, pointers, sides, grouped=False)
+        declared = Declaration(name, root.key, found, sides, grouped=False)
     return bind(declared, function, query.roles)
 
 
@@ -115,18 +115,17 @@ class _Query:
                 )
         return tuple(part.name for part in found)
 
-    def references(self) -> dict[tuple[str, ...], Target]:
+    def references(self) -> tuple[Pointer, ...]:
         """The foreign keys among the equalities of its joins."""
-        found: dict[tuple[str, ...], Target] = {}
+        found: list[Pointer] = []
         reached = [next(iter(self.sides))] if self.sides else []
         for join in self.select.args.get("joins", []):
             table = join.this.alias_or_name
             if table not in self.sides:
                 raise self._refused("joins a subquery", "give its foreign keys: sql_view(…, references={…})")
-            columns, target = self._reference(join, table, reached)
-            found[columns] = target
+            found.append(self._reference(join, table, reached))
             reached.append(table)
-        return found
+        return tuple(found)
 
     def unmatched(self) -> dict[tuple[str, ...], Target]:
         """The tables of right and full joins, by the columns of the result that hold their keys."""
@@ -163,7 +162,7 @@ class _Query:
             if isinstance(node, exp.Table) and "role" in node.meta:
                 yield _Side(node.alias_or_name, node.meta["role"], side in ("RIGHT", "FULL"))
 
-    def _reference(self, join: exp.Join, table: str, reached: list[str]) -> tuple[tuple[str, ...], Target]:
+    def _reference(self, join: exp.Join, table: str, reached: list[str]) -> Pointer:
         """The foreign key along which a join leads to its table."""
         target = self.sides[table].role
         for source in reached:

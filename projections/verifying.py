@@ -92,7 +92,7 @@ def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> 
     store, key = environment.store, view.definition.key
     again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
     rows = sum(frame.count() for frame in whole.frames.values())
-    write(whole.apply(view.definition, view.kept), again, rows=rows, marked=False)
+    write(whole.apply(view.definition, view.kept), again, rows=rows)
     digest, live_rows = view_digest(live, view)
     recomputed_digest, recomputed_rows = view_digest(again, view)
     differing = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.kept))

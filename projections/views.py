@@ -36,6 +36,8 @@ class Unmatched:
 
 Input = Union[Table, "View"]
 Target = Input | str
+Targets = Target | tuple[Target, ...]
+Pointer = tuple[tuple[str, ...], Target]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +128,18 @@ def view(
     *,
     key: Columns | None = None,
     by: Columns | None = None,
-    references: Mapping[Columns, Target] | None = None,
+    references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
     tables: Mapping[str, Input] | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
     ``key`` is the root's key. ``references`` maps foreign-key columns of the root, or ``table.column`` of a table
-    further on, to the table whose key they hold, several columns as a tuple in the order of that key; a table that two
-    parameters share is named by its parameter. ``unmatched`` maps columns of the view to a table of a right or full
-    join, whose rows stay in the view where nothing refers to them. ``by``, instead of all these, declares a view with
-    one row a group of its only table's rows. ``tables`` overrides the look-up by parameter name.
+    further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
+    the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
+    ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
+    refers to them. ``by``, instead of all these, declares a view with one row a group of its only table's rows.
+    ``tables`` overrides the look-up by parameter name.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -152,8 +155,7 @@ def view(
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
-        pointers = {as_columns(c): table for c, table in (references or {}).items()}
-        declared = Declaration(name, columns, pointers, sides, grouped=by is not None)
+        declared = Declaration(name, columns, pointers(references or {}), sides, grouped=by is not None)
         return bind(declared, function, tables_of(function, tables or {}))
 
     return declare
@@ -165,9 +167,18 @@ class Declaration:
 
     name: str
     key: tuple[str, ...]
-    references: Mapping[tuple[str, ...], Target]
+    references: tuple[Pointer, ...]
     unmatched: Mapping[tuple[str, ...], Target]
     grouped: bool
+
+
+def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:
+    """Foreign keys as they are written, one by one: the columns, and the one table to which they point."""
+    return tuple(
+        (as_columns(columns), target)
+        for columns, targets in references.items()
+        for target in (targets if isinstance(targets, tuple) else (targets,))
+    )
 
 
 def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:

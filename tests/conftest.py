@@ -29,7 +29,8 @@ _FIRST_HALF = {
     "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
 }  # fmt: skip
 _OTHER_HALF = {
-    "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py", "test_stack.py",
+    "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
+    "test_projections_live.py", "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
 # Tests that need no server, by what their names say they run on.
 _SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")

@@ -149,4 +149,4 @@ def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
 
 def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:
     """Load a table's rows into a generation that nobody reads yet; returns how many there were."""
-    return write(frame, environment.store.target(layout.state), rows=rows, marked=False)
+    return write(frame, environment.store.target(layout.state), rows=rows)

@@ -6,13 +6,14 @@ batch; below that, starting tasks in Python workers costs more than the transfer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from projections.columns import ColumnType
-from projections.tablestore.arrow import Target, arrow_schema
+from projections.tablestore.arrow import Part, Target, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,52 +26,27 @@ def are_few(rows: int) -> bool:
     return rows <= DRIVER_ROWS
 
 
-def write(frame: DataFrame, target: Target, *, rows: int, marked: bool = True) -> int:
-    """Append a DataFrame to a table and return the rows written; ``rows`` is how many to expect at most.
-
-    With ``marked`` the table has a ``_task`` column: a task that is run again first deletes what an earlier attempt
-    committed. A table without it is loaded only into a generation nobody reads yet, and indexed uniquely afterwards.
-    """
-    if not are_few(rows):
-        counts = frame.mapInArrow(_copy_partition(target, marked=marked), "rows bigint").toArrow()
-        return sum(counts["rows"].to_pylist())
-    data = frame.toArrow()
-    if data.num_rows:
-        target.append(data)
-    return int(data.num_rows)
+def write(frame: DataFrame, target: Target, *, rows: int) -> int:
+    """Append a DataFrame to a table and return the rows written; ``rows`` is how many to expect at most."""
+    if are_few(rows):
+        data = frame.toArrow()
+        return target.append(data) if data.num_rows else 0
+    with target.load() as load:
+        counts = frame.mapInArrow(_copy_partition(target, load), "rows bigint").toArrow()
+    return sum(counts["rows"].to_pylist())
 
 
-def _copy_partition(target: Target, *, marked: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _copy_partition(target: Target, load: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
-        task = context.partitionId() if marked and context is not None else None
-        first = next(batches, None)
-        if first is None:
-            return
-        rows = 0
-
-        def counted() -> Iterator[pa.RecordBatch]:
-            nonlocal rows
-            for batch in _chain(first, batches):
-                rows += batch.num_rows
-                yield batch if task is None else _mark(batch, task)
-
-        schema = first.schema if task is None else _mark(first, task).schema
-        target.append(pa.RecordBatchReader.from_batches(schema, counted()), task=task)
-        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+        context, first = TaskContext.get(), next(batches, None)
+        if context is not None and first is not None:
+            rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
+            written = target.append(rows, part=Part(load, context.partitionId()))
+            yield pa.RecordBatch.from_pydict({"rows": [written]})
 
     return copy
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def _mark(batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
-    return batch.append_column("_task", pa.repeat(pa.scalar(task, pa.int32()), batch.num_rows))
 
 
 def few_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -163,7 +163,7 @@ class LiveBatches:
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
         keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.wanted)
-        self._write(tables.wanted.name, keys, {"raw": raw}, target, rows=rows, marked=False)
+        self._write(tables.wanted.name, keys, {"raw": raw}, target, rows=rows)
         with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
         return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
@@ -227,16 +227,12 @@ class LiveBatches:
             return fetched(target, columns)
         return read(self.environment.spark, target, columns)
 
-    def _write(
-        self, name: str, build: Build, inputs: Mapping[str, Rows], target: Target, *, rows: int, marked: bool = True
-    ) -> int:
+    def _write(self, name: str, build: Build, inputs: Mapping[str, Rows], target: Target, *, rows: int) -> int:
         """Append a query's rows to a table: few through the driver and a plan made once, many by the executors."""
         few = {n: given for n, given in inputs.items() if isinstance(given, pa.Table)}
         if len(few) < len(inputs):
             spark = self.environment.spark
             frames = {n: few_rows(spark, g) if isinstance(g, pa.Table) else g for n, g in inputs.items()}
-            return write(build(frames), target, rows=rows, marked=marked)
+            return write(build(frames), target, rows=rows)
         found = self.queries.run(name, build, few)
-        if found.num_rows:
-            target.append(found)
-        return int(found.num_rows)
+        return target.append(found) if found.num_rows else 0

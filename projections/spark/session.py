@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from projections.errors import SessionInUse
 
@@ -26,15 +26,15 @@ def open_session(
 
     ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them); with those of Delta Lake
     among them, its tables can be read and written. ``master`` defaults to ``local[*]`` and ``memory`` is the driver's
-    heap. Times are UTC throughout.
+    heap; ``config`` goes before what is chosen here. Times are UTC throughout.
     """
     from pyspark.sql import SparkSession
 
-    master = master or "local[*]"
-    if master.startswith("local"):
-        # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = {**_defaults(memory), **(_DELTA if has_delta(jars) else {}), **(config or {})}
+    master = master or LOCAL
+    # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = _LOCAL if master.startswith("local") else {}
+    chosen = {**_defaults(memory), **local, **(_DELTA if has_delta(jars) else {}), **(config or {})}
     if jars:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
     builder = SparkSession.builder.master(master).appName("factfold")
@@ -66,6 +66,7 @@ def own_session(
         session.stop()
 
 
+LOCAL: Final = "local[*]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
 # interpreted, four times slower.
@@ -106,13 +107,9 @@ def _defaults(memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_COMPILED}",
         "spark.executor.extraJavaOptions": _COMPILED,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # One shuffle partition a core and a half: the state is folded in memory-sized pieces, tasks stay long enough.
-        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.artifact.isolation.enabled": "false",
@@ -121,6 +118,15 @@ def _defaults(memory: str) -> dict[str, str]:
         # Consumers stay open between the batches of the live loop (the default closes them after five minutes idle).
         "spark.kafka.consumer.cache.capacity": "256",
     }
+
+
+# A cluster's own settings say where its driver is and how finely it shuffles; a machine alone needs no network, and one
+# partition a core: fewer would leave cores idle, more would be tasks too short for what it takes to start them.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+}
 
 
 def _own_paths() -> list[str]:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
 from projections.columns import ColumnType
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task writes in a load by many; whichever attempt of it comes first counts."""
+
+    load: str
+    number: int
 
 
 class Target(Protocol):
@@ -17,8 +27,11 @@ class Target(Protocol):
     def relation(self) -> str:
         """The quoted name; its parts come from checked identifiers."""
 
-    def append(self, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
-        """Append Arrow rows; with ``task``, rows that an earlier attempt of the task wrote go first."""
+    def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
+        """Append Arrow rows and return how many; those of a part that is written already are left out."""
+
+    def load(self) -> AbstractContextManager[str]:
+        """Open a load by tasks for the length of the block, in which parts may name it; gives its name."""
 
     def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """The rows in batches of ``arrow_schema``; texts are ordered by their bytes, nulls come first."""

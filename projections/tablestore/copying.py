@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 from projections.columns import ColumnType
-from projections.errors import TableStoreUnavailable
-from projections.tablestore.arrow import arrow_schema
+from projections.errors import LoadClosed, TableStoreUnavailable
+from projections.tablestore.arrow import Part, arrow_schema
+from projections.tablestore.loads import LOADS, PARTS
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,32 @@ class PostgresTarget:
         """The quoted name; both parts come from checked identifiers."""
         return f'"{self.schema}"."{self.table}"'
 
-    def append(self, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
-        """Append Arrow rows in one transaction; with ``task``, rows that an earlier attempt of it wrote go first."""
+    def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
+        """Append Arrow rows in one transaction and return how many; those of a part that is written are left out.
+
+        Raises LoadClosed where nobody waits for the part any more.
+        """
         with _session(self.uri) as (connection, cursor):
-            if task is not None:
-                cursor.execute(f"DELETE FROM {self.relation} WHERE _task = {task:d}")  # noqa: S608
-            cursor.adbc_ingest(self.table, data, mode="append", db_schema_name=self.schema)
+            rows = int(cursor.adbc_ingest(self.table, data, mode="append", db_schema_name=self.schema))
+            if part is None or _is_first(cursor, part, rows):
+                connection.commit()
+                return rows
+            connection.rollback()
+            return _rows_of(cursor, part)
+
+    @contextmanager
+    def load(self) -> Iterator[str]:
+        """Open a load by tasks; closed at the end, it takes no more of their rows."""
+        load = uuid.uuid4().hex
+        with _session(self.uri) as (connection, cursor):
+            cursor.execute(f"INSERT INTO {LOADS} VALUES ($1, $2)", (load, self.relation))  # noqa: S608
             connection.commit()
+        try:
+            yield load
+        finally:
+            with _session(self.uri) as (connection, cursor):
+                cursor.execute(f"DELETE FROM {LOADS} WHERE load = $1", (load,))  # noqa: S608
+                connection.commit()
 
     def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """The rows in Arrow batches; numeric is read as text, which is the form ADBC gives it."""
@@ -74,6 +95,24 @@ class PostgresTarget:
             cursor.execute(query)
             for batch in cursor.fetch_record_batch():
                 yield batch.rename_columns(schema.names).cast(schema)
+
+
+def _is_first(cursor: adbc.Cursor, part: Part, rows: int) -> bool:
+    """Note the part, unless another attempt has; one that is about to commit is waited for."""
+    noted = f"INSERT INTO {PARTS} VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING part"  # noqa: S608
+    try:
+        cursor.execute(noted, (part.load, part.number, rows))
+        return cursor.fetchone() is not None
+    except adbc.IntegrityError as error:
+        raise LoadClosed(
+            f"part {part.number} of a load comes after its end",
+            remedy="none is needed: whoever started the load is gone, or has begun it anew",
+        ) from error
+
+
+def _rows_of(cursor: adbc.Cursor, part: Part) -> int:
+    cursor.execute(f"SELECT rows FROM {PARTS} WHERE load = $1 AND part = $2", (part.load, part.number))  # noqa: S608
+    return int(cursor.fetchone()[0])
 
 
 @functools.cache

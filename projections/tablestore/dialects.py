@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from projections.columns import ColumnType
 from projections.tablestore.keys import Key
+from projections.tablestore.loads import close_loads
 
 _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "string": sa.Text(), "int": sa.Integer(), "long": sa.BigInteger(), "double": sa.Double(), "boolean": sa.Boolean(),
@@ -86,10 +87,12 @@ SQLITE = Dialect(has_schemas=False, has_unlogged_tables=False, has_exact_types=F
 
 
 def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:
-    """Empty tables at once, whatever they hold."""
-    format_table = connection.dialect.identifier_preparer.format_table
+    """Empty tables at once, whatever they hold; tasks that still write into them are too late from now on."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"TRUNCATE {', '.join(map(format_table, tables))}"))
+        quoted = connection.dialect.identifier_preparer.quote_identifier
+        relations = [f"{quoted(str(table.schema))}.{quoted(table.name)}" for table in tables]
+        connection.execute(sa.text(f"TRUNCATE {', '.join(relations)}"))
+        close_loads(connection, relations)
     else:
         # Without a condition SQLite frees the pages of a table and looks at no row.
         for table in tables:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from projections.columns import ColumnType
 from projections.errors import TableStoreUnavailable, UnsupportedValue
-from projections.tablestore.arrow import arrow_schema
+from projections.tablestore.arrow import Part, arrow_schema
 
 LOCK_SECONDS = 30.0  # how long a writer waits for the one write lock
 _ROWS = 20_000  # rows a transaction: some 50 ms of the write lock, which commands are waiting for meanwhile
@@ -40,15 +40,20 @@ class SqliteTarget:
         """The quoted name; its parts come from checked identifiers."""
         return f'"{self.table}"'
 
-    def append(self, data: pa.Table | pa.RecordBatchReader, *, task: int | None = None) -> None:
-        """Append Arrow rows, a short transaction a batch; with ``task``, rows of an earlier attempt of it go first."""
-        with session(self.path) as connection:
-            if task is not None:
-                connection.execute(f"DELETE FROM {self.relation} WHERE _task = ?", (task,))  # noqa: S608
-            for batch in data.to_batches(_ROWS) if isinstance(data, pa.Table) else data:
-                self._insert(connection, batch)
+    def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
+        """Append Arrow rows, a short transaction a batch, and return how many.
 
-    def _insert(self, connection: sqlite3.Connection, batch: pa.RecordBatch) -> None:
+        Of a ``part`` there is one attempt: a master that tries tasks again is refused.
+        """
+        with session(self.path) as connection:
+            batches = data.to_batches(_ROWS) if isinstance(data, pa.Table) else data
+            return sum(self._insert(connection, batch) for batch in batches)
+
+    def load(self) -> AbstractContextManager[str]:
+        """Nothing is to be kept of a load: no task writes twice."""
+        return nullcontext("")
+
+    def _insert(self, connection: sqlite3.Connection, batch: pa.RecordBatch) -> int:
         names = ", ".join(f'"{name}"' for name in batch.schema.names)
         places = ", ".join("?" * batch.num_columns)
         columns = [_stored(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
@@ -56,6 +61,7 @@ class SqliteTarget:
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany(f"INSERT INTO {self.relation} ({names}) VALUES ({places})", values)  # noqa: S608
         connection.execute("COMMIT")
+        return len(values)
 
     def fetch(self, columns: Mapping[str, ColumnType], *, order_by: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """The rows in Arrow batches; texts are ordered by their bytes, decimals by their value, nulls come first."""

@@ -200,9 +200,8 @@ def _view_layout(
 
 
 def _result_columns() -> list[sa.Column[Any]]:
-    """The writing task, and whether the row is retracted, or is to be made anew out of all rows of its group."""
-    marks = (sa.Column(mark, sa.Boolean, server_default=sa.false()) for mark in ("_deleted", WHOLE))
-    return [sa.Column("_task", sa.Integer), *marks]
+    """Whether a row is retracted, and whether it is to be made anew out of all rows of its group."""
+    return [sa.Column(mark, sa.Boolean, server_default=sa.false()) for mark in ("_deleted", WHOLE)]
 
 
 def _role_layout(
@@ -236,8 +235,8 @@ def _position_columns() -> list[sa.Column[Any]]:
 
 
 def _staging_columns(table: Table) -> list[sa.Column[Any]]:
-    """Position, the writing task, and what the fold or the changelog needs to be completed from the stored row."""
-    extra: list[sa.Column[Any]] = [*_position_columns(), sa.Column("_task", sa.Integer)]
+    """Position, and what the fold or the changelog needs to be completed from the stored row."""
+    extra: list[sa.Column[Any]] = _position_columns()
     if isinstance(table, EventTable):
         extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]

@@ -48,13 +48,8 @@ def has_marked(connection: sa.Connection, view: ViewLayout) -> bool:
 
 
 def drop_marked(connection: sa.Connection, view: ViewLayout) -> None:
-    """Drop from the result the groups that are to be computed whole; their rows come from the slice.
-
-    What else is there stays, whichever task of the next query has the number of the one that wrote it.
-    """
-    result = view.result
-    connection.execute(sa.delete(result).where(marked(view)))
-    connection.execute(sa.update(result).values(_task=None).where(result.c["_task"].is_not(None)))
+    """Drop from the result the groups that are to be computed whole, once their rows are in the slice."""
+    connection.execute(sa.delete(view.result).where(marked(view)))
 
 
 def marked(view: ViewLayout) -> sa.ColumnElement[bool]:

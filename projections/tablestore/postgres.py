@@ -13,6 +13,7 @@ from projections.errors import TableStoreUnavailable, ViewInUse
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.loads import create_loads_tables
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore, already_active
 
@@ -52,6 +53,12 @@ class PostgresTableStore(SqlTableStore):
     def target(self, table: sa.Table) -> PostgresTarget:
         """Where ADBC writes and reads a table of a generation."""
         return PostgresTarget(self.uri, str(table.schema), table.name)
+
+    def prepare(self) -> None:
+        """Create our own tables, of runs and of loads, where they are missing."""
+        super().prepare()
+        with self.transaction() as connection:
+            create_loads_tables(connection)
 
     def close(self) -> None:
         """Close the connections of both pools."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -96,8 +97,8 @@ class SqliteTableStore(SqlTableStore):
         return self.transaction()
 
     def check_master(self, master: str) -> None:
-        """Only this machine's processes may open the file: local masters."""
-        if not master.startswith("local") or master.startswith("local-cluster"):
+        """Only this machine's processes may open the file, and none twice for one task: masters as local[*]."""
+        if not re.fullmatch(r"local(\[[\d*]+\])?", master):
             raise UnsupportedMaster(
                 f"views in SQLite cannot be kept by a Spark at {master}",
                 remedy="use local[*], or keep the views in PostgreSQL",

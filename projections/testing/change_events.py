@@ -22,21 +22,27 @@ class ChangeWriter:
 
     def put(self, table: ChangelogTable, row: Mapping[str, Any], *, at: int | None = None) -> int:
         """Insert or update a row; returns the position of the change."""
-        return self._write(table, {c: row[c] for c in table.key}, "u", dict(row), at=at)
+        return self._write(table, row, "u", dict(row), at=at)
 
     def delete(self, table: ChangelogTable, key: Mapping[str, Any], *, at: int | None = None) -> int:
         """Delete a row, with the tombstone behind; returns the position of the change."""
         found = self._write(table, key, "d", None, at=at)
-        self._log.append(table.topic, _json(key), None)
+        self._log.append(table.topic, _key(table, key), None)
         return found
 
-    def _write(self, table: ChangelogTable, key: Mapping[str, Any], op: str, after: Any, *, at: int | None) -> int:
+    def _write(self, table: ChangelogTable, row: Mapping[str, Any], op: str, after: Any, *, at: int | None) -> int:
         if at is None:
             self.position += 1
         position = self.position if at is None else at
         source = {"connector": "postgresql", "lsn": position, "snapshot": "false"}
-        self._log.append(table.topic, _json(key), _json({"op": op, "before": None, "after": after, "source": source}))
+        change = {"op": op, "before": None, "after": after, "source": source}
+        self._log.append(table.topic, _key(table, row), _json(change))
         return position
+
+
+def _key(table: ChangelogTable, row: Mapping[str, Any]) -> bytes:
+    """The key as a connector writes it, in the table's order: equal keys are equal bytes."""
+    return _json({c: row[c] for c in table.key})
 
 
 def _json(value: Any) -> bytes:

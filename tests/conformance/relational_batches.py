@@ -11,6 +11,7 @@ import json
 import duckdb
 import pyarrow as pa
 
+from projections.partials import shown
 from projections.planner import plan
 from projections.spark.exchange import fetched
 from projections.tables import set_at
@@ -26,23 +27,29 @@ class RelationalBatches:
 
     def __init__(self, store, log, group, sql, columns):
         self._store, self._log, self._group, self._sql = store, log, group, sql
-        self._run, self._layout = store.begin_generation(group, columns)
+        # Partial aggregates are added up by Spark: here every group is computed whole.
+        whole = {name: shown(found) for name, found in columns.items()}
+        self._run, self._layout = store.begin_generation(group, whole)
         store.index_generation(group, self._layout)
-        self._progress = log.beginning_offsets(group.topics)
-        store.serve(group, self._run, self._layout, self._progress)
+        store.serve(group, self._run, self._layout, log.beginning_offsets(group.topics))
 
-    def catch_up(self):
-        """Carry everything that is new into the views, in one batch."""
-        start, end = self._progress, self._log.end_offsets(self._group.topics)
+    def catch_up(self, at=lambda step: None):
+        """Carry everything that is new into the views, in one batch; ``at`` is called at each step, and may raise."""
+        start, end = self._store.progress(self._run), self._log.end_offsets(self._group.topics)
+        if start == end:
+            return
         with self._store.staging(self._run) as connection:
             mark = staging.begin(connection, self._layout)
         for tables in self._layout.tables.values():
             self._stage(tables, start[tables.table.topic][0])
+        at("staged")
         for view in self._layout.views.values():
             self._keep(view)
+        at("kept")
         with self._store.transaction() as connection:
             commit_batch(connection, self._layout, self._run, start=start, end=end, mark=mark)
-        self._progress = end
+            at("committing")
+        at("committed")
 
     def _stage(self, tables, since):
         rows = newest(tables.table, self._log.records(tables.table.topic)[since:], since)

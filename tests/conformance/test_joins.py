@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import closing
 
-import duckdb
-import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from projections import Environment, open_runner, rebuild, verify
-from projections.partials import shown
-from projections.reference import newest_per_key
 from projections.spark.session import small_batch_session
 from projections.spark.view_functions import view_columns
 from projections.tablestore import affected, differences
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.conformance import view_oracle
 from tests.conformance.join_views import (
     FEW,
     GROUP,
@@ -91,41 +87,16 @@ STEPS = {
 }  # fmt: skip
 
 
-def expected(log, group):
-    """Every view by its SQL, over the newest row of every key."""
-    with duckdb.connect() as engine:
-        for table in TABLES:
-            name = table.topic.rpartition(".")[2]
-            records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(table.topic))]
-            rows = list(newest_per_key(records).values())
-            kinds = pa.schema([(c, t.arrow()) for c, t in table.columns.items()])
-            engine.register(name, pa.Table.from_pylist(rows, kinds))
-        engine.execute("CREATE VIEW bosses AS SELECT * FROM employees")
-        for view in group.kept:
-            engine.execute(f"CREATE TABLE {view.name} AS {SQL[view.name]}")
-        return {view.name: in_order(engine.execute(f"SELECT * FROM {view.name}").fetchall()) for view in group.views}
-
-
-def stored(store, group):
-    with store.transaction() as connection:
-        names = [view.name for view in group.views]
-        return {name: in_order(connection.execute(sa.text(f"SELECT * FROM {name}")).all()) for name in names}
-
-
-def in_order(rows):
-    return sorted((tuple(row) for row in rows), key=json.dumps)
+NAMED = {**{table.topic.rpartition(".")[2]: table for table in TABLES}, "bosses": employees}
 
 
 def assert_views_are_right(store, log, *, after, group=GROUP):
-    right, found = expected(log, group), stored(store, group)
-    wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
-    assert not wrong, f"after {after}: {wrong}"
+    view_oracle.assert_views_are_right(store, log, group, SQL, NAMED, after=after)
 
 
 @pytest.fixture(scope="module")
 def columns(spark):
-    # Of these batches, which have no Spark, every group is computed whole.
-    return {name: shown(found) for name, found in view_columns(spark, GROUP).items()}
+    return view_columns(spark, GROUP)
 
 
 def test_every_join_is_right_after_every_change(store, columns):

@@ -116,16 +116,6 @@ def test_rows_are_found_by_their_places_once_each(store):
     assert sorted(k for part in parts for b in part for k in b.column(0).to_pylist()) == sorted(keys)
 
 
-def test_a_task_that_runs_again_replaces_what_it_wrote(store):
-    _, layout = served(store)
-    target = store.target(layout.views["ticket_names"].result)
-    columns = COLUMNS["ticket_names"]
-    for key in ("once", "again"):
-        data = rows(columns, ticket_id=[key], hours=[None], since=[None], _task=pa.array([7], pa.int32()))
-        target.append(data.to_reader(), task=7)
-    assert [b.column(0).to_pylist() for b in target.fetch(columns)] == [["again"]]
-
-
 def test_a_batch_changes_state_view_and_progress_and_a_second_one_only_what_differs(store):
     run, layout = served(store)
     assert batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1) == (1, 0)
@@ -339,7 +329,9 @@ def test_a_view_may_not_have_the_name_of_a_table_of_the_file(sqlite_store):
         served(sqlite_store)
 
 
-@pytest.mark.parametrize("master", ["spark://there:7077", "yarn", "local-cluster[2,1,1024]", "k8s://there"])
+@pytest.mark.parametrize(
+    "master", ["spark://there:7077", "yarn", "local-cluster[2,1,1024]", "local[2,4]", "k8s://there"]
+)
 def test_a_spark_on_other_machines_is_refused(sqlite_store, master):
     with pytest.raises(UnsupportedMaster, match=r"cannot be kept by a Spark at"):
         sqlite_store.check_master(master)

@@ -49,7 +49,7 @@ def stage_ticket(store, layout, identity, version, *, customer=1, hours="1.5"):
     store.target(layout.tables["tickets"].staged).append(
         rows(tickets.columns, ticket_id=[identity], customer_id=[customer], hours=[Decimal(hours)], status=["open"],
              _at_customer_id=at, _at_hours=at, _at_status=at, _epoch=[0], _pos=at, _offset=at, _deleted=[False],
-             _first=at, _count=[1], _task=pa.array([None], pa.int32()))
+             _first=at, _count=[1])
     )  # fmt: skip
 
 
@@ -57,8 +57,7 @@ def stage_customer(store, layout, position, *, deleted=False, note="a note"):
     at = [position]
     store.target(layout.tables["customers"].staged).append(
         rows(customers.columns, id=[1], name=["Ann"], region_id=[None], note=[note], since=[dt.date(2013, 1, 2)],
-             _at_name=at, _at_note=[position if note else None], _epoch=[0], _pos=at, _offset=at, _deleted=[deleted],
-             _task=pa.array([None], pa.int32()))
+             _at_name=at, _at_note=[position if note else None], _epoch=[0], _pos=at, _offset=at, _deleted=[deleted])
     )  # fmt: skip
 
 

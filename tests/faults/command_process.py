@@ -57,9 +57,9 @@ class CommandProcess:
         self.kill()
         self._start()
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = 60) -> int:
         """Wait until it ends by itself, and return its exit code."""
-        return self._process.wait(60)
+        return self._process.wait(seconds)
 
     def restart(self) -> None:
         """Start the command again after its end."""

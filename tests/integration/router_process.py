@@ -54,7 +54,7 @@ class RouterProcess:
         """Ask it to stop, and return what it says at the end."""
         self._process.terminate()
         said, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0, self.log[-3000:]
+        assert self._process.returncode == 0, f"exit code {self._process.returncode}: {self.log[-3000:]}"
         return json.loads(said.splitlines()[-1])
 
     def wait_for_end(self, *, within: float) -> int:

@@ -157,6 +157,16 @@ places = Table.from_changelog(
 )  # fmt: skip
 
 
+def test_columns_may_hold_the_keys_of_several_tables():
+    owners = Table.from_changelog(CUSTOMERS, topic="shop.public.owners")
+
+    @view(key="ticket_id", references={"customer_id": (customers, "owners")}, tables={"owners": owners})
+    def with_both(tickets, customers, owners):
+        return tickets
+
+    assert [str(r) for r in with_both.references] == ["tickets.customer_id → customers", "tickets.customer_id → owners"]
+
+
 def test_a_table_under_two_names_is_referred_to_by_its_name():
     found = declared(lambda customers, others: customers, key="id", references={"region_id": "others"})
     assert [str(reference) for reference in found.references] == ["customers.region_id → others"]

@@ -1,0 +1,41 @@
+"""Loads by executors: which are open, and which of their parts have been written.
+
+A task may be run twice, and both attempts may come to their end; a task may outlive the driver that started it. So an
+attempt notes its part in the transaction of its rows: the second finds it noted, the late one its load closed, and
+either takes its rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+SCHEMA = "factfold"
+_METADATA = sa.MetaData(schema=SCHEMA)
+LOADS = sa.Table(
+    "loads",
+    _METADATA,
+    sa.Column("load", sa.Text, primary_key=True),
+    sa.Column("relation", sa.Text, nullable=False, index=True),  # quoted, with its schema
+)
+PARTS = sa.Table(
+    "parts",
+    _METADATA,
+    sa.Column("load", sa.ForeignKey(LOADS.c.load, ondelete="CASCADE"), primary_key=True),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+)
+
+
+def create_loads_tables(connection: sa.Connection) -> None:
+    """Create the tables unless they are there."""
+    _METADATA.create_all(connection)
+
+
+def close_loads(connection: sa.Connection, relations: Iterable[str]) -> None:
+    """Let no task write into these tables any more; after they were emptied, in the transaction that did.
+
+    Tasks that write hold their tables, so emptying has waited for them; those that come later find their load gone.
+    """
+    connection.execute(sa.delete(LOADS).where(LOADS.c.relation.in_(list(relations))))

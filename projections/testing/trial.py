@@ -1,0 +1,159 @@
+"""A projection group on trial: rows come, change and go, and its live views must be what a recomputation gives.
+
+Spark and the engine are the real ones; the log is in memory, the views are in a SQLite file.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eventstore.closing import Closing
+from eventstore.event_types import event_type_of
+from projections.environment import Environment
+from projections.errors import InvalidDefinition
+from projections.group import ProjectionGroup
+from projections.rebuilding import rebuild
+from projections.runner import open_runner
+from projections.tables import ChangelogTable, EventTable
+from projections.tablestore.comparison import DifferingRow
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.verifying import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = Mapping[str, Any]
+
+
+class ViewsDiffer(AssertionError):
+    """A live view is not what its recomputation is: the message has the keys, and both rows of each."""
+
+
+class ViewTrial(Closing):
+    """Keeps a group's views live over a log in memory; ``folder`` takes the file of the views.
+
+    ``put``, ``delete`` and ``record`` only write; ``check`` is one batch of the runner, and the comparison.
+    """
+
+    def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
+        from projections.spark.session import small_batch_session
+        from projections.spark.view_functions import view_columns
+        from projections.tablestore.sqlite import SqliteTableStore
+
+        self._group, self._held = group, ExitStack()
+        store = SqliteTableStore(Path(folder) / f"{group.name}.db")
+        self._held.callback(store.close)
+        store.prepare()
+        events = [table for table in group.tables.values() if isinstance(table, EventTable)]
+        self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
+        self._environment = Environment(spark, small_batch_session(spark), store, self._log)
+        self._changes = ChangeWriter(self._log)
+        self._rows: dict[str, dict[tuple[Any, ...], Row]] = {}
+        self._versions: Counter[str] = Counter()
+        rebuild(self._environment, group)
+        _, self._layout = store.serving(group, view_columns(spark, group))
+        self._runner = self._held.enter_context(open_runner(self._environment, group))
+
+    def close(self) -> None:
+        """Let the views go; the Spark session stays."""
+        self._held.close()
+
+    def put(self, table: ChangelogTable, row: Row) -> None:
+        """Insert or update a row of a captured table; values as `ChangeWriter` takes them."""
+        self._changes.put(table, row)
+        self._rows.setdefault(table.topic, {})[_key(table, row)] = dict(row)
+
+    def delete(self, table: ChangelogTable, key: Row) -> None:
+        """Delete a row of a captured table."""
+        self._changes.delete(table, key)
+        self._rows.setdefault(table.topic, {}).pop(_key(table, key), None)
+
+    def record(self, stream: str, *events: object) -> None:
+        """Record the next events of a stream; InvalidDefinition where no table of the group folds them."""
+        table = self._folding(stream)
+        for event in events:
+            key = f"{stream}@{self._versions[stream]}".encode()
+            self._log.append(table.topic, key, event_type_of(event).encode(event))
+            self._versions[stream] += 1
+
+    def check(self) -> None:
+        """Carry what was written into the views, and compare them; ViewsDiffer with the keys and both rows."""
+        self._runner.catch_up()
+        verdicts = verify(self._environment, self._group)
+        wrong = [_told(name, row) for name, verdict in verdicts.items() for row in verdict.differing]
+        if not all(verdict.equal for verdict in verdicts.values()):
+            raise ViewsDiffer("\n".join(wrong) or f"rows come twice: {verdicts}")
+
+    def shake(self, seed: int = 0) -> None:
+        """Change a row of every captured table, column by column, delete it and insert it again; ``check`` each time.
+
+        A view that looks at rows which its references do not reach shows itself, where the rows that were put are
+        joined. Another seed takes another row. Tables folded from events are left as they are.
+        """
+        self.check()
+        chance = random.Random(seed)  # noqa: S311 - which row, not a secret
+        for table in self._group.tables.values():
+            if isinstance(table, ChangelogTable) and (rows := self._rows.get(table.topic)):
+                self._shake(table, chance.choice(list(rows.values())), chance)
+
+    def rows(self, view: str) -> list[dict[str, Any]]:
+        """A live view's rows in the order of its key; decimals are text."""
+        found = self._layout.views[view]
+        batches = self._environment.store.target(found.view).fetch(found.columns, order_by=found.definition.key)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def _shake(self, table: ChangelogTable, row: Row, chance: random.Random) -> None:
+        for column in table.payload:
+            if (value := self._other(table, row, column, chance)) is not None:
+                self.put(table, {**row, column: value})
+                self._check_after(f"{column} of {_key(table, row)} became {value!r}", table)
+                self.put(table, row)
+        self.delete(table, row)
+        self._check_after(f"{_key(table, row)} was deleted", table)
+        self.put(table, row)
+        self._check_after(f"{_key(table, row)} was inserted again", table)
+
+    def _other(self, table: ChangelogTable, row: Row, column: str, chance: random.Random) -> Any:
+        """Another value of a column: another row's, or one made up; None where there is none."""
+        values = [found[column] for found in self._rows[table.topic].values()]
+        others = [value for value in values if value not in (None, row[column])]
+        return chance.choice(others) if others else next(_made_up(row[column]), None)
+
+    def _check_after(self, happening: str, table: ChangelogTable) -> None:
+        try:
+            self.check()
+        except ViewsDiffer as found:
+            raise ViewsDiffer(f"after {happening} in {table.topic}:\n{found}") from None
+
+    def _folding(self, stream: str) -> EventTable:
+        for table in self._group.tables.values():
+            if isinstance(table, EventTable) and stream.startswith(f"{table.aggregate.category}-"):
+                return table
+        raise InvalidDefinition(
+            f"no table of group {self._group.name!r} is folded from stream {stream!r}",
+            remedy="name it category-id, of the aggregate of a Table.from_events(…)",
+        )
+
+
+def _key(table: ChangelogTable, row: Row) -> tuple[Any, ...]:
+    return tuple(row[c] for c in table.key)
+
+
+def _made_up(value: Any) -> Iterator[Any]:
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float):
+        yield value + 1
+    elif isinstance(value, str):
+        yield f"{value}x"
+
+
+def _told(view: str, row: DifferingRow) -> str:
+    one, other = (None if side is None else dict(side) for side in (row.one, row.other))
+    return f"view {view}, key {dict(row.key)}: live {one}, recomputed {other}"

@@ -1,0 +1,160 @@
+"""Schemas, views and histories nobody would write by hand: tables with foreign keys, joins of every kind over them.
+
+A world is a group of views written in SQL; a history is its changes, cut into batches, some of which are killed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from hypothesis import strategies as st
+
+from projections import ProjectionGroup, Table, sql_view
+
+NUMBERS, NAMES = st.integers(0, 3), st.sampled_from(["", "a", "b'", 'c"'])
+_KINDS = {"number": (sa.BigInteger, NUMBERS), "name": (sa.Text, NAMES)}
+HOWS = ("JOIN", "LEFT JOIN", "LEFT JOIN", "FULL JOIN", "RIGHT JOIN")
+STEPS = ("staged", "kept", "committing", "committed")
+
+
+@dataclass
+class Schema:
+    """The columns of a table by their kinds, its key first."""
+
+    key: dict[str, str]
+    others: dict[str, str] = field(default_factory=lambda: {"amount": "number"})
+
+    def table(self, number: int) -> Table:
+        """The table, captured by a connector."""
+        columns = [sa.Column(c, _KINDS[kind][0], primary_key=True) for c, kind in self.key.items()]
+        columns += [sa.Column(c, _KINDS[kind][0]) for c, kind in self.others.items()]
+        return Table.from_changelog(sa.Table(f"t{number}", sa.MetaData(), *columns), topic=f"shop.public.t{number}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row put or deleted, how many changes too late it comes, and how often."""
+
+    table: int
+    key: dict[str, int | str]
+    values: dict[str, int | str | None] | None
+    late: int
+    times: int
+
+
+@dataclass(frozen=True, repr=False)
+class World:
+    """A group of views, the text of each, and what its names mean; the tables by number are those of `Change`."""
+
+    group: ProjectionGroup
+    sql: dict[str, str]
+    named: dict[str, Table]
+    tables: tuple[Table, ...]
+
+    def __repr__(self) -> str:
+        tables = "; ".join(f"{name}: {table.key} {list(table.payload)}" for name, table in self.named.items())
+        return f"{tables}; {self.sql}"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some changes, and the step at which the runner is killed on its first attempt."""
+
+    changes: list[Change]
+    killed_at: str | None
+
+
+@dataclass
+class _Join:
+    how: str
+    source: int
+    columns: tuple[str, ...]
+    target: int
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Up to four tables, joined under up to five names; grouped, and the groups joined again."""
+    schemas = [Schema(draw(_keys())) for _ in range(draw(st.integers(1, 4)))]
+    roles = [0, *draw(st.lists(st.integers(0, len(schemas) - 1), min_size=len(schemas) > 1, max_size=4))]
+    joins = [draw(_joins(schemas, roles, number)) for number in range(1, len(roles))]
+    tables = [schema.table(number) for number, schema in enumerate(schemas)]
+    named = {f"a{number}": tables[role] for number, role in enumerate(roles)}
+    where = draw(st.sampled_from(["", "", " WHERE a0.amount IS NULL OR a0.amount <> 1"]))
+    sql = {"joined": _joined(named, joins) + where}
+    joined = sql_view("joined", sql["joined"], tables=named)
+    views = [joined]
+    group = draw(st.sampled_from([None, "amount_0", *sorted({"amount_1"} & set(_selected(named)))]))
+    if group:
+        having = draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
+        sql["grouped"] = _grouped(group, draw(st.sampled_from(sorted(_selected(named))))) + having
+        views.append(sql_view("grouped", sql["grouped"], tables={"joined": joined}))
+        if draw(st.booleans()):
+            keys = ", ".join(f"r.{c}" for c in tables[0].key)
+            sql["again"] = f"SELECT {keys}, g.n FROM r LEFT JOIN grouped g ON r.amount = g.{group}"
+            views.append(sql_view("again", sql["again"], tables={"r": tables[0], "grouped": views[1]}))
+            named["r"] = tables[0]
+    return World(ProjectionGroup("generated", views), sql, named, tuple(tables))
+
+
+@st.composite
+def histories(draw: st.DrawFn, world: World) -> list[Batch]:
+    """Batches of changes of a world's tables."""
+    change = st.integers(0, len(world.tables) - 1).flatmap(lambda number: _changes(number, world.tables[number]))
+    batch = st.builds(Batch, st.lists(change, min_size=1, max_size=12), st.sampled_from([None, None, *STEPS]))
+    return draw(st.lists(batch, min_size=2, max_size=6))
+
+
+@st.composite
+def _keys(draw: st.DrawFn) -> dict[str, str]:
+    kinds = draw(st.lists(st.sampled_from(list(_KINDS)), min_size=1, max_size=2))
+    return {f"k{number}": kind for number, kind in enumerate(kinds)}
+
+
+@st.composite
+def _joins(draw: st.DrawFn, schemas: list[Schema], roles: list[int], number: int) -> _Join:
+    """A join of one more table to one before it: by a foreign key of its own, or key to key where they are alike."""
+    before = draw(st.integers(0, number - 1))
+    source, target = schemas[roles[before]], schemas[roles[number]]
+    how = draw(st.sampled_from(HOWS))
+    if list(source.key.values()) == list(target.key.values()) and draw(st.booleans()):
+        return _Join(how, before, tuple(source.key), number)
+    columns = {f"to_{number}_{key}": kind for key, kind in target.key.items()}
+    source.others.update(columns)
+    return _Join(how, before, tuple(columns), number)
+
+
+def _selected(named: dict[str, Table]) -> dict[str, str]:
+    """Columns of numbers that the joined view has, by what they are called there."""
+    return {f"amount_{number}": f"{role}.amount" for number, role in enumerate(named)}
+
+
+def _joined(named: dict[str, Table], joins: list[_Join]) -> str:
+    root, sides = named["a0"], [named[f"a{join.target}"] for join in joins]
+    columns = [f"a0.{c}" for c in root.key]
+    for join, side in zip(joins, sides, strict=True):
+        if join.how.startswith(("FULL", "RIGHT")):
+            columns += [f"a{join.target}.{c} AS side_{join.target}_{c}" for c in side.key]
+    columns += [f"{source} AS {name}" for name, source in _selected(named).items()]
+    text = f"SELECT {', '.join(columns)} FROM a0"
+    for join, side in zip(joins, sides, strict=True):
+        pairs = zip(join.columns, side.key, strict=True)
+        condition = " AND ".join(f"a{join.source}.{c} = a{join.target}.{key}" for c, key in pairs)
+        text += f" {join.how} a{join.target} ON {condition}"
+    return text
+
+
+def _grouped(by: str, of: str) -> str:
+    return (
+        f"SELECT {by}, count(*) AS n, count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most,"
+        f" count(DISTINCT {of}) AS kinds FROM joined GROUP BY {by}"
+    )
+
+
+def _changes(number: int, table: Table) -> st.SearchStrategy[Change]:
+    kinds = {c: _KINDS["number" if kind.kind == "long" else "name"][1] for c, kind in table.columns.items()}
+    key = st.fixed_dictionaries({c: kinds[c] for c in table.key})
+    values = st.fixed_dictionaries({c: st.none() | kinds[c] for c in table.payload})
+    late, times = st.sampled_from([0] * 7 + [1, 2, 5]), st.sampled_from([1] * 7 + [2])
+    return st.builds(Change, st.just(number), key, st.one_of(st.none(), values, values, values), late, times)

@@ -1,0 +1,123 @@
+"""Views nobody wrote, through histories nobody wrote, cut and killed anywhere: live = rebuilt = DuckDB."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from contextlib import closing
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from projections import Environment, open_runner, rebuild, verify
+from projections.errors import ProjectionError
+from projections.spark.session import small_batch_session
+from projections.spark.view_functions import view_columns
+from projections.tablestore import affected, dialects, differences
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from tests.conformance.generated_views import histories, worlds
+from tests.conformance.relational_batches import RelationalBatches
+from tests.conformance.view_oracle import assert_views_are_right
+
+EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
+# The same ones each time in `make test`; FACTFOLD_EXAMPLES=1000 looks at others. Shrinking takes minutes.
+SOME = settings(
+    max_examples=EXAMPLES or 20, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+
+
+class Killed(Exception):
+    """What ends an attempt."""
+
+
+def killing(step):
+    """Raise at the step."""
+
+    def at(reached):
+        if reached == step:
+            raise Killed
+
+    return at
+
+
+def write(changes, world, batch):
+    """A change has a position of its own in its source, however late and often it comes."""
+    for change in batch.changes:
+        table, now = world.tables[change.table], changes.position + 1_000
+        for _ in range(change.times):
+            changes.position = now
+            at = now - 1_000 * change.late - bool(change.late) * (now // 1_000 % 1_000)
+            if change.values is None:
+                changes.delete(table, change.key, at=at)
+            else:
+                changes.put(table, {**change.key, **change.values}, at=at)
+
+
+def live_through(store, world, history, columns):
+    """Every batch, the killed ones again, each compared with DuckDB."""
+    log = MemoryLog()
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, world.group, world.sql, columns)
+    for number, batch in enumerate(history):
+        write(changes, world, batch)
+        try:
+            batches.catch_up(killing(batch.killed_at))
+        except Killed:
+            batches.catch_up()
+        assert_views_are_right(store, log, world.group, world.sql, world.named, after=f"batch {number} of {history}")
+    return log
+
+
+NUMBERS = itertools.count()
+
+
+def opened(folder):
+    store = SqliteTableStore(folder / f"{next(NUMBERS)}.db")
+    store.prepare()
+    return store
+
+
+MUTANTS = {
+    "only what is new is reached": (affected, "_referenced", lambda source, columns: []),
+    "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
+    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
+    "what a killed batch left is kept": (dialects, "empty", lambda connection, tables: None),
+}
+
+
+@given(data=st.data())
+@SOME
+def test_any_view_is_right_after_any_batch(spark, tmp_path, data):
+    world = data.draw(worlds())
+    history = data.draw(histories(world))
+    with closing(opened(tmp_path)) as store:
+        live_through(store, world, history, view_columns(spark, world.group))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_planted_fault_shows(mutant, spark, tmp_path, monkeypatch):
+    module, name, planted = MUTANTS[mutant]
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises((AssertionError, ProjectionError)):
+        test_any_view_is_right_after_any_batch(spark, tmp_path)
+
+
+@given(data=st.data())
+@settings(SOME, max_examples=2)
+def test_spark_keeps_any_view_as_it_would_rebuild_it(spark, tmp_path, data):
+    world = data.draw(worlds())
+    history = data.draw(histories(world))
+    with closing(opened(tmp_path)) as store:
+        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        changes = ChangeWriter(environment.log)
+        rebuild(environment, world.group)
+        with open_runner(environment, world.group) as runner:
+            for batch in history:
+                write(changes, world, batch)
+                runner.catch_up()
+        assert_views_are_right(store, environment.log, world.group, world.sql, world.named, after="the last batch")
+        verdicts = verify(environment, world.group)
+    assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()

@@ -1,0 +1,101 @@
+"""Loads by executors into PostgreSQL: tasks run twice, at once or too late, and each row is there once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from projections.errors import LoadClosed
+from projections.tablestore import copying, dialects
+from projections.tablestore.arrow import Part
+from projections.tablestore.loads import LOADS, PARTS
+from projections.tablestore.postgres import PostgresTableStore
+
+ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
+TABLE = sa.Table("loaded", sa.MetaData(schema="public"), sa.Column("id", sa.BigInteger))
+
+
+@pytest.fixture
+def store(database):
+    store = PostgresTableStore(database())
+    store.prepare()
+    with store.transaction() as connection:
+        TABLE.create(connection)
+    yield store
+    store.close()
+
+
+def slowly(begun, go):
+    """The rows, the last of them only once they may come."""
+
+    def batches():
+        yield from ROWS.slice(0, 500).to_batches()
+        begun.set()
+        assert go.wait(30)
+        yield from ROWS.slice(500).to_batches()
+
+    return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+
+
+def found(store):
+    with store.looking() as connection:
+        return connection.scalars(sa.select(TABLE.c.id).order_by("id")).all()
+
+
+def attempt_again(store):
+    target = store.target(TABLE)
+    with target.load() as load:
+        assert target.append(ROWS, part=Part(load, 0)) == 1_000
+        assert target.append(ROWS.slice(0, 10), part=Part(load, 1)) == 10
+        assert target.append(ROWS, part=Part(load, 0)) == 1_000
+    assert found(store) == sorted([*range(1_000), *range(10)])
+
+
+def test_a_task_that_is_run_again_writes_nothing_more(store):
+    attempt_again(store)
+
+
+def test_the_planted_fault_is_seen_each_attempt_counts(store, monkeypatch):
+    monkeypatch.setattr(copying, "_is_first", lambda cursor, part, rows: True)
+    with pytest.raises(AssertionError):
+        attempt_again(store)
+
+
+def test_of_two_attempts_at_once_one_counts(store):
+    target, begun, go = store.target(TABLE), Event(), Event()
+    with ThreadPoolExecutor() as pool, target.load() as load:
+        slow = pool.submit(target.append, slowly(begun, go), part=Part(load, 0))
+        assert begun.wait(30)
+        assert target.append(ROWS, part=Part(load, 0)) == 1_000
+        go.set()
+        assert slow.result(30) == 1_000
+    assert found(store) == list(range(1_000))
+
+
+def test_a_task_that_outlives_its_load_takes_its_rows_back(store):
+    target, begun, go = store.target(TABLE), Event(), Event()
+    with ThreadPoolExecutor() as pool:
+        with target.load() as load:
+            late = pool.submit(target.append, slowly(begun, go), part=Part(load, 0))
+            assert begun.wait(30)
+        go.set()
+        with pytest.raises(LoadClosed, match="comes after its end"):
+            late.result(30)
+    assert found(store) == []
+    with store.looking() as connection:
+        assert [connection.scalar(sa.select(sa.func.count()).select_from(kept)) for kept in (LOADS, PARTS)] == [0, 0]
+
+
+def test_a_task_of_a_killed_driver_writes_nothing_into_what_was_emptied_since(store):
+    target = store.target(TABLE)
+    with target.load() as load:  # whoever opened it is gone: nobody will close it
+        target.append(ROWS, part=Part(load, 0))
+        with store.transaction() as connection:
+            dialects.empty(connection, [TABLE])
+        with pytest.raises(LoadClosed, match="comes after its end"):
+            target.append(ROWS, part=Part(load, 1))
+    assert found(store) == []

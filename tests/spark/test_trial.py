@@ -1,0 +1,65 @@
+"""The test kit: a view that looks further than its references reach is found, with the key and both rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, Table, view
+from projections.errors import InvalidDefinition
+from projections.testing.trial import ViewsDiffer, ViewTrial
+from tests.integration.tickets import DECLARED, Ticket
+
+METADATA = sa.MetaData()
+
+
+def captured(name, *columns):
+    kinds = [sa.Column(c, sa.Text if c == "name" else sa.BigInteger) for c in columns]
+    model = sa.Table(name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
+    return Table.from_changelog(model, topic=f"shop.public.{name}")
+
+
+orders, customers = captured("orders", "customer_id", "region_id"), captured("customers", "region_id", "name")
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+
+
+@view(key="id", references={"customer_id": customers})
+def bought(orders, customers):
+    named = customers.select(F.col("id").alias("customer_id"), "name")
+    return orders.join(named, "customer_id", "left").select("id", "name")
+
+
+@view(key="id", references={"customer_id": customers})
+def neighbours(orders, customers):
+    """Joined by another column than the reference has."""
+    return orders.join(customers.select("region_id", "name"), "region_id", "left").select("id", "name")
+
+
+@view(key="ticket_id")
+def open_tickets(tickets):
+    return tickets.select("ticket_id", "status")
+
+
+def test_a_view_along_its_references_stands_the_trial(spark, tmp_path):
+    with ViewTrial(spark, ProjectionGroup("trial", [bought, open_tickets]), tmp_path) as trial:
+        trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
+        trial.put(customers, {"id": 7, "region_id": 2, "name": "Ann"})
+        trial.record("ticket-1", Ticket.Opened(customer_id=7, hours=Decimal(1)))
+        trial.shake()
+        assert trial.rows("bought") == [{"id": 1, "name": "Ann"}]
+        assert [row["ticket_id"] for row in trial.rows("open_tickets")] == ["1"]
+        with pytest.raises(InvalidDefinition, match="no table of group 'trial' is folded from stream 'guest-1'"):
+            trial.record("guest-1", Ticket.Opened(customer_id=7, hours=Decimal(1)))
+
+
+def test_a_view_that_looks_further_is_found_with_the_key_and_both_rows(spark, tmp_path):
+    with ViewTrial(spark, ProjectionGroup("trial", [neighbours]), tmp_path) as trial:
+        trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
+        trial.put(customers, {"id": 8, "region_id": 2, "name": "Bo"})
+        with pytest.raises(
+            ViewsDiffer, match=r"view neighbours, key \{'id': 1\}: live .*'name': None.*, recomputed .*'name': 'Bo'"
+        ):
+            trial.shake()
