@@ -38,7 +38,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Rows, the columns they are grouped by, the aggregates, and the expressions of both that the view returns."""
+    """Rows, the columns they are grouped by, the aggregates, and the expressions of both that the view returns.
+
+    An aggregate that comes twice is one measure: ``measures`` are by what Catalyst compares.
+    """
 
     rows: DataFrame
     by: Mapping[str, Any]
@@ -89,8 +92,8 @@ def taken_apart(result: DataFrame) -> Grouping | None:
     by = {key.name(): key for key in items(aggregate.groupingExpressions()) if is_attribute(key)}
     if len(by) < aggregate.groupingExpressions().size():
         return None
-    found = dict.fromkeys(part.canonicalized() for e in returned.values() for part in _aggregates(e))
-    measures = {part: _measure(result.sparkSession, number, part) for number, part in enumerate(found)}
+    found = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
+    measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(found.items())}
     named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
     return Grouping(_frame(result.sparkSession, aggregate.child()), by, measures, named)
 

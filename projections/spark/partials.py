@@ -21,7 +21,7 @@ from projections.spark.plans import java
 from projections.views import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _ORDERED: Final[Mapping[str, ColumnType]] = {
@@ -60,15 +60,22 @@ class Partial:
 def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     """The partial aggregates by which a view can be kept, by name; none where its groups are to be computed whole.
 
-    Sums of doubles depend on their order; a person's values cannot be subtracted once their key is destroyed.
+    Sums of doubles depend on their order; a person's values cannot be subtracted once their key is destroyed; a sum that
+    has become null, as Spark's do without ANSI mode when they overflow, cannot be added to.
     """
-    grouping = taken_apart(result) if view.grouped and not view.table(view.root).personal else None
+    if not view.grouped or view.table(view.root).personal or not _is_strict(result.sparkSession):
+        return {}
+    grouping = taken_apart(result)
     if grouping is None or set(grouping.by) != set(view.key):
         return {}
     found = [_partials(measure) for measure in grouping.measures.values()]
     if not all(found) or not grouping.is_known_by_its_parts or not grouping.is_row_by_row:
         return {}
     return {ROWS: LONG} | {partial.name: partial.kind for partials in found for partial in partials}
+
+
+def _is_strict(spark: SparkSession) -> bool:
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
 def _partials(measure: Measure) -> list[Partial]:
