@@ -60,8 +60,8 @@ class Partial:
 def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     """The partial aggregates by which a view can be kept, by name; none where its groups are to be computed whole.
 
-    Sums of doubles depend on their order; a person's values cannot be subtracted once their key is destroyed; a sum that
-    has become null, as Spark's do without ANSI mode when they overflow, cannot be added to.
+    Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum that
+    overflowed is null without ANSI mode, and cannot be added to.
     """
     if not view.grouped or view.table(view.root).personal or not _is_strict(result.sparkSession):
         return {}
