@@ -46,22 +46,29 @@ class Partial:
         """The hidden column."""
         return f"_{self.part}_{self.measure.number}"
 
-    def contributed(self) -> Column:
-        """The partial aggregate of the grouped rows."""
+    def of_row(self) -> Column:
+        """What one row comes to."""
         from pyspark.sql import functions as F
 
         column = self.measure.column
+        if self.part == "count":
+            return F.when(column.isNotNull(), F.lit(1)).otherwise(F.lit(0))
         if self.part == "sum":
-            total = F.sum(column.cast(self.kind.ddl)).cast(self.kind.ddl)
-            return F.coalesce(total, F.lit(0).cast(self.kind.ddl)).alias(self.name)
-        return {"count": F.count, "min": F.min, "max": F.max}[self.part](column).alias(self.name)
+            return F.coalesce(column.cast(self.kind.ddl), F.lit(0).cast(self.kind.ddl))
+        return column
+
+    def of_rows(self) -> Column:
+        """What the rows of a group come to."""
+        from pyspark.sql import functions as F
+
+        return {"min": F.min, "max": F.max}.get(self.part, F.sum)(self.of_row())
 
 
 def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     """The partial aggregates by which a view can be kept, by name; none where its groups are to be computed whole.
 
-    Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum that
-    overflowed is null without ANSI mode, and cannot be added to.
+    Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum
+    that overflowed is null without ANSI mode, and cannot be added to.
     """
     if not view.grouped or view.table(view.root).personal or not _is_strict(result.sparkSession):
         return {}
@@ -106,11 +113,14 @@ def _digits(given: str) -> ColumnType | None:
 
 def kept_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
     """The view's function over the given rows, with the partial aggregates that are among the columns."""
+    from pyspark.sql import functions as F
+
     result = call(view, frames)
     if hidden(columns):
         grouping = _grouping(result)
         returned = [column.alias(n) for n, column in grouping.columns().items() if n not in grouping.by]
-        result = grouping.rows.groupBy(*grouping.keys).agg(*returned, *_contributed(grouping))
+        partials = [partial.of_rows().alias(partial.name) for partial in _all_partials(grouping)]
+        result = grouping.rows.groupBy(*grouping.keys).agg(*returned, F.count(F.lit(1)).alias(ROWS), *partials)
     return in_table_order(result, columns)
 
 
@@ -120,12 +130,8 @@ def _grouping(result: DataFrame) -> Grouping:
     return found
 
 
-def _contributed(grouping: Grouping) -> list[Column]:
-    """What the grouped rows come to, in every partial aggregate."""
-    from pyspark.sql import functions as F
-
-    partials = (partial for measure in grouping.measures.values() for partial in _partials(measure))
-    return [F.count(F.lit(1)).alias(ROWS), *(partial.contributed() for partial in partials)]
+def _all_partials(grouping: Grouping) -> list[Partial]:
+    return [partial for measure in grouping.measures.values() for partial in _partials(measure)]
 
 
 def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
@@ -143,7 +149,7 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
     # As many tasks as groups are gathered in; where that is one, there is no exchange, and the plan is made once.
     tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     rows = stored.union(added).union(taken).coalesce(tasks)
-    groups = rows.groupBy(*keys).agg(*_together(gained, columns)).where(_has_rows())
+    groups = rows.groupBy(*keys).agg(*_together(gained)).where(_has_rows())
     returned = gained.columns_over({m.number: _final(m, gained) for m in gained.measures.values()})
     certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
     found = groups.select(*(F.col(c) for c in (*kept, WHOLE)), *certain)
@@ -151,24 +157,26 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
 
 
 def _contributions(grouping: Grouping) -> DataFrame:
-    return grouping.rows.groupBy(*grouping.keys).agg(*_contributed(grouping))
+    """What each row comes to, beside the columns of its group."""
+    from pyspark.sql import functions as F
+
+    partials = [partial.of_row().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
+    return grouping.rows.select(*grouping.keys, F.lit(1).cast(LONG.ddl).alias(ROWS), *partials)
 
 
-def _together(grouping: Grouping, columns: Mapping[str, ColumnType]) -> list[Column]:
-    """Stored partial aggregates with what is gained and without what is lost, and whether that is all there is."""
+def _together(grouping: Grouping) -> list[Column]:
+    """What is kept with what is gained and without what is lost, and whether that is all there is to know."""
     from pyspark.sql import functions as F
 
     found, uncertain = [_balance(ROWS).alias(ROWS)], F.lit(False)
-    for measure in grouping.measures.values():
-        count, *values = _partials(measure)
+    for count, *values in map(_partials, grouping.measures.values()):
         left = _balance(count.name)
         found.append(left.alias(count.name))
         for value in values:
-            together = _balance(value.name)
+            together = _balance(value.name) if value.part == "sum" else F.when(left > 0, _extreme(value))
+            found.append(together.cast(value.kind.ddl).alias(value.name))
             if value.part in _EXTREMES:
-                extreme, stale = _extreme(value)
-                together, uncertain = F.when(left > 0, extreme), uncertain | ((left > 0) & stale)
-            found.append(together.cast(columns[value.name].ddl).alias(value.name))
+                uncertain = uncertain | ((left > 0) & _is_lost(value))
     return [*found, uncertain.alias(WHOLE)]
 
 
@@ -185,17 +193,24 @@ def _balance(name: str) -> Column:
     return F.sum(F.when(F.col(_SIGN) < 0, -F.col(name)).otherwise(F.col(name)))
 
 
-def _extreme(value: Partial) -> tuple[Column, Column]:
-    """The least, or greatest, of what was there and is gained; and whether it is lost and not made good."""
+def _extreme(value: Partial, *signs: int) -> Column:
+    """The least, or greatest, of what is kept and what is gained, or of parts of the given signs."""
     from pyspark.sql import functions as F
 
     chosen = F.min if value.part == "min" else F.max
-    stored, gained, lost = (chosen(F.when(F.col(_SIGN) == sign, F.col(value.name))) for sign in (0, 1, -1))
+    return chosen(F.when(F.col(_SIGN).isin(*(signs or (0, 1))), F.col(value.name)))
+
+
+def _is_lost(value: Partial) -> Column:
+    """Whether the stored extreme may have been taken away, and is not made good."""
+    from pyspark.sql import functions as F
+
+    stored = _extreme(value, 0)
 
     def reaches(one: Column) -> Column:
         return F.coalesce(one <= stored if value.part == "min" else one >= stored, F.lit(False))
 
-    return chosen(F.when(F.col(_SIGN) >= 0, F.col(value.name))), reaches(lost) & ~reaches(gained)
+    return reaches(_extreme(value, -1)) & ~reaches(_extreme(value, 1))
 
 
 def _final(measure: Measure, grouping: Grouping) -> Column:

@@ -206,12 +206,12 @@ def test_batches_that_executors_carry_are_right_too(store, spark, monkeypatch):
     aisle.live(together(changes))
 
 
-BEFORE, EXTREME = tablestore_partials._before, spark_partials._extreme
+BEFORE = tablestore_partials._before
 MUTANTS = {
     "what rows came to before is not taken back": (
         sums, tablestore_partials, "_before", lambda role: BEFORE(role).where(sa.false()), ["a value becomes null"]),
     "an extreme that goes is not looked for": (
-        extremes, spark_partials, "_extreme", lambda value: (EXTREME(value)[0], F.lit(False)),
+        extremes, spark_partials, "_is_lost", lambda value: F.lit(False),
         ["the least value is replaced by a lesser one", "the least value goes"]),
     "a group stays without rows": (
         sums, spark_partials, "_has_rows", lambda: F.lit(True), ["the last row of a group is deleted"]),
