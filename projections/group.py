@@ -14,6 +14,7 @@ from projections.faults import BadRecords
 from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
+from projections.view_topics import check_topics
 from projections.views import Input, View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
@@ -51,6 +52,7 @@ class ProjectionGroup:
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
+        check_topics(self)
         for prefix in self.transactions:
             self._check_transactions(prefix)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class BatchReport:
     """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
 
-    With the seconds of each step, and how far the run is behind now.
+    With the records that went to view topics, the seconds of each step, and how far the run is behind now.
     """
 
     records: int
@@ -58,6 +58,7 @@ class BatchReport:
     seconds: dict[str, float] = field(default_factory=dict)
     lag_offsets: int = 0
     lag_seconds: float = 0.0
+    published: int = 0
 
     @property
     def total_seconds(self) -> float:

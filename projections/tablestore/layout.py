@@ -207,9 +207,9 @@ def _result_columns() -> list[sa.Column[Any]]:
 def _role_layout(
     space: NameSpace, name: str, table: Table, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
 ) -> RoleLayout:
-    nullable = may_be_null(table)
+    nullable, by_key = may_be_null(table), table.row_key == table.key
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
-    row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable)
+    row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key
     since = {SINCE: _LONG} if isinstance(table, VersionTable) else {}
     affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))

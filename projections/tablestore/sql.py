@@ -23,7 +23,10 @@ from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
+from projections.tablestore.handing_over import hand_over_generation
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
+from projections.tablestore.outbox import waiting
+from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
 
@@ -127,9 +130,10 @@ class SqlTableStore(ABC):
             yield connection
 
     def prepare(self) -> None:
-        """Create our own table of runs where it is missing, or add what an earlier release did not have."""
+        """Create our own tables where they are missing, or add what an earlier release did not have."""
         with self.transaction() as connection:
             create_runs_table(connection)
+            create_outbox_tables(connection)
 
     def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
@@ -269,6 +273,7 @@ class SqlTableStore(ABC):
         previous = [state for state in found.values() if state.status == SERVING]
         if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
             return False
+        hand_over_generation(connection, layout, group.name)
         for view in group.views:  # those that are only read by others have no stable name
             self._point(connection, view.name, layout.views[view.name])
         for retired in previous:
@@ -280,6 +285,8 @@ class SqlTableStore(ABC):
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status, progress and version."""
         self.prepare()
+        with self.looking() as connection:
+            rows = waiting(connection)
         return [
             {
                 "group": state.run.group,
@@ -289,6 +296,7 @@ class SqlTableStore(ABC):
                 "paused": state.paused,
                 "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
                 "progress": state.progress,
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
                 "updated_at": state.updated_at,
             }
@@ -344,6 +352,8 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
         return
     walk = plan(view.definition)
     for name, role in view.roles.items():
+        if role.key.nullable and role.row_key.columns.keys() != role.key.columns.keys():
+            yield role.state, role.key.parts(role.state), ("key", *role.key.columns)
         for columns in walk.indexes(name):
             yield role.state, [role.state.c[c] for c in columns], columns
     if view.definition.unmatched:

@@ -119,7 +119,7 @@ class SqliteTableStore(SqlTableStore):
     def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Keys of what a batch brings: SQLite looks rows up by index or reads the whole table for each."""
         for tables in layout.tables.values():
-            _index(connection, tables.staged, *(tables.staged.c[c] for c in tables.key))
+            _index(connection, tables.staged, *(tables.staged.c[c] for c in tables.row_key))
         for view in layout.views.values():
             _index(connection, view.result, *view.key.parts(view.result))
             for role in view.roles.values():
