@@ -231,7 +231,7 @@ class Builder:
         for view in self._layout.views.values():
             if view.name not in self.state.views:
                 self._empty(view.view)
-                result = tables.apply(view.definition, view.columns)
+                result = tables.apply(view.definition, view.kept)
                 written = write(result, self._store.target(view.view), rows=rows)
                 self._note(partial(self._view_loaded, name=view.name, rows=written))
 

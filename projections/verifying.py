@@ -28,7 +28,8 @@ from projections.whole_log import from_the_beginning, require_inputs
 class ViewVerdict:
     """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
 
-    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one.
+    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
+    aggregates, of which digests know nothing.
     """
 
     rows: int
@@ -91,10 +92,10 @@ def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> 
     store, key = environment.store, view.definition.key
     again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
     rows = sum(frame.count() for frame in whole.frames.values())
-    write(whole.apply(view.definition, view.columns), again, rows=rows)
+    write(whole.apply(view.definition, view.kept), again, rows=rows)
     digest, live_rows = view_digest(live, view)
     recomputed_digest, recomputed_rows = view_digest(again, view)
-    differing = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.columns))
+    differing = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.kept))
     keys = tuple(_bare(row) for row in differing)
     return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, keys, differing)
 
