@@ -38,6 +38,15 @@ def at_least(
     return Claim(id, *rounded, other_name, round(ratio, 3), unit, n, runs, target, ratio >= target)
 
 
+def at_most(
+    id: str, *, ours: float, other: float, other_name: str, unit: str, n: int, runs: int, target: float
+) -> Claim:
+    """A claim that what ours takes, by what the other takes, is at most a target."""
+    ratio = ours / other
+    rounded = (round(ours, 3), round(other, 3))
+    return Claim(id, *rounded, other_name, round(ratio, 3), unit, n, runs, target, ratio <= target)
+
+
 def write(program: str, claims: list[Claim], **more: object) -> Path:
     """Write ``build/bench/<program>.json``."""
     machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}

@@ -55,6 +55,7 @@ MAX_EVENT_BYTES: Final = 1_000_000
 MAX_ROUTED_BYTES: Final = 16 << 20
 # A dead letter is longer than its record by the headers that tell of its end.
 MAX_DEAD_LETTER_BYTES: Final = MAX_ROUTED_BYTES + (64 << 10)
+_WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
 _ROUTED: Final = {"cleanup.policy": "delete", "max.message.bytes": str(MAX_ROUTED_BYTES)}
 
 
@@ -79,6 +80,17 @@ def event_topic(name: str, *, partitions: int) -> TopicSpec:
 def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
     """Describe a topic of row changes: compacted by primary key."""
     return TopicSpec(name, partitions, _COMPACT)
+
+
+def view_topic(name: str, *, partitions: int, compaction_lag_ms: int) -> TopicSpec:
+    """Describe a topic of a view's rows: compacted by the view's key, but nothing younger than the lag.
+
+    A rebuild reads a topic for as long as the lag and misses nothing; a reader that stood still for as long again, or
+    for a week, still finds the tombstones.
+    """
+    kept = max(compaction_lag_ms, _WEEK_MS)
+    lags = {"min.compaction.lag.ms": str(compaction_lag_ms), "delete.retention.ms": str(kept)}
+    return TopicSpec(name, partitions, {**_COMPACT, **lags, "max.message.bytes": str(MAX_ROUTED_BYTES)})
 
 
 def history_topic(name: str, *, partitions: int) -> TopicSpec:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from projections.streams import Stream
     from projections.tables import Table
     from projections.verifying import ViewVerdict, verify
+    from projections.view_topics import ViewTopic
     from projections.views import View, view
     from projections.waiting import AppliedVersions
 
@@ -70,6 +71,7 @@ __all__ = [
     "Table",
     "View",
     "ViewComparison",
+    "ViewTopic",
     "ViewVerdict",
     "as_of",
     "branch_counts",
@@ -122,6 +124,7 @@ _HOMES = {
     "streams": ("Stream",),
     "tables": ("Table",),
     "verifying": ("ViewVerdict", "verify"),
+    "view_topics": ("ViewTopic",),
     "views": ("View", "view"),
     "waiting": ("AppliedVersions",),
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from projections.boundaries import SourceBoundaries
+    from projections.view_topics import ViewTopics
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,10 @@ class ArchivedLog:
     def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
         """The log's."""
         return self.log.dead_letters(topics, group=group)
+
+    def view_topics(self) -> ViewTopics:
+        """The log's."""
+        return self.log.view_topics()
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range that is not empty: what is archived from there, the rest from the log."""

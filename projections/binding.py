@@ -18,13 +18,13 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
     _require_current(name, tables)
     if declared.grouped:
         _require_alone(declared, tables)
-        found = View(name, declared.key, tables, (), function, grouped=True)
+        found = View(name, declared.key, tables, (), function, grouped=True, topic=declared.topic)
     else:
         _require_root_key(declared, tables)
         references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
-        found = View(name, key, tables, references, function, sides)
+        found = View(name, key, tables, references, function, sides, topic=declared.topic)
         _require_all_reached(found)
     if len(set(found.key)) < len(found.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")

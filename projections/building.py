@@ -221,7 +221,7 @@ class Builder:
             if view.name not in self.state.views:
                 if self._resumed:
                     self._keeper.empty(view.view)
-                result = tables.apply(view.definition, view.columns)
+                result = tables.apply(view.definition, view.kept)
                 written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
 

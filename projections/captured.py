@@ -31,6 +31,12 @@ def key_and_columns(model: Any, *, full_identity: bool = False) -> tuple[tuple[s
     return key, columns
 
 
+def nullable_keys(model: Any) -> tuple[str, ...]:
+    """The columns of a primary key that are declared to be null sometimes, which views' keys may be."""
+    table = getattr(model, "__table__", model)
+    return tuple(c.name for c in table.primary_key.columns if c.nullable)
+
+
 def _column_type(column: Any, *, full_identity: bool) -> ColumnType:
     place = f"{column.table.name}.{column.name}"
     if leaves_nulls(column) and not full_identity:

@@ -13,6 +13,7 @@ from projections.catching_up import CatchUp, made_anew
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import Offsets
+from projections.publishing import prepare_topics
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import drop_with_patience, hold, newest
 from projections.tablestore.port import REBUILDER, Generation
@@ -41,6 +42,7 @@ def _switch_to_newest(environment: Environment, group: ProjectionGroup, status: 
     store = environment.store
     with store.exclusive(group.name, role=REBUILDER):
         run = newest(store, group, status, remedy=remedy)
+        prepare_topics(environment, group)
         layout = store.layout(group, run, view_columns(environment.spark, group))
         with CatchUp(environment, group, run) as catch_up:
             switch_to(environment, group, catch_up, layout)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from projections.boundaries import SourceBoundaries
+    from projections.view_topics import ViewTopics
 
 _PARTITION: Final = 0
 
@@ -55,6 +56,10 @@ class LogWithErasures:
     def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
         """The log's; InvalidDefinition."""
         return self.log.dead_letters(_without(topics), group=group)
+
+    def view_topics(self) -> ViewTopics:
+        """The log's; InvalidDefinition."""
+        return self.log.view_topics()
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range of one input."""

@@ -27,6 +27,7 @@ MESSAGES: Final[Mapping[str, str]] = {
     "bad_cast": "the record cannot be read as of today: {detail}",
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event of the encoding that the table was declared with",
+    "no_row": "the record is no row of a view: key and value are not JSON objects",
     "message": "a message of the log is no change of a row: read its topic with cdc.decode_message",
     "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
     "the topic anew",

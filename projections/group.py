@@ -11,8 +11,10 @@ from typing import Final, get_args
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.faults import BadRecords
+from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
+from projections.view_topics import check_topics
 from projections.views import Input, View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
@@ -50,6 +52,7 @@ class ProjectionGroup:
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
+        check_topics(self)
         for prefix in self.transactions:
             self._check_transactions(prefix)
 
@@ -162,7 +165,8 @@ def _resolved(table: Input, views: Mapping[str, View], columns: Mapping[str, Map
         return table
     if table.name not in columns:
         return views[table.name]
-    return ViewTable(f"view {table.name}", table.key, columns[table.name], name=table.name, view=views[table.name])
+    view, read = views[table.name], shown(columns[table.name])
+    return ViewTable(f"view {table.name}", table.key, read, name=table.name, view=view)
 
 
 def _is_captured_by(prefix: str, topic: str) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from projections.boundaries import SourceBoundaries
     from projections.set_aside import SetAside
+    from projections.view_topics import ViewTopics
 
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -114,6 +115,9 @@ class RecordLog(Protocol):
 
     def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
         """Where a group's dead letters of these topics go; InvalidDefinition for a log without such topics."""
+
+    def view_topics(self) -> ViewTopics:
+        """Where rows of views are published to; InvalidDefinition for a log without such topics."""
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

@@ -9,13 +9,14 @@ All of them carry the label `group`:
     factfold_projection_batch_size                                 records that the next batch may have
     factfold_projection_lag_offsets{topic=…}, …_lag_seconds        see `projections.lag`
     factfold_projection_bad_records_total{kind=…}                  records put aside, by what is wrong with them
+    factfold_projection_outbox_rows{topic=…}                       records of view topics that are not published yet
     factfold_projection_restarts_total, …_failures_in_a_row        of the restart policy
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -57,6 +58,7 @@ class RunMetrics:
         self._failures = gauge("failures_in_a_row", "Failures since the run last went well.")
         self._size = gauge("batch_size", "Records that the next batch may have.")
         self._offsets = gauge("lag_offsets", "Offsets that wait; markers of transactions count too.", "topic")
+        self._outbox = gauge("outbox_rows", "Records of view topics that are not published yet.", "topic")
         waiting = gauge("lag_seconds", "Seconds since the oldest waiting offset was known; 0 when caught up.")
         waiting.labels(group).set_function(self._lag_seconds)
         told = "Seconds of a batch, from reading to its commit."
@@ -84,6 +86,11 @@ class RunMetrics:
             self._offsets.labels(self._group, topic).set(lag.offsets.get(topic, 0))
         self._size.labels(self._group).set(batch_size)
         self._lag, self._noted = lag, time.monotonic()
+
+    def waiting(self, rows: Mapping[str, int]) -> None:
+        """Note how many records of each view topic are not published yet."""
+        for topic, count in rows.items():
+            self._outbox.labels(self._group, topic).set(count)
 
     def restarted(self, failures: int) -> None:
         """Count a start after so many failures in a row."""

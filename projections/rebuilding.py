@@ -17,6 +17,7 @@ from projections.environment import Environment
 from projections.errors import KeyNotUnique, NotComparable, OffsetsLost, UndecodableRecord, UnsupportedValue
 from projections.group import ProjectionGroup
 from projections.log import Offsets
+from projections.publishing import prepare_topics
 from projections.rebuild_progress import OnProgress, ProgressMeter
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import refuse_changed
@@ -110,6 +111,7 @@ class _Rebuild:
         """The build, and the ends of the topics now, which a build that is resumed may not know yet."""
         columns = view_columns(self._environment.spark, self._group)
         refuse_changed(self._store, self._group, columns)
+        prepare_topics(self._environment, self._group)
         served = next((state.progress for state in self._store.states(self._group.name, SERVING)), {})
         whole = whole_log(self._environment, self._group, served=served)
         return begin(self._environment, self._group, columns, whole), whole.end

@@ -22,6 +22,7 @@ from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
 from projections.lag import LagClock, RunLag
 from projections.log import OffsetRange, Offsets, OpenLog
+from projections.publishing import ViewPublisher, opened_publisher
 from projections.spark.applying import BatchApplier, opened_letters
 from projections.spark.incremental import BatchReport
 from projections.spark.prepared import PreparedQueries
@@ -64,6 +65,7 @@ class Runner:
         boundaries: Boundaries,
         batch: BatchSize,
         standing: Standing | None = None,
+        publisher: ViewPublisher | None = None,
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
@@ -71,6 +73,7 @@ class Runner:
         self._applier = applier
         self._boundaries = boundaries
         self._standing = standing
+        self._publisher = publisher
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
@@ -94,6 +97,9 @@ class Runner:
             return None
         report = self._applier.apply(offsets)
         self.progress = offsets.end
+        if self._publisher is not None and report.upserts + report.retractions:
+            with report.step("publish"):
+                report.published = self._publisher.publish()
         self._learn(report)
         return report
 
@@ -187,8 +193,8 @@ def open_runner(
     """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
     ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
-    GenerationMissing, DefinitionChanged, TopicMissing, OffsetsLost, HistoryNotKept, KeysMissing, and InvalidDefinition
-    for dead letters where there is no topic for them.
+    GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotKept, KeysMissing, and
+    InvalidDefinition for dead letters and view topics where there are no topics.
     """
     store, chosen = environment.store, options or RunnerOptions()
     require_inputs(environment, group)
@@ -204,10 +210,15 @@ def open_runner(
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
-        standing = Standing(store, run) if generation is None else None
+        standing = publisher = None
+        if generation is None:
+            standing = Standing(store, run)
+            publisher = held.enter_context(opened_publisher(environment, group, metrics=metrics))
+        if publisher is not None:
+            publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
-            boundaries=boundaries, batch=chosen.batch, standing=standing, metrics=metrics,
+            boundaries=boundaries, batch=chosen.batch, standing=standing, publisher=publisher, metrics=metrics,
         )  # fmt: skip
 
 

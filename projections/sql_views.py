@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError
 from projections.binding import bind
 from projections.errors import InvalidDefinition
 from projections.tables import checked_identifier
+from projections.view_topics import ViewTopic
 from projections.views import Columns, Declaration, Input, Pointer, Target, Targets, View, as_columns, pointers
 
 _DIALECT = "spark"
@@ -31,24 +32,26 @@ def sql_view(
     tables: Mapping[str, Input],
     references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
+    topic: str | ViewTopic | None = None,
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
 
     The first table is the root. Foreign keys are the equalities of ON that hold another table's whole key; a table of a
     RIGHT or FULL JOIN stays unmatched under the columns of its key, which must be selected; columns of GROUP BY group
     the only table's rows. Where tables stand in a subquery, give ``references`` and ``unmatched`` as `view` takes them.
+    ``topic`` is where the view's rows are published too.
 
     Raises InvalidDefinition or UnknownColumn.
     """
     query = _Query(checked_identifier(name, what="view"), _parsed(name, text), tables)
     function = SqlFunction(query.select, tuple(query.roles))
     if query.groups:
-        declared = Declaration(name, query.groups, (), {}, grouped=True)
+        declared = Declaration(name, query.groups, (), {}, grouped=True, topic=ViewTopic.of(topic))
     else:
         found = query.references() if references is None else pointers(references)
         sides = query.unmatched() if unmatched is None else {as_columns(c): t for c, t in unmatched.items()}
         root = next(iter(query.roles.values()))
-        declared = Declaration(name, root.key, found, sides, grouped=False)
+        declared = Declaration(name, root.key, found, sides, grouped=False, topic=ViewTopic.of(topic))
     return bind(declared, function, query.roles)
 
 

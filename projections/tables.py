@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
-from projections.captured import key_and_columns
+from projections.captured import key_and_columns, nullable_keys
 from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.setters import Setter, agreed_type
@@ -22,6 +22,7 @@ from projections.setters import Setter, agreed_type
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
+RECORD_KEY = "_record_key"  # of a row of a view topic
 EVENT_TIME = "_time"  # of a stream's row, likewise
 
 
@@ -179,6 +180,16 @@ class Table:
         return ChangelogTable(topic, key, columns, name=name, encoding=encoding)
 
     @staticmethod
+    def from_view_topic(model: Any, *, topic: str, name: str | None = None) -> ViewTopicTable:
+        """The rows of a view that another group keeps, as its view topic has them.
+
+        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or those that are wanted, and its key;
+        a key column that may be null says ``nullable=True``.
+        """
+        key, columns = key_and_columns(model, full_identity=True)
+        return ViewTopicTable(topic, key, columns, name=name, nullable=nullable_keys(model))
+
+    @staticmethod
     def versions_of(
         model: Any,
         *,
@@ -235,6 +246,27 @@ class ChangelogTable(Table):
     def sometimes_unset(self) -> tuple[str, ...]:
         """Columns of variable length: PostgreSQL sends no TOAST value that an update did not touch."""
         return _of_variable_length(self)
+
+
+@dataclass(frozen=True)
+class ViewTopicTable(Table):
+    """The rows of a view topic: the last record of each key. ``nullable`` are key columns that may be null."""
+
+    nullable: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key, or where a part of it may be null, the record's: no database takes null for part of a key."""
+        return (RECORD_KEY,) if self.nullable else self.key
+
+    @property
+    def hidden(self) -> Mapping[str, ColumnType]:
+        """The record's key as text, where it tells rows apart."""
+        return {RECORD_KEY: ColumnType("string")} if self.nullable else {}
+
+    def signature(self) -> str:
+        """Adds which key columns may be null."""
+        return f"{super().signature()}|{self.nullable}"
 
 
 @dataclass(frozen=True)

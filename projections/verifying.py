@@ -23,7 +23,8 @@ from projections.whole_log import from_the_beginning, require_inputs
 class ViewVerdict:
     """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
 
-    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one.
+    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
+    aggregates, of which digests know nothing.
     """
 
     rows: int
@@ -79,7 +80,7 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
 
 def _compare(live: Verification, view: ViewPlace, whole: WholeTables) -> ViewVerdict:
     rows = sum(frame.count() for frame in whole.frames.values())
-    found = live.compared(view.name, whole.apply(view.definition, view.columns), rows=rows)
+    found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
     keys = tuple(_bare(row) for row in found.differing)
     one, other = found.one, found.other
     return ViewVerdict(one.count, other.count, str(one.digest), str(other.digest), keys, found.differing)

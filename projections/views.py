@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
+from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.view_topics import ViewTopic
 
 Columns = str | tuple[str, ...]
 
@@ -56,6 +57,7 @@ class View:
     function: Callable[..., Any]
     unmatched: tuple[Unmatched, ...] = ()
     grouped: bool = False
+    topic: ViewTopic | None = None
 
     @property
     def root(self) -> str:
@@ -98,7 +100,8 @@ class View:
         """A text that changes with the function's source, its tables and references."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.references}|{self.unmatched}|{self.grouped}"
-        return f"{self.name}|{self.key}|{tables}|{declared}|{source_digest(self.function)}"
+        topic = "" if self.topic is None else f"|topic {self.topic.name}"
+        return f"{self.name}|{self.key}|{tables}|{declared}|{source_digest(self.function)}{topic}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +116,10 @@ class ViewTable(Table):
 
 
 def may_be_null(table: Input) -> bool:
-    """Whether a part of a table's key may be null: a view's may."""
+    """Whether a part of a table's key may be null: a view's may, here or in its topic."""
     found = table.view if isinstance(table, ViewTable) else table
+    if isinstance(found, ViewTopicTable):
+        return bool(found.nullable)
     return isinstance(found, View) and found.key_may_be_null
 
 
@@ -131,6 +136,7 @@ def view(
     references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
     tables: Mapping[str, Input] | None = None,
+    topic: str | ViewTopic | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
@@ -155,7 +161,9 @@ def view(
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
-        declared = Declaration(name, columns, pointers(references or {}), sides, grouped=by is not None)
+        declared = Declaration(
+            name, columns, pointers(references or {}), sides, grouped=by is not None, topic=ViewTopic.of(topic)
+        )
         return bind(declared, function, tables_of(function, tables or {}))
 
     return declare
@@ -170,6 +178,7 @@ class Declaration:
     references: tuple[Pointer, ...]
     unmatched: Mapping[tuple[str, ...], Target]
     grouped: bool
+    topic: ViewTopic | None = None
 
 
 def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from warnings import catch_warnings
 
 from confluent_kafka import KafkaException, Producer
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 DEADLINE_SECONDS: Final = 30.0
 # Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
 _TRANSACTION_SECONDS: Final = 45
+
+Row = dict[str, Any]  # `key` and `value`, texts or bytes; a tombstone's value is None
 
 
 class Publisher(Closing):
@@ -38,11 +41,22 @@ class Publisher(Closing):
 
     def send(self, records: Iterable[OutboxRecord]) -> None:
         """Begin a transaction and hand it these records, in their order; what fails is told by `commit`."""
-        with typed_errors(self._servers):
-            self._producer.begin_transaction()
+        self._begin()
         for record in records:
             with typed_errors(self._servers, topic=record.topic):
                 self._produce(record)
+
+    def send_rows(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Begin a transaction and hand it the rows of each topic, in their order: partitions follow from their keys.
+
+        At most 100,000 of all topics together, which is what librdkafka queues. BrokerRefused where one does not fit.
+        """
+        self._begin()
+        for topic, messages in rows.items():
+            self._producer.produce_batch(topic, list(messages))
+            for refused in (message for message in messages if "_error" in message):
+                with typed_errors(self._servers, topic=topic):
+                    raise KafkaException(refused["_error"])
 
     def commit(self) -> None:
         """Wait for every record, then commit: all of them are in their topics, or none."""
@@ -52,9 +66,13 @@ class Publisher(Closing):
     def close(self) -> None:
         """Throw away what is not committed, and leave the broker."""
         self._producer.purge()
-        # A producer that is shut out has nothing to abort, and says so.
-        with suppress(KafkaException):
+        # A producer that is shut out has nothing to abort, and says so, by an error or by a warning.
+        with suppress(KafkaException), catch_warnings(action="ignore", category=RuntimeWarning):
             self._producer.close()
+
+    def _begin(self) -> None:
+        with typed_errors(self._servers):
+            self._producer.begin_transaction()
 
     def _produce(self, record: OutboxRecord) -> None:
         while True:

@@ -48,7 +48,7 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @app.command()
 def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> None:
-    """Show every generation: how far it has come, whether it is paused, and who keeps it."""
+    """Show every generation: how far it has come, what its view topics lack, whether it is paused, and who keeps it."""
     wanted = None if group is None else _name_of(group)
     with _store(views_url) as store:
         found = [row for row in store.generations() if wanted in (None, row["group"])]
@@ -59,6 +59,7 @@ def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> 
         version = "" if row["version"] is None else f" (version {row['version']})"
         told = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
         told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
+        told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
 

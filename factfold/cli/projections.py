@@ -155,6 +155,7 @@ def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
     else:
         typer.echo(
             f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
+            f"{f'{report.published} published, ' * bool(report.published)}"
             f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
             f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
         )

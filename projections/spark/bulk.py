@@ -19,10 +19,10 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, record_schema
 from projections.set_aside import SetAside
 from projections.spark.disclosing import Disclosure
-from projections.spark.exchange import are_few, few_rows, in_table_order
+from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
-from projections.spark.frames import call
 from projections.spark.inputs import Reduction
+from projections.spark.partials import kept_columns
 from projections.spark.records import without
 from projections.spark.versions import lacks_first_values
 from projections.streams import EventStream
@@ -50,10 +50,10 @@ class WholeTables:
     views: dict[str, DataFrame] = field(default_factory=dict)
 
     def apply(self, view: View, columns: Mapping[str, ColumnType]) -> DataFrame:
-        """The view function over whole tables, as the view's columns are stored."""
+        """The view function over whole tables, and partial aggregates among the columns, as they are stored."""
         if view.name not in self.views:
-            result = call(view, {name: self._rows(view.table(name)) for name in view.tables})
-            self.views[view.name] = in_table_order(result, columns)
+            rows = {name: self._rows(view.table(name)) for name in view.tables}
+            self.views[view.name] = kept_columns(view, rows, columns)
             if any(view.name == read.name for other in self.group.kept for read in other.inputs):
                 self.views[view.name].persist()
         return self.views[view.name]
@@ -65,7 +65,7 @@ class WholeTables:
 
     def _rows(self, table: Table) -> DataFrame:
         if isinstance(table, ViewTable):
-            return self.apply(table.view, table.columns)
+            return self.apply(table.view, table.columns).select(*table.columns)
         rows = sliced_rows(self.frames[self.group.name_of(table)], table)
         if not table.personal:
             return rows

@@ -50,6 +50,14 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
     return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
 
 
+def refuse_fault(found: Column) -> Column:
+    """A column that fails the query as `refuse` does, with what `fault` says of the record."""
+    from pyspark.sql import functions as F
+
+    told = F.struct(found["kind"].alias("kind"), "topic", "partition", "offset", found["detail"].alias("detail"))
+    return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
+
+
 FAULT: Final = "_fault"  # the column that tells what is wrong with a record
 _DETAIL_LENGTH: Final = 200
 _FAULT_TYPE: Final = "struct<kind: string, detail: string>"

@@ -17,13 +17,13 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, OpenLog
-from projections.planner import plan
+from projections.planner import ViewPlan, plan
 from projections.set_aside import SetAside
 from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
-from projections.spark.frames import call
 from projections.spark.inputs import Reduction, keys_of, needs_stored_state
+from projections.spark.partials import brought_forward, kept_columns
 from projections.spark.prepared import Build, PreparedQueries
 from projections.spark.records import Rows, left_out, read_records
 from projections.tables import EventTable
@@ -33,7 +33,8 @@ from projections.tablestore.arrow import Target
 from projections.tablestore.aside import note_set_aside
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.differences import stage_difference
-from projections.tablestore.layout import GenerationLayout, TableLayout, ViewLayout
+from projections.tablestore.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
+from projections.tablestore.partials import cut_changes, drop_marked, has_marked
 from projections.tablestore.runs import Run
 from projections.tablestore.slices import cut_slices
 from projections.tablestore.sql import SqlTableStore
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class BatchReport:
     """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
 
-    With the seconds of each step, and how far the run is behind now.
+    With the records that went to view topics, the seconds of each step, and how far the run is behind now.
     """
 
     records: int
@@ -58,6 +59,7 @@ class BatchReport:
     seconds: dict[str, float] = field(default_factory=dict)
     lag_offsets: int = 0
     lag_seconds: float = 0.0
+    published: int = 0
 
     @property
     def total_seconds(self) -> float:
@@ -192,15 +194,40 @@ class LiveBatches:
         walk, store = plan(view.definition), self._store
         with report.step("slices"), store.staging(self.run) as connection:
             affected = find_affected(connection, self.layout, view, walk)
-            sizes = cut_slices(connection, view, walk) if affected else {}
         report.affected += affected
         if affected:
-            with report.step("view"):
-                self._write_result(view, sizes, affected)
+            if view.partials is None or self._add_up(view, view.partials, affected, report):
+                self._compute(view, walk, affected, report)
             with report.step("difference"), store.staging(self.run) as connection:
                 upserts, gone = stage_difference(connection, view, walk)
             report.upserts += upserts
             report.retractions += gone
+
+    def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
+        """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
+        store = self._store
+        with report.step("slices"), store.staging(self.run) as connection:
+            sizes = cut_changes(connection, view, partials)
+
+        def result(frames: Mapping[str, DataFrame]) -> DataFrame:
+            typed = {name: in_table_order(frames[name], columns) for name, columns in partials.columns.items()}
+            return brought_forward(view.definition, typed, view.kept)
+
+        with report.step("view"):
+            columns = partials.columns
+            inputs = {n: self._read(store.target(t), columns[n], rows=sizes[n]) for n, t in partials.tables.items()}
+            self._write(f"{view.name}.changes", result, inputs, store.target(view.result), rows=affected)
+        with store.staging(self.run) as connection:
+            return has_marked(connection, view)
+
+    def _compute(self, view: ViewLayout, walk: ViewPlan, affected: int, report: BatchReport) -> None:
+        """Run the function over the slices of what is affected, or of the groups that are marked."""
+        with report.step("slices"), self._store.staging(self.run) as connection:
+            sizes = cut_slices(connection, view, walk)
+            if view.partials is not None:
+                drop_marked(connection, view)
+        with report.step("view"):
+            self._write_result(view, sizes, affected)
 
     def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
         store = self._store
@@ -213,7 +240,7 @@ class LiveBatches:
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
-            return in_table_order(call(view.definition, typed), view.columns)
+            return kept_columns(view.definition, typed, view.kept)
 
         self._write(view.name, result, slices, store.target(view.result), rows=affected)
 

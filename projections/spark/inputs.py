@@ -13,8 +13,9 @@ from projections.spark.evolve import prepare_evolved_fold
 from projections.spark.facts import prepare_facts
 from projections.spark.fold import prepare_declared_fold
 from projections.spark.versions import prepare_versions
+from projections.spark.view_records import prepare_view_rows
 from projections.streams import EventStream
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,6 +55,8 @@ class Reduction:
             return prepare_newest_per_key(table, encoding_of(table, self.registry))
         if isinstance(table, VersionTable):
             return prepare_versions(table, encoding_of(table, self.registry))
+        if isinstance(table, ViewTopicTable):
+            return prepare_view_rows(table)
         if isinstance(table, EventStream):
             return prepare_facts(table, self._decoder(table))
         if isinstance(table, EventTable):

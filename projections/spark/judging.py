@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.set_aside import FAULTS, SetAside
+from projections.spark import view_records
 from projections.spark.change_events import encoding_of
 from projections.spark.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.decode import Decoder, stream_of_key, version_text
@@ -21,7 +22,7 @@ from projections.spark.facts import prepare_timeless
 from projections.spark.failures import FAULT, fault
 from projections.spark.records import Rows
 from projections.streams import EventStream
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,8 @@ class Judge:
             encoding = encoding_of(table, self._registry)
             yield prepare_unreadable(encoding)
             yield prepare_misfits(table, encoding)
+        elif isinstance(table, ViewTopicTable):
+            yield view_records.prepare_misfits(table)
         elif isinstance(table, EventTable | EventStream):
             # Read as of today where columns are taken from them; evolve is handed what was written.
             as_written = isinstance(table, EventTable) and table.setters is None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cdc.transaction_log import SourceTransactions
     from projections.dead_letters import KafkaDeadLetters
+    from projections.kafka_view_topics import KafkaViewTopics
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
 # topic the default wait of 500 ms would be paid at the end of every partition.
@@ -80,6 +81,12 @@ class KafkaLog:
         from projections.dead_letters import KafkaDeadLetters
 
         return KafkaDeadLetters(self.settings, topics, group=group)
+
+    def view_topics(self) -> KafkaViewTopics:
+        """The cluster's; the first question reaches the brokers."""
+        from projections.kafka_view_topics import KafkaViewTopics
+
+        return KafkaViewTopics(self.settings)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The committed records of a range, partitions side by side."""

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_CATALYST = "org.apache.spark.sql.catalyst"
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def analysed_plan(frame: DataFrame) -> Any:
@@ -27,22 +25,23 @@ def ungrouped(plan: Any, columns: Sequence[str]) -> str | None:
     A column that was computed anew under the same name is another one.
     """
     nodes = list(_nodes(plan))
-    leaves = [a for node in nodes if node.children().isEmpty() for a in _items(node.output())]
+    leaves = [a for node in nodes if node.children().isEmpty() for a in items(node.output())]
     wanted = {attribute.exprId().id() for attribute in leaves if attribute.name() in columns}
     for node in nodes:
         keys = _group_keys(node)
-        if keys is not None and not wanted <= {k.exprId().id() for k in keys if _is_attribute(k)}:
+        if keys is not None and not wanted <= {k.exprId().id() for k in keys if is_attribute(k)}:
             return ", ".join(key.sql() for key in keys) or "nothing"
     return None
 
 
 def _group_keys(node: Any) -> list[Any] | None:
     if node.nodeName() == "Aggregate":
-        return list(_items(node.groupingExpressions()))
-    return list(_items(node.keys())) if node.nodeName() == "Deduplicate" else None
+        return list(items(node.groupingExpressions()))
+    return list(items(node.keys())) if node.nodeName() == "Deduplicate" else None
 
 
-def _is_attribute(expression: Any) -> bool:
+def is_attribute(expression: Any) -> bool:
+    """Whether an expression is a column of what is below it."""
     return bool(expression.getClass().getSimpleName() == "AttributeReference")
 
 
@@ -53,7 +52,7 @@ def nondeterministic(plan: Any) -> str | None:
 
 def environmental(frame: DataFrame, plan: Any) -> str | None:
     """The name of an expression whose value Spark takes from its surroundings: the time, the user, the database."""
-    catalyst = _catalyst(frame)
+    catalyst = java(frame.sparkSession).org.apache.spark.sql.catalyst
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
     if found := _first(plan, lambda expression: expression.containsPattern(current)):
         return found
@@ -61,30 +60,29 @@ def environmental(frame: DataFrame, plan: Any) -> str | None:
     return None if catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan) else "cast('now')"
 
 
-def _catalyst(frame: DataFrame) -> Any:
-    java = frame.sparkSession._jvm  # noqa: SLF001 - nor has the catalyst
-    for name in _CATALYST.split("."):
-        java = getattr(java, name)
-    return java
+def java(spark: SparkSession) -> Any:
+    """Spark's own classes."""
+    return spark._jvm  # noqa: SLF001 - nor have they
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
     """Subqueries before what contains them."""
-    for inner in (*_items(plan.children()), *_items(plan.subqueries())):
+    for inner in (*items(plan.children()), *items(plan.subqueries())):
         yield from _nodes(inner)
     yield plan
 
 
 def _first(plan: Any, holds: Callable[[Any], bool]) -> str | None:
-    expressions = (expression for node in _nodes(plan) for expression in _items(node.expressions()))
+    expressions = (expression for node in _nodes(plan) for expression in items(node.expressions()))
     return next((_origin(expression, holds) for expression in expressions if holds(expression)), None)
 
 
 def _origin(expression: Any, holds: Callable[[Any], bool]) -> str:
     """The innermost expression for which it holds."""
-    inner = next((child for child in _items(expression.children()) if holds(child)), None)
+    inner = next((child for child in items(expression.children()) if holds(child)), None)
     return str(expression.prettyName()) if inner is None else _origin(inner, holds)
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
     return [sequence.apply(number) for number in range(sequence.size())]

@@ -93,6 +93,11 @@ def typed(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
     return value if form is None else F.when(_fits(column, form), value)
 
 
+def of_text(text: Column, column: ColumnType) -> Column:
+    """A text that is never unavailable as the column's type; null where it does not fit."""
+    return _value(text, column, None)
+
+
 def _fits(column: ColumnType, form: FieldForm) -> Column:
     """Whether the column is of a type that the schema's can be: a number of days is a date, and no number."""
     from pyspark.sql import functions as F

@@ -121,7 +121,7 @@ class _Snapshot:
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
         place = self.layout.views[view]
         write(again, self.store.target(place.recomputed_copy), rows=rows)
-        return _difference(self.store, place, place.recomputed_copy, list(place.columns), _digested)
+        return _difference(self.store, place, place.recomputed_copy, list(place.kept), _digested)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ def _difference(
     differing: tuple[DifferingRow, ...] = comparison.differing_rows(
         store, view.live_copy, other, key=view.definition.key, columns=columns
     )
-    live, rest = (told(store, view, table, columns) for table in (view.live_copy, other))
+    told_columns = [column for column in columns if column in view.columns]  # a digest is of what is shown
+    live, rest = (told(store, view, table, told_columns) for table in (view.live_copy, other))
     return Difference(live, rest, differing)
 
 

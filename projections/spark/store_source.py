@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from projections.boundaries import SourceBoundaries
+    from projections.view_topics import ViewTopics
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000
@@ -65,6 +66,14 @@ class StoreLog:
         raise InvalidDefinition(
             f"group {group!r} sends bad records to dead-letter topics, and a store of its own file has none",
             remedy="use ProjectionGroup(bad_records='skip'): the record stays where it is, its place is noted",
+            place=self.path,
+        )
+
+    def view_topics(self) -> ViewTopics:
+        """InvalidDefinition: there is no topic to publish rows to, and who reads the file reads the view."""
+        raise InvalidDefinition(
+            "views with a topic are published to Kafka, and this log is a store of its own file",
+            remedy="leave topic=… away: the view can be read in the file; or keep the views with a broker",
             place=self.path,
         )
 

@@ -13,6 +13,7 @@ from projections.group import ProjectionGroup
 from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.frames import handed
+from projections.spark.partials import partials_of
 from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped
 from projections.tables import Table, checked_identifier
 from projections.views import View
@@ -36,6 +37,7 @@ _SAME = "must return the same for the same rows: let an event or a column carry 
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
     """The columns of every view that the group keeps, found by planning its function over empty tables.
 
+    Partial aggregates are among them, under names that no column of a view has (``projections.partials``).
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
     found: dict[str, dict[str, ColumnType]] = {}
@@ -67,7 +69,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
                 remedy=f"select it too; returned are: {', '.join(columns)}",
                 place=f"view {view.name}",
             )
-    return columns
+    return columns | partials_of(view, result)
 
 
 def _tables(view: View) -> dict[str, Table]:

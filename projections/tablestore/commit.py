@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.tablestore.handing_over import hand_over_batch
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Progress, Run, advance
 from projections.tablestore.staging import require_mark
@@ -27,6 +28,7 @@ def commit_batch(
         _merge_state(connection, table)
     for view in layout.views.values():
         _merge_view(connection, view)
+    hand_over_batch(connection, layout, run)
 
 
 def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
@@ -40,7 +42,7 @@ def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
 
 def _merge_view(connection: sa.Connection, layout: ViewLayout) -> None:
     """Replace the rows whose keys the batch changes, and drop those it retracts."""
-    view, result, columns = layout.view, layout.result, list(layout.columns)
+    view, result, columns = layout.view, layout.result, list(layout.kept)
     connection.execute(sa.delete(view).where(sa.exists().where(layout.key.same(result, view))))
     rows = sa.select(*(result.c[c] for c in columns)).where(sa.not_(result.c["_deleted"]))
     connection.execute(sa.insert(view).from_select(columns, rows))

@@ -25,7 +25,7 @@ def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout)
     with store.looking() as connection:
         for name, view in layout.views.items():
             theirs = _columns(connection, of_generation(serving, layout, view.view))
-            ours = {c.name: c.type.compile(dialect=connection.dialect) for c in view.view.columns}
+            ours = {c: view.view.c[c].type.compile(dialect=connection.dialect) for c in view.columns}
             common = tuple(c for c, kind in ours.items() if theirs.get(c) == kind)
             if set(view.definition.key) <= set(common):
                 found[name] = common

@@ -101,4 +101,6 @@ def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:
 
 def counted(connection: sa.Connection, statement: sa.Insert) -> int:
     """Run an INSERT and return how many rows it wrote; SQLAlchemy forgets unless it is asked to keep the number."""
-    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+    rows = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+    # Python's sqlite3 does not count for a statement that begins with WITH.
+    return rows if rows >= 0 else int(connection.scalar(sa.select(sa.func.changes())) or 0)

@@ -27,10 +27,14 @@ def stage_difference(connection: sa.Connection, view: ViewLayout, plan: ViewPlan
 
 
 def _unchanged(view: ViewLayout) -> sa.ColumnElement[bool]:
-    payload = [c for c in view.columns if c not in view.key.columns]
-    equal = [view.result.c[c].is_not_distinct_from(view.view.c[c]) for c in payload]
+    equal = [view.result.c[c].is_not_distinct_from(view.view.c[c]) for c in _compared(view)]
     same = sa.exists().where(view.key.same(view.result, view.view), *equal)
     return sa.and_(sa.not_(view.result.c["_deleted"]), same)
+
+
+def _compared(view: ViewLayout) -> list[str]:
+    """All but the key; partial aggregates may change in a row that shows the same."""
+    return [c for c in view.kept if c not in view.key.columns]
 
 
 def _retract(connection: sa.Connection, view: ViewLayout) -> int:

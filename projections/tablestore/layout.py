@@ -6,7 +6,8 @@ tables' names on SQLite; dropping it drops everything. In it,
 - for each table of the group: ``state_*`` (current rows, deleted ones marked), ``staged_*`` (what the batch brings),
   and for a fold in Python ``wanted_*`` (its keys) and ``stored_*`` (the rows it goes on from);
 - for each view: ``view_*``, ``result_*`` (what the function returned, then what the batch changes), and for each of its
-  parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function);
+  parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function); with partial
+  aggregates ``before_*`` and ``after_*`` (changed rows) and ``groups_*`` (what is kept of their groups);
 - for personal columns ``destroyed`` (keys whose destruction the batch brings);
 - ``set_aside``, the records that were not applied.
 
@@ -24,6 +25,7 @@ import sqlalchemy as sa
 
 from projections.columns import ColumnType
 from projections.group import ProjectionGroup
+from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
@@ -80,17 +82,38 @@ class RoleLayout:
 
 
 @dataclass(frozen=True)
+class PartialLayout:
+    """What a batch adds up, by BEFORE, AFTER and GROUPS: the tables it fills with it, and their columns."""
+
+    tables: Mapping[str, sa.Table]
+    columns: Mapping[str, Mapping[str, ColumnType]]
+
+    @staticmethod
+    def of(space: NameSpace, view: View, kept: Mapping[str, ColumnType]) -> PartialLayout:
+        """The working tables of a view that keeps these columns."""
+        rows, by = view.table(view.root).sliced, {column: kept[column] for column in view.key}
+        columns = {BEFORE: rows, AFTER: rows, GROUPS: by | hidden(kept)}
+        tables = {name: space.unlogged(f"{name}_{view.name}", *space.columns(c)) for name, c in columns.items()}
+        return PartialLayout(tables, columns)
+
+
+@dataclass(frozen=True)
 class ViewLayout:
-    """The SQL tables behind one view; the two copies exist while it is verified."""
+    """The SQL tables behind one view; the two copies exist while it is verified.
+
+    ``columns`` are those that it shows, ``kept`` has its partial aggregates too.
+    """
 
     definition: View
     columns: Mapping[str, ColumnType]
+    kept: Mapping[str, ColumnType]
     key: Key
     view: sa.Table
     result: sa.Table
     roles: Mapping[str, RoleLayout]
     live_copy: sa.Table
     recomputed_copy: sa.Table
+    partials: PartialLayout | None = None
 
     @property
     def name(self) -> str:
@@ -104,7 +127,9 @@ class ViewLayout:
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch fills anew."""
-        return [self.result, *(table for role in self.roles.values() for table in (role.affected, role.slice))]
+        added_up = self.partials.tables.values() if self.partials else ()
+        roles = (table for role in self.roles.values() for table in (role.affected, role.slice))
+        return [self.result, *added_up, *roles]
 
 
 @dataclass(frozen=True)
@@ -161,25 +186,30 @@ def _view_layout(
     space: NameSpace, view: View, columns: Mapping[str, ColumnType], tables: Mapping[int, tuple[sa.Table, sa.Table]]
 ) -> ViewLayout:
     name = view.name
-    deleted = sa.Column("_deleted", sa.Boolean, server_default=sa.false())
-    result = space.unlogged(f"result_{name}", *space.columns(columns), deleted)
-    key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
     roles = {}
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
         rows = tables[id(table.view if isinstance(table, ViewTable) else table)]
         roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.key if view.grouped else ())
-    copies = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
+    result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
+    live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
     stored = space.logged(f"view_{name}", *space.columns(columns))
-    return ViewLayout(view, columns, key, stored, result, roles, *copies)
+    key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
+    partials = PartialLayout.of(space, view, columns) if hidden(columns) else None
+    return ViewLayout(view, shown(columns), columns, key, stored, result, roles, live, again, partials)
+
+
+def _result_columns() -> list[sa.Column[Any]]:
+    """Whether a row is retracted, and whether it is to be made anew out of all rows of its group."""
+    return [sa.Column(mark, sa.Boolean, server_default=sa.false()) for mark in ("_deleted", WHOLE)]
 
 
 def _role_layout(
     space: NameSpace, name: str, table: Table, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
 ) -> RoleLayout:
-    nullable = may_be_null(table)
+    nullable, by_key = may_be_null(table), table.row_key == table.key
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
-    row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable)
+    row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key
     since = {SINCE: _LONG} if isinstance(table, VersionTable) else {}
     affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))

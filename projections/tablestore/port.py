@@ -63,6 +63,10 @@ class ViewPlace(Protocol):
         """What its function returns."""
 
     @property
+    def kept(self) -> Mapping[str, ColumnType]:
+        """What is stored of it: its columns, and what changes are added to."""
+
+    @property
     def view(self) -> StoredTable:
         """Its rows."""
 
@@ -181,6 +185,10 @@ class TableStore(ABC, Generic[Laid]):
     def forget(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
 
+    def waiting(self) -> Mapping[str, Mapping[str, int]]:
+        """The rows that wait to be published, by group and topic; none in a store without an outbox."""
+        return {}
+
     def progress(self, run: Run) -> Progress:
         """The next offset of every partition."""
         found = self.state(run)
@@ -218,6 +226,7 @@ class TableStore(ABC, Generic[Laid]):
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status, progress and version."""
         self.prepare()
+        rows = self.waiting()
         return [
             {
                 "group": state.run.group,
@@ -227,6 +236,7 @@ class TableStore(ABC, Generic[Laid]):
                 "paused": state.paused,
                 "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
                 "progress": state.progress,
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
                 "updated_at": state.updated_at,
             }

@@ -11,6 +11,7 @@ from projections.tablestore import dialects
 from projections.tablestore.affected import not_deleted
 from projections.tablestore.keys import Key
 from projections.tablestore.layout import RoleLayout, ViewLayout
+from projections.tablestore.partials import marked
 
 Wanted = sa.CTE | sa.Table
 
@@ -34,7 +35,7 @@ def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     """Keys of rows that the function needs, each once, and by which columns of the table they are looked up."""
     role = view.roles[name]
     if name == view.definition.root:
-        return role.affected, role.reached_by
+        return _reached(view), role.reached_by
     key = role.key
     parts = [
         _pointed(view.roles[reference.source].slice, reference.columns, list(key.columns))
@@ -43,6 +44,13 @@ def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     if view.definition.unmatched and name in plan.towards_sides:
         parts.append(sa.select(*key.of(role.affected)))
     return sa.union(*parts).cte("wanted"), key
+
+
+def _reached(view: ViewLayout) -> Wanted:
+    """The affected rows or groups; of those whose changes were added up, only the ones that this does not do for."""
+    if view.partials is None:
+        return view.root.affected
+    return sa.select(*view.key.of(view.result)).where(marked(view)).cte("wanted")
 
 
 def _pointed(source: sa.Table, columns: Sequence[str], key: Sequence[str]) -> sa.Select[tuple[object, ...]]:

@@ -22,7 +22,10 @@ from projections.tablestore import runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
+from projections.tablestore.handing_over import hand_over_generation
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
+from projections.tablestore.outbox import waiting
+from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.port import TableStore, ViewColumns
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
@@ -118,9 +121,10 @@ class SqlTableStore(TableStore[GenerationLayout]):
             yield connection
 
     def prepare(self) -> None:
-        """Create our own table of runs where it is missing, or add what an earlier release did not have."""
+        """Create our own tables where they are missing, or add what an earlier release did not have."""
         with self.transaction() as connection:
             create_runs_table(connection)
+            create_outbox_tables(connection)
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""
@@ -269,6 +273,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
         previous = [state for state in found.values() if state.status == SERVING]
         if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
             return False
+        hand_over_generation(connection, layout, group.name)
         for view in group.views:  # those that are only read by others have no stable name
             self._point(connection, view.name, layout.views[view.name])
         for retired in previous:
@@ -276,6 +281,11 @@ class SqlTableStore(TableStore[GenerationLayout]):
         runs.set_status(connection, run, SERVING)
         runs.set_paused(connection, run, paused=any(s.paused for s in previous))
         return True
+
+    def waiting(self) -> Mapping[str, Mapping[str, int]]:
+        """The rows that wait to be published, by group and topic."""
+        with self.looking() as connection:
+            return waiting(connection)
 
     def forget(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
@@ -311,6 +321,8 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
         return
     walk = plan(view.definition)
     for name, role in view.roles.items():
+        if role.key.nullable and role.row_key.columns.keys() != role.key.columns.keys():
+            yield role.state, role.key.parts(role.state), ("key", *role.key.columns)
         for columns in walk.indexes(name):
             yield role.state, [role.state.c[c] for c in columns], columns
     if view.definition.unmatched:

@@ -21,6 +21,11 @@ from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
+# Rows of a table and of its index, and how many have one key; https://www.sqlite.org/fileformat2.html#stat1tab
+_BROUGHT_BY_A_BATCH = sa.text(
+    "INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT tbl_name, name, '100 1' FROM sqlite_master"
+    " WHERE type = 'index' AND tbl_name = :name UNION ALL SELECT :name, NULL, '100'"
+)
 
 
 class SqliteTableStore(SqlTableStore):
@@ -95,11 +100,22 @@ class SqliteTableStore(SqlTableStore):
     def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Keys of what a batch brings: SQLite looks rows up by index or reads the whole table for each."""
         for tables in layout.tables.values():
-            _index(connection, tables.staged, *(tables.staged.c[c] for c in tables.key))
+            _index(connection, tables.staged, *(tables.staged.c[c] for c in tables.row_key))
         for view in layout.views.values():
             _index(connection, view.result, *view.key.parts(view.result))
             for role in view.roles.values():
                 _index(connection, role.affected, *role.reached_by.parts(role.affected))
+
+    def analyze(self, layout: GenerationLayout) -> None:
+        """Let SQLite's planner know what was loaded, and that a batch brings little.
+
+        It keeps no figures of empty tables and takes them for large ones: each batch would read the whole state.
+        """
+        super().analyze(layout)
+        with self.transaction() as connection:
+            for table in layout.working_tables():
+                connection.execute(_BROUGHT_BY_A_BATCH, {"name": table.name})
+            connection.execute(sa.text("ANALYZE sqlite_schema"))
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         preparer = connection.dialect.identifier_preparer

@@ -75,7 +75,7 @@ def _place_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
     """A tombstone alone takes the position of its key's stored row; without one there is nothing to delete."""
     staged, state = layout.staged, layout.state
     place = {"_epoch": state.c._epoch, "_pos": state.c._pos}
-    same = _same_key(staged, state, layout.key)
+    same = _same_key(staged, state, layout.row_key)
     connection.execute(sa.update(staged).values(place).where(staged.c._pos.is_(None), same))
     connection.execute(sa.delete(staged).where(staged.c._pos.is_(None)))
 
@@ -84,7 +84,7 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
     staged, state = layout.staged, layout.state
     ours = sa.tuple_(*(staged.c[p] for p in POSITION))
     theirs = sa.tuple_(*(state.c[p] for p in POSITION))
-    known = sa.exists().where(_same_key(staged, state, layout.key), ours <= theirs)
+    known = sa.exists().where(_same_key(staged, state, layout.row_key), ours <= theirs)
     connection.execute(sa.delete(staged).where(known))
 
 
@@ -102,7 +102,7 @@ def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
         for part in layout.table.parts(c)
     }
     if kept:
-        same = _same_key(staged, state, layout.key)
+        same = _same_key(staged, state, layout.row_key)
         connection.execute(sa.update(staged).values(kept).where(same))
         if not isinstance(layout.table, EventTable):
             _require_known(connection, layout)
@@ -114,7 +114,7 @@ def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
     unset = {c: staged.c[set_at(c)].is_(None) for c in layout.table.sometimes_unset}
     orphans = (
         sa.select(*(staged.c[k] for k in layout.key), *(missing.label(c) for c, missing in unset.items()))
-        .select_from(staged.outerjoin(state, _same_key(staged, state, layout.key)))
+        .select_from(staged.outerjoin(state, _same_key(staged, state, layout.row_key)))
         .where(sa.or_(*unset.values()), state.c._pos.is_(None), sa.not_(staged.c._deleted))
         .limit(1)
     )

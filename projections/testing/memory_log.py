@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.topics import TopicSpec
 from projections.boundaries import SourceBoundaries
 from projections.errors import InvalidDefinition
 from projections.log import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.view_topics import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +75,10 @@ class MemoryLog:
             remedy="test with bad_records='skip', or with a broker",
         )
 
+    def view_topics(self) -> MemoryViewTopics:
+        """View topics among these."""
+        return MemoryViewTopics(self, self._topics)
+
     def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
         """Those it was given."""
         return self._schemas
@@ -89,3 +96,36 @@ class MemoryLog:
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range as a DataFrame."""
         return spark.createDataFrame(self.fetch(offsets, timed=timed), record_schema(timed=timed))
+
+
+@dataclass(frozen=True)
+class MemoryViewTopics:
+    """A `projections.view_topics.ViewTopics` over the topics of a log in memory; its own producer too."""
+
+    log: MemoryLog
+    topics: dict[str, list[tuple[bytes | None, bytes | None]]]
+
+    def ensure(self, topics: Sequence[TopicSpec]) -> list[str]:
+        """Make those that are missing."""
+        missing = [topic.name for topic in topics if topic.name not in self.topics]
+        self.topics.update({name: [] for name in missing})
+        return missing
+
+    def holding(self, topics: Sequence[str]) -> list[str]:
+        """Those with records."""
+        return [topic for topic in topics if self.topics.get(topic)]
+
+    @contextmanager
+    def producer(self, group: str) -> Iterator[MemoryViewTopics]:
+        """Itself."""
+        yield self
+
+    def send(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append the rows."""
+        for topic, records in rows.items():
+            for row in records:
+                self.log.append(topic, _bytes(row["key"]), _bytes(row["value"]))
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

@@ -11,6 +11,7 @@ import json
 import duckdb
 import pyarrow as pa
 
+from projections.partials import shown
 from projections.planner import plan
 from projections.spark.exchange import fetched
 from projections.tables import set_at
@@ -26,7 +27,9 @@ class RelationalBatches:
 
     def __init__(self, store, log, group, sql, columns):
         self._store, self._log, self._group, self._sql = store, log, group, sql
-        self._run, self._layout = store.begin_generation(group, columns)
+        # Partial aggregates are added up by Spark: here every group is computed whole.
+        whole = {name: shown(found) for name, found in columns.items()}
+        self._run, self._layout = store.begin_generation(group, whole)
         store.index_generation(group, self._layout)
         store.serve(group, self._run, self._layout, log.beginning_offsets(group.topics))
 

@@ -1,4 +1,4 @@
-"""T1, short form: the projection process is killed with -9 in the middle of the flights, and the view is still right.
+"""T1, short form: the projection process is killed with -9 in the middle of the flights; view and topic stay right.
 
 FACTFOLD_KILLS sets how often (1 in make test, 5 in make faults, 50 in make faults-full), FACTFOLD_SEED when, and
 FACTFOLD_FLIGHTS how many flights come between two kills; all are printed. Each kill falls into a batch that has begun.
@@ -35,16 +35,16 @@ from sample_app.flights.flight import Flight
 from sample_app.flights.model import Base
 from sample_app.flights.oracle import as_arrow, expected_details
 from sample_app.flights.source import appends, read_flights
-from sample_app.flights.view import flight_views
 from sample_app.road import Road, lay_road
 from tests.faults.projection_process import ProjectionProcess
+from tests.faults.published_flights import assert_topic_is_the_view, flight_views
 from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
 FLIGHTS = PART * (KILLS + 2)
-GROUP = "sample_app.flights.view:flight_views"
+GROUP = "tests.faults.published_flights:flight_views"
 SERVING = "factfold_flights_1"  # the first generation, which the first process builds
 
 
@@ -140,6 +140,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
         assert process.stop() == 0
     caught_up(environment, road)
     assert_view_is(environment, traffic.expected())
+    assert_topic_is_the_view(environment)
 
 
 def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(road, environment, monkeypatch):

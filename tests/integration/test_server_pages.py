@@ -11,8 +11,10 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,7 +22,8 @@ import sqlalchemy as sa
 from cdc import ConnectClient, delete, drop_slot
 from eventstore import ANY, Relay, Settings, SqlEventStore
 from factfold.stack import LocalStack
-from projections import Environment, open_runner, rebuild
+from projections import Environment, ViewTopic, open_runner, rebuild
+from projections.kafka_view_topics import KafkaViewTopics
 from tests.crates import Crate
 from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, blocks, program
 from tests.waiting import wait_until
@@ -154,3 +157,24 @@ def test_the_page_that_shows_a_table_in_another_service(
 def addressees(mail: Environment) -> list[tuple[object, ...]]:
     with mail.store.transaction() as connection:
         return [tuple(row) for row in connection.execute(sa.text("SELECT id, name, title FROM addressees"))]
+
+
+def test_the_page_about_view_topics(run: Run, settings: Settings) -> None:
+    topics = KafkaViewTopics(settings)
+    topics.ensure([ViewTopic("order-details").spec])
+    rows: list[dict[str, Any]] = [
+        {"key": f'{{"id":{number}}}', "value": f'{{"id":{number},"customer":"Ann","amount":"1.50"}}'}
+        for number in range(3)
+    ]
+    with topics.producer("page") as producer:
+        producer.send({"order-details": rows})
+        producer.send({"order-details": [{"key": '{"id":1}', "value": None}]})
+    page = run("publish-a-view.md")
+    with closing(page.consumer):
+        taken = 0
+        while taken < 4:
+            taken += page.take()
+    with page.database.connect() as connection:
+        found = connection.execute(sa.text("SELECT * FROM order_customers ORDER BY id")).all()
+    assert found == [(0, "Ann"), (2, "Ann")]
+    page.database.dispose()

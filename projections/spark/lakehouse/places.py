@@ -38,6 +38,11 @@ class DeltaViewPlace:
         """The view's name."""
         return self.definition.name
 
+    @property
+    def kept(self) -> Mapping[str, ColumnType]:
+        """The columns alone: a group is computed anew from all of its rows."""
+        return self.columns
+
 
 @dataclass(frozen=True)
 class DeltaGeneration:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
+from projections.partials import shown
 from projections.spark.exchange import are_few
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse.ledger import Entries, Entry, Ledger
@@ -212,7 +213,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         group = group.resolved(view_columns)
         tables = {n: StatePlace(table, self.table(run, state_name(n))) for n, table in group.tables.items()}
         views = {
-            view.name: DeltaViewPlace(view, view_columns[view.name], self.table(run, view_name(view.name)))
+            view.name: DeltaViewPlace(view, shown(view_columns[view.name]), self.table(run, view_name(view.name)))
             for view in group.kept
         }
         return DeltaGeneration(run.place, tables, views, self.table(run, SET_ASIDE))

@@ -66,6 +66,12 @@ def test_what_waits_grows_older_from_scrape_to_scrape_though_no_batch_succeeds(m
     assert scraped(port)[("lag_seconds",)] == 0.0
 
 
+def test_rows_that_wait_to_be_published_are_told_by_their_topic(metrics, port):
+    metrics.waiting({"orders-shown": 3, "others": 0})
+    found = scraped(port)
+    assert (found["outbox_rows", "orders-shown"], found["outbox_rows", "others"]) == (3, 0)
+
+
 def test_failures_in_a_row_are_forgotten_when_the_run_goes_well(metrics, port):
     metrics.restarted(3)
     assert (scraped(port)[("restarts_total",)], scraped(port)[("failures_in_a_row",)]) == (1, 3)

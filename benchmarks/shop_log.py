@@ -1,0 +1,104 @@
+"""Orders and customers as a connector leaves them in Kafka, as many as are asked for, and the view that joins them."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from eventstore import Settings
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.topics import changelog_topic
+from projections import ProjectionGroup, Table, sql_view
+from projections.tables import ChangelogTable
+
+PARTITIONS = 4
+_METADATA = sa.MetaData()
+_ORDERS = sa.Table(
+    "orders",
+    _METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True),
+    sa.Column("customer_id", sa.BigInteger),
+    sa.Column("amount", sa.BigInteger),
+)
+_CUSTOMERS = sa.Table(
+    "customers", _METADATA, sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("city", sa.Text)
+)
+_JOINED = "SELECT o.id, o.amount, c.city FROM orders o JOIN customers c ON o.customer_id = c.id"
+
+
+@dataclass
+class ShopLog:
+    """Two topics of their own; records are of some 170 bytes. ``group`` is the foreign-key join of both."""
+
+    settings: Settings
+    customers: int
+    prefix: str = field(default_factory=lambda: f"bench-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.orders_topic, self.customers_topic = f"{self.prefix}.public.orders", f"{self.prefix}.public.customers"
+        self._producer = RecordProducer(self.settings)
+        self._chance = random.Random(7)  # noqa: S311 - which customer, not a secret
+        self._position = self._orders = 0
+        topics = (self.orders_topic, self.customers_topic)
+        ensure_topics(self.settings, [changelog_topic(topic, partitions=PARTITIONS) for topic in topics])
+        cities = ((number, {"city": _city(number)}) for number in range(self.customers))
+        self._producer.send(self._change(self.customers_topic, number, values) for number, values in cities)
+
+    @property
+    def group(self) -> ProjectionGroup:
+        """The view `orders_with_cities`, over tables of its own topics."""
+        orders: ChangelogTable = Table.from_changelog(_ORDERS, topic=self.orders_topic)
+        customers: ChangelogTable = Table.from_changelog(_CUSTOMERS, topic=self.customers_topic)
+        view = sql_view("orders_with_cities", _JOINED, tables={"orders": orders, "customers": customers})
+        return ProjectionGroup(self.prefix.replace("-", "_"), [view])
+
+    @property
+    def records(self) -> int:
+        """How many there are in both topics."""
+        return self._position
+
+    def insert(self, count: int) -> None:
+        """Write new orders."""
+        self._producer.send(self._order(self._orders + number) for number in range(count))
+        self._orders += count
+
+    def update(self, count: int) -> None:
+        """Write changes of orders that are there, each of another one."""
+        self._producer.send(self._order(number) for number in self._chance.sample(range(self._orders), count))
+
+    def by_customer(self) -> tuple[str, str]:
+        """As many orders keyed by customer, and customers, for programs that join equal keys; returns both topics."""
+        orders, customers = f"{self.prefix}-by-customer", f"{self.prefix}-customers"
+        ensure_topics(self.settings, [changelog_topic(topic, partitions=PARTITIONS) for topic in (orders, customers)])
+        self._producer.send(
+            OutgoingRecord(topic=customers, key=str(number).encode(), value=_json({"city": _city(number)}))
+            for number in range(self.customers)
+        )
+        values = ((self._chance.randrange(self.customers), {"id": i, "amount": i % 100}) for i in range(self._orders))
+        self._producer.send(
+            OutgoingRecord(topic=orders, key=str(customer).encode(), value=_json(order)) for customer, order in values
+        )
+        return orders, customers
+
+    def _order(self, number: int) -> OutgoingRecord:
+        values = {"customer_id": self._chance.randrange(self.customers), "amount": self._chance.randrange(100)}
+        return self._change(self.orders_topic, number, values)
+
+    def _change(self, topic: str, identity: int, values: dict[str, object]) -> OutgoingRecord:
+        self._position += 1
+        source = {"connector": "postgresql", "lsn": self._position, "snapshot": "false"}
+        change = {"op": "u", "before": None, "after": {"id": identity, **values}, "source": source}
+        return OutgoingRecord(topic=topic, key=_json({"id": identity}), value=_json(change))
+
+
+def _city(customer: int) -> str:
+    return f"c{customer % 97}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,87 @@
+"""The outbox of view topics, as the publisher sees it: the first records, those that wait, topics that were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from projections.tablestore.outbox_tables import outbox_tables
+from projections.view_topics import Row
+
+# What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
+CHUNK_ROWS: Final = 20_000
+CHUNK_LENGTH: Final = 16 << 20  # and of long rows no more than this, in characters, or one
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The first records that wait, by topic, and the number up to which they go."""
+
+    rows: Mapping[str, Sequence[Row]]
+    last: int
+
+
+def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
+    """The first records of a group, the newest of each key; None where none waits.
+
+    A chunk that is published twice is the same to every reader, since no key is in it twice.
+    """
+    chunk = _bounded(outbox_tables(connection).records, group)
+    newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
+    query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
+    found = connection.execute(query.order_by(chunk.c.seq)).all()
+    rows: dict[str, list[Row]] = {}
+    for _, topic, key, value in found:
+        rows.setdefault(topic, []).append({"key": key, "value": value})
+    return Chunk(rows, found[-1].seq) if found else None
+
+
+def _bounded(records: sa.Table, group: str) -> sa.CTE:
+    first = (
+        sa.select(records).where(records.c.group_name == group).order_by(records.c.seq).limit(CHUNK_ROWS).cte("first")
+    )
+    length = sa.func.coalesce(sa.func.length(first.c.value), 0)
+    before = sa.func.sum(length).over(order_by=first.c.seq) - length
+    sized = sa.select(*first.c, before.label("before")).cte("sized")
+    return sa.select(sized).where(sized.c.before < CHUNK_LENGTH).cte("chunk")
+
+
+def remove_upto(connection: sa.Connection, group: str, last: int) -> None:
+    """Forget records that are published."""
+    records = outbox_tables(connection).records
+    connection.execute(sa.delete(records).where(records.c.group_name == group, records.c.seq <= last))
+
+
+def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
+    """By group and topic, the records that wait; 0 for a topic without any."""
+    tables = outbox_tables(connection)
+    found: dict[str, dict[str, int]] = {}
+    for group, topic in connection.execute(sa.select(tables.topics.c.group_name, tables.topics.c.topic)):
+        found.setdefault(group, {})[topic] = 0
+    of = (tables.records.c.group_name, tables.records.c.topic)
+    for group, topic, rows in connection.execute(sa.select(*of, sa.func.count()).group_by(*of)):
+        found.setdefault(group, {})[topic] = rows
+    return found
+
+
+def note_lost(connection: sa.Connection, topics: Sequence[str]) -> None:
+    """Note that topics were made anew: those that a view had filled lack what it published."""
+    kept = outbox_tables(connection).topics
+    if topics:
+        connection.execute(sa.update(kept).where(kept.c.topic.in_(topics)).values(lost=True))
+
+
+def lost(connection: sa.Connection, group: str) -> list[str]:
+    """The topics of a group that were made anew and are not filled again."""
+    topics = outbox_tables(connection).topics
+    query = sa.select(topics.c.topic).where(topics.c.group_name == group, topics.c.lost)
+    return list(connection.scalars(query))
+
+
+def unfilled(connection: sa.Connection, topics: Sequence[str]) -> list[str]:
+    """Those of the topics that no view of this database fills yet."""
+    known = set(connection.scalars(sa.select(outbox_tables(connection).topics.c.topic)))
+    return [topic for topic in topics if topic not in known]

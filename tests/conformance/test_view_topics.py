@@ -1,0 +1,143 @@
+"""A view's topic folds to the view: after every batch, cut-over and kill, on both databases; no Spark, no broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from projections.tablestore import commit, handing_over, outbox
+from projections.tablestore.outbox_tables import outbox_tables
+from projections.testing.memory_log import MemoryLog, MemoryViewTopics
+from tests.conformance.relational_batches import RelationalBatches
+from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
+from tests.conformance.topic_folds import Died, dies_instead_of, folded, publisher, rows_of, waiting
+
+
+@pytest.fixture
+def log():
+    return MemoryLog()
+
+
+@pytest.fixture
+def batches(store, log):
+    return RelationalBatches(store, log, GROUP, SQL, COLUMNS)
+
+
+def assert_folds_are_the_views(store, log, batches):
+    layout = batches._layout
+    for view_ in layout.views.values():
+        assert folded(log, view_.definition.topic.name) == rows_of(store, view_)
+
+
+def check_history(store, log, batches, *, seed=7, every=1):
+    """Publish after every batch, or after several; the topics are to fold to the views then."""
+    history, publishes = History(log, seed), publisher(store, log, "sold")
+    for number in range(12):
+        for _ in range(3):
+            history.step()
+        batches.catch_up()
+        if number % every == 0:
+            publishes.publish()
+            assert_folds_are_the_views(store, log, batches)
+
+
+def test_a_topic_folds_to_its_view_after_every_batch_and_nothing_is_left(store, log, batches):
+    check_history(store, log, batches)
+    assert waiting(store) == {"sold": {"sides": 0, "rows": 0}}
+    keys = [json.loads(key) for key, _ in log.records("sides")]
+    assert any(key["id"] is None for key in keys)  # customers without orders
+    assert any(value is None for _, value in log.records("sides"))
+
+
+def test_a_publisher_that_is_behind_publishes_the_newest_of_each_key(store, log, batches):
+    check_history(store, log, batches, every=4)
+
+
+def test_the_planted_fault_is_seen_no_tombstones(store, log, batches, monkeypatch):
+    def without_tombstones(connection, group, topic, records):
+        found = records.subquery()
+        rows = sa.select(sa.literal(group), sa.literal(topic), *found.c).where(list(found.c)[1].is_not(None))
+        into = outbox_tables(connection).records
+        connection.execute(sa.insert(into).from_select(["group_name", "topic", "key", "value"], rows))
+
+    monkeypatch.setattr(handing_over, "_add", without_tombstones)
+    with pytest.raises(AssertionError):
+        check_history(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_two_changes_of_a_key_swapped(store, log, batches, monkeypatch):
+    first_chunk = outbox.first_chunk
+
+    def oldest_of_each_key(connection, group):
+        with monkeypatch.context() as patched:
+            patched.setattr(sa.func, "max", sa.func.min, raising=False)
+            return first_chunk(connection, group)
+
+    monkeypatch.setattr(outbox, "first_chunk", oldest_of_each_key)
+    with pytest.raises(AssertionError):
+        check_history(store, log, batches, every=4)
+
+
+def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_publishes(
+    store, log, batches, monkeypatch
+):
+    changed(log)
+    batches.catch_up()  # committed, and never published by this process
+    left = waiting(store)["sold"]["sides"]
+    assert left > 0
+    assert log.records("sides") == ()
+    with dies_instead_of(outbox, "remove_upto", monkeypatch), pytest.raises(Died):
+        publisher(store, log, "sold").publish()  # published, and killed before it could say so
+    assert waiting(store)["sold"]["sides"] == left
+    before = folded(log, "sides")
+    publisher(store, log, "sold").publish()
+    assert folded(log, "sides") == before
+    assert_folds_are_the_views(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_records_forgotten_before_they_are_sent(store, log, batches, monkeypatch):
+    first_chunk = outbox.first_chunk
+
+    def forgotten(connection, group):
+        if found := first_chunk(connection, group):
+            outbox.remove_upto(connection, group, found.last)
+        return found
+
+    changed(log)
+    batches.catch_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "first_chunk", forgotten)
+        with dies_instead_of(MemoryViewTopics, "send", monkeypatch), pytest.raises(Died):
+            publisher(store, log, "sold").publish()
+    publisher(store, log, "sold").publish()
+    with pytest.raises(AssertionError):
+        assert_folds_are_the_views(store, log, batches)
+
+
+def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, monkeypatch):
+    changed(log)
+    with dies_instead_of(commit, "_merge_view", monkeypatch), pytest.raises(Died):
+        batches.catch_up()
+    assert publisher(store, log, "sold").publish() == 0
+    batches.catch_up()
+    publisher(store, log, "sold").publish()
+    assert_folds_are_the_views(store, log, batches)
+
+
+def test_the_planted_fault_is_seen_published_before_the_commit(store, log, batches, monkeypatch):
+    hand_over = commit.hand_over_batch
+
+    def published_too_early(connection, layout, run):
+        hand_over(connection, layout, run)
+        log.view_topics().send(outbox.first_chunk(connection, run.group).rows)
+        raise Died
+
+    changed(log)
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "hand_over_batch", published_too_early)
+        with pytest.raises(Died):
+            batches.catch_up()
+    with pytest.raises(AssertionError):
+        assert_folds_are_the_views(store, log, batches)

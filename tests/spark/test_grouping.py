@@ -1,0 +1,96 @@
+"""Which group-by views are kept by partial aggregates, and which compute their groups whole: told by the plan."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, Table, view
+from projections.partials import hidden
+from projections.spark.session import small_batch_session
+from projections.spark.view_functions import view_columns
+
+PARCELS = sa.Table(
+    "parcels", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("town", sa.Text),
+    sa.Column("grams", sa.BigInteger), sa.Column("fee", sa.Numeric(30, 2)), sa.Column("size", sa.Double),
+    sa.Column("sent", sa.DateTime(timezone=True)), sa.Column("tags", sa.Text),
+)  # fmt: skip
+parcels = Table.from_changelog(PARCELS, topic="parcels")
+
+
+def kept(spark, function, **settings):
+    """The partial aggregates of a view by town, by their types."""
+    session = small_batch_session(spark)
+    for name, value in settings.items():
+        session.conf.set(name, value)
+
+    @view(by="town", tables={"parcels": parcels})
+    def by_town(parcels):
+        return function(parcels)
+
+    found = view_columns(session, ProjectionGroup("parcels", [by_town]))["by_town"]
+    return {name: kind.ddl for name, kind in hidden(found).items()}
+
+
+def of(*aggregates):
+    """A view of the aggregates, which are SQL."""
+    return lambda p: p.groupBy("town").agg(*(F.expr(a).alias(f"a{i}") for i, a in enumerate(aggregates)))
+
+
+def test_sums_are_kept_as_wide_as_they_may_become(spark):
+    assert kept(spark, of("count(*)", "sum(grams)", "avg(fee)")) == {
+        "_rows": "bigint", "_count_0": "bigint", "_count_1": "bigint", "_sum_1": "decimal(38,0)",
+        "_count_2": "bigint", "_sum_2": "decimal(38,2)",
+    }  # fmt: skip
+
+
+def test_extremes_are_kept_as_they_are(spark):
+    found = kept(spark, of("min(sent)", "max(tags)"))
+    assert [found["_min_0"], found["_max_1"]] == ["timestamp", "string"]
+
+
+ROW_BY_ROW = {
+    "a quotient": of("sum(grams) / count(*)"),
+    "some values": of("sum(grams) FILTER (WHERE size > 1)"),
+    "some rows": lambda p: of("max(kg)")(p.where("grams > 3").withColumn("kg", F.expr("grams div 1000"))),
+    "a selection": lambda p: of("sum(grams)")(p.alias("p")).alias("q").selectExpr("q.town", "q.a0 + 1 AS more"),
+    "exploded rows": lambda p: of("count(tag)")(p.select("town", F.explode(F.split("tags", ",")).alias("tag"))),
+    "a Python function": lambda p: p.groupBy("town").agg(F.sum(F.udf(lambda g: g, "bigint")("grams")).alias("s")),
+}
+
+
+@pytest.mark.parametrize("function", ROW_BY_ROW.values(), ids=ROW_BY_ROW)
+def test_partial_aggregates_are_kept_of(spark, function):
+    assert "_rows" in kept(spark, function)
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        "sum(size)", "avg(size)", "max(size)", "count(DISTINCT tags)", "first(tags)",
+        "array_join(collect_list(tags), '')", "stddev(grams)", "try_sum(grams)", "count(tags, grams)",
+        "max_by(tags, grams)",
+    ],
+)  # fmt: skip
+def test_groups_are_computed_whole_of(spark, aggregate):
+    assert kept(spark, of("sum(grams)", aggregate)) == {}
+
+
+def test_groups_are_computed_whole_where_sums_overflow_in_silence(spark):
+    assert kept(spark, of("sum(grams)"), **{"spark.sql.ansi.enabled": "false"}) == {}
+
+
+OF_MORE_THAN_ROWS = {
+    "having": lambda p: of("count(*)")(p).where("a0 > 1"),
+    "without duplicates": lambda p: of("count(*)")(p.dropDuplicates(["town", "tags"])),
+    "a subquery": lambda p: of("count(*)")(p.where("id IN (SELECT id FROM range(3))")),
+    "a renamed key": lambda p: (
+        p.groupBy("town").agg(F.max("tags").alias("most")).selectExpr("most AS town", "town AS t")
+    ),
+}
+
+
+@pytest.mark.parametrize("function", OF_MORE_THAN_ROWS.values(), ids=OF_MORE_THAN_ROWS)
+def test_groups_are_computed_whole_by_a_function_with(spark, function):
+    assert kept(spark, function) == {}

@@ -1,0 +1,75 @@
+"""View topics are checked when they are declared, and where there is no broker to have them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, Table, ViewTopic, sql_view, view
+from projections.errors import InvalidDefinition
+from projections.spark.store_source import StoreLog
+from projections.views import may_be_null
+from tests.integration.tickets import DECLARED, Ticket
+
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+MODEL = sa.Table(
+    "model", sa.MetaData(), sa.Column("a", sa.Text, primary_key=True),
+    sa.Column("b", sa.BigInteger, primary_key=True, nullable=True), sa.Column("c", sa.Date),
+)  # fmt: skip
+
+
+def shown(topic, name="shown"):
+    return sql_view(name, "SELECT ticket_id, hours FROM tickets", tables={"tickets": tickets}, topic=topic)
+
+
+def test_a_view_names_its_topic_and_the_topic_is_compacted_with_a_lag():
+    @view(key="ticket_id", topic=ViewTopic("tickets-shown", 7, timedelta(hours=6)))
+    def one(tickets):
+        return tickets
+
+    assert one.topic.spec.partitions == 7
+    lag, week = str(6 * 3_600_000), str(7 * 24 * 3_600_000)
+    assert one.topic.spec.config == {
+        "cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1",
+        "min.compaction.lag.ms": lag, "delete.retention.ms": week,
+        "max.message.bytes": str(16 << 20),
+    }  # fmt: skip
+    assert shown("tickets-shown").topic == ViewTopic("tickets-shown")
+
+
+def test_a_topic_is_part_of_what_a_view_means_and_no_topic_changes_nothing():
+    without, named, other = shown(None), shown("one"), shown("other")
+    assert "topic" not in without.signature().rpartition("|")[2]
+    assert len({found.signature() for found in (without, named, other)}) == 3
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [lambda: ViewTopic("no spaces"), lambda: ViewTopic("a" * 250), lambda: ViewTopic(".."),
+     lambda: ViewTopic("x", 0), lambda: ViewTopic("x", 1, timedelta(0)), lambda: shown("é")],
+)  # fmt: skip
+def test_what_cannot_be_a_view_topic_is_refused(topic):
+    with pytest.raises(InvalidDefinition):
+        topic()
+
+
+def test_two_views_do_not_fill_one_topic_and_no_group_reads_what_it_fills():
+    with pytest.raises(InvalidDefinition, match="is filled by two views"):
+        ProjectionGroup("g", [shown("one"), shown("one", "again")])
+    with pytest.raises(InvalidDefinition, match="which reads it too"):
+        ProjectionGroup("g", [shown(tickets.topic)])
+
+
+def test_a_table_of_a_view_topic_has_the_models_key_and_what_may_be_null_of_it():
+    found = Table.from_view_topic(MODEL, topic="somewhere")
+    assert (found.topic, found.key, found.nullable) == ("somewhere", ("a", "b"), ("b",))
+    assert {name: kind.ddl for name, kind in found.columns.items()} == {"a": "string", "b": "bigint", "c": "date"}
+    assert may_be_null(found)
+    assert found.row_key == ("_record_key",)
+
+
+def test_a_log_without_a_broker_has_no_view_topics(tmp_path):
+    with pytest.raises(InvalidDefinition, match="published to Kafka"):
+        StoreLog(str(tmp_path / "shop.db")).view_topics()
