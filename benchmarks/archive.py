@@ -2,8 +2,9 @@
 
 Both are whole rebuilds: decoded, folded, joined, loaded into PostgreSQL, indexed, analysed. They differ in where the
 records come from; so beside the claim stand the rates of reading alone and of reading, decoding and folding the events,
-both into nothing: what the archive wins, and what is left to win once reading costs little. Best of the runs, alternating. Archiving itself is timed once, and the size of
-its files told. What it does not show: an object store, a broker on a machine of its own, more cores.
+both into nothing: what the archive wins, and what is left to win once reading costs little. Best of the runs,
+alternating. Archiving itself is timed once, and the size of its files told. What it does not show: an object store, a
+broker on a machine of its own, more cores.
 """
 
 from __future__ import annotations
