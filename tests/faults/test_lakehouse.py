@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +13,7 @@ from projections import (
     cut_over,
     diff,
     open_runner,
+    read_view,
     rebuild,
     rollback,
     verify,
@@ -19,8 +22,10 @@ from projections.errors import (
     SparkFailed,
 )
 from projections.spark.lakehouse import batches as batching
+from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.tablestore.generations import drop
+from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from tests.conformance.join_views import (
     customers,
@@ -29,9 +34,16 @@ from tests.conformance.join_views import (
     orders,
 )
 from tests.conformance.test_joins import STEPS, customer, first_rows, order
+from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
+from tests.conformance.test_view_topic_read import Reading, as_set, follow
 from tests.lakehouse import SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
 
 GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals])
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+pytestmark = pytest.mark.skipif(
+    KILLS == 1,
+    reason="make faults has the time: a batch takes seconds in Delta; tests/spark/test_lakehouse.py is short",
+)
 
 
 def test_views_are_right_after_a_rebuild_and_after_every_change(spark, tmp_path):
@@ -123,3 +135,18 @@ def test_generations_are_compared_switched_gone_back_from_and_dropped(pond):
     assert drop(environment.store, SMALL.name, generation=2) == [2]
     assert [state.run.generation for state in environment.store.states()] == [1]
     assert all(verdict.equal for verdict in verify(environment, SMALL).values())
+
+
+class ReadingInTheLake(Reading):
+    """The second group keeps its views in Delta."""
+
+    def _stored(self, name):
+        rows = read_view(self.environment.spark, self.environment.store.place, group=PUBLISHED.name, view=name)
+        return as_set(map(tuple, rows.collect()))
+
+
+def test_a_group_in_the_lake_reads_the_view_topics_of_one_in_a_database(spark, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "source.db")) as source:
+        source.prepare()
+        lake = DeltaTableStore(spark, f"delta:{tmp_path / 'lake'}")
+        follow(ReadingInTheLake(lake, spark, source, seed=12), batches=1)
