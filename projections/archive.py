@@ -73,9 +73,6 @@ class ArchivableLog(RecordLog, Protocol):
     def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
         """As ``scan``, with ``headers``, ``ce_time`` and ``timestamp`` too."""
 
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """What tells a topic from another of its name; TopicMissing."""
-
 
 @dataclass(frozen=True)
 class ArchivedLog(LayeredLog):

@@ -42,7 +42,8 @@ CHUNK_RECORDS: Final = 20_000_000
 class BuildState:
     """What a build reads, and what of it is complete: ``first`` is where its first chunk ends, ``ends`` where it does.
 
-    ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys.
+    ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
+    ``topics`` has the topics' ids.
     """
 
     first: Offsets
@@ -51,6 +52,7 @@ class BuildState:
     tables: Mapping[str, int] = field(default_factory=dict)
     views: Mapping[str, int] = field(default_factory=dict)
     indexed: tuple[str, ...] = ()
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
@@ -84,14 +86,15 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     ``whole`` is the log as it is now; a generation that was begun on topics made anew since is of no use.
     """
     store, names = environment.store, {name: list(found) for name, found in columns.items()}
+    ids = dict(environment.log.topic_ids(group.topics))
     for found in store.states(group.name, BUILDING, BUILT):
         if found.run.fingerprint == group.fingerprint() and found.built:
             state = BuildState.of_json(found.built)
-            if state.columns == names and _is_within(state.ends, whole.end):
+            if state.columns == names and state.topics == ids and _is_within(state.ends, whole.end):
                 layout, complete = store.layout(group, found.run, columns), found.status == BUILT
                 return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
-    state = BuildState(_first_chunk(whole), whole.end, names)
+    state = BuildState(_first_chunk(whole), whole.end, names, topics=ids)
     store.record(run, built=state.to_json())
     return Build(run, layout, state)
 

@@ -9,7 +9,7 @@ from eventstore.closing import Closing
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.runner import Runner, open_runner, reached
-from projections.tablestore.runs import Progress, Run
+from projections.tablestore.runs import Progress, Run, RunState, replaced_topics
 
 
 class CatchUp(Closing):
@@ -66,15 +66,17 @@ def _joined(progress: Progress, goal: Progress) -> Progress:
     return {t: {p: max(o, goal.get(t, {}).get(p, o)) for p, o in parts.items()} for t, parts in progress.items()}
 
 
-def made_anew(environment: Environment, group: ProjectionGroup, progress: Progress) -> Progress:
-    """The partitions of the group's topics that end before ``progress``, or are gone: nobody can come to it again.
+def made_anew(environment: Environment, group: ProjectionGroup, state: RunState) -> Progress:
+    """What a run has read of topics that are others now, or of partitions that end before: nobody comes to it again.
 
     The ends are asked for after the progress was read, so a run that reads on meanwhile is not taken for one of them.
     """
+    others = replaced_topics(state, environment.log.topic_ids(group.topics))
     with environment.log.open() as log:
         ends = log.end_offsets(list(group.inputs))
-    return {
-        topic: {p: o for p, o in parts.items() if o > ends[topic].get(p, 0)}
-        for topic, parts in progress.items()
-        if topic in ends and any(o > ends[topic].get(p, 0) for p, o in parts.items())
+    gone = {
+        topic: {p: o for p, o in parts.items() if topic in others or o > ends[topic].get(p, 0)}
+        for topic, parts in state.progress.items()
+        if topic in ends
     }
+    return {topic: parts for topic, parts in gone.items() if parts}

@@ -62,7 +62,7 @@ def compare(
     """Copy the serving views as of one moment, bring the new generation to exactly there, and compare the two."""
     store = environment.store
     serving = store.serving_state(group.name).run
-    if anew := made_anew(environment, group, store.progress(serving)):
+    if anew := made_anew(environment, group, store.serving_state(group.name)):
         raise _not_comparable(f"{', '.join(anew)}: the topic was made anew since it was served", serving)
     with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
         if not beside.columns:

@@ -29,6 +29,10 @@ class LayeredLog:
         """The log's; TopicMissing."""
         return self.log.cleanup_policies(topics)
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The log's; TopicMissing."""
+        return self.log.topic_ids(topics)
+
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """The log's; InvalidDefinition."""
         return self.log.transactions(prefix, topics)

@@ -110,6 +110,9 @@ class RecordLog(Protocol):
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """What tells each topic from another of its name, made before or after it; TopicMissing."""
+
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """The ends of transactions of the source that these changelog topics capture; InvalidDefinition without."""
 

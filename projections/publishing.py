@@ -85,15 +85,18 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     """Make the view topics of a group that are missing, and check the others.
 
     One that a view has filled and that is gone is noted: it is filled again by the next cut-over. Raises TopicMismatch
-    for a topic of another shape, or with records of others.
+    for a topic of another shape, or with records of others, InvalidDefinition for one of another view.
     """
     specs = [topic.spec for topic in topics_of(group)]
     if not specs:
         return
     store, topics = _database(environment, group), environment.log.view_topics()
+    with store.looking() as connection:
+        outbox.require_ours(connection, group.name, {v.topic.name: v.name for v in group.kept if v.topic is not None})
     made = topics.ensure(specs)
+    ids = environment.log.topic_ids([spec.name for spec in specs])
     with store.transaction() as connection:
-        outbox.note_lost(connection, made)
+        outbox.note_topics(connection, ids, made=made)
         unfilled = outbox.unfilled(connection, [spec.name for spec in specs])
     _require_empty(topics.holding(unfilled))
 

@@ -29,7 +29,7 @@ from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
 from projections.tablestore.port import runner_of
-from projections.tablestore.runs import Progress, Run, filled
+from projections.tablestore.runs import Progress, Run, filled, replaced_topics
 from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ def open_runner(
         boundaries = held.enter_context(open_boundaries(environment.log, group))
         letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
+        _require_same_topics(environment, group, run)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
@@ -220,6 +221,18 @@ def open_runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch, standing=standing, publisher=publisher, metrics=metrics,
         )  # fmt: skip
+
+
+def _require_same_topics(environment: Environment, group: ProjectionGroup, run: Run) -> None:
+    """Refuse a topic that was made anew since: it may have more records by now than were applied of the other one."""
+    state = environment.store.state(run)
+    ids = environment.log.topic_ids(group.topics)
+    for topic in [] if state is None else replaced_topics(state, ids):
+        raise OffsetsLost(
+            "the topic was deleted and made anew since the views were built",
+            remedy="rebuild the projection: it reads the new one from its beginning",
+            place=f"topic {topic}",
+        )
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

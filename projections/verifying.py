@@ -14,7 +14,7 @@ from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.failures import told_plainly
 from projections.spark.keeping import Verification
 from projections.spark.view_functions import view_columns
-from projections.tablestore.port import DifferingRow, ViewPlace
+from projections.tablestore.port import VERIFIER, DifferingRow, ViewPlace
 from projections.tablestore.runs import Progress
 from projections.whole_log import from_the_beginning, require_inputs
 
@@ -24,32 +24,34 @@ class ViewVerdict:
     """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
 
     Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
-    aggregates, of which digests know nothing.
+    aggregates, of which digests know nothing; digests are None where a column is a floating-point number.
     """
 
     rows: int
     recomputed_rows: int
-    digest: str
-    recomputed_digest: str
+    digest: str | None
+    recomputed_digest: str | None
     differing_keys: tuple[Any, ...]
     differing: tuple[DifferingRow, ...]
 
     @property
     def equal(self) -> bool:
         """Whether every row agrees."""
-        return self.digest == self.recomputed_digest and not self.differing
+        counts = self.rows == self.recomputed_rows
+        return counts and self.digest == self.recomputed_digest and not self.differing
 
 
 def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
     """Compare every view of the group with its recomputation at the run's own progress.
 
     The views and the progress are copied in one snapshot, so the run may go on meanwhile. Rows are compared in the
-    database, digests computed as in ``projections.digest``. ErasureWaiting; the errors of `rebuild`.
+    database, digests computed as in ``projections.digest``. ErasureWaiting; RunAlreadyActive where another process
+    verifies the group; the errors of `rebuild`.
     """
     store = environment.store
     require_inputs(environment, group)
     run, layout = store.serving(group, view_columns(environment.spark, group))
-    with environment.keeper.verification(run, layout) as live:
+    with store.exclusive(group.name, role=VERIFIER), environment.keeper.verification(run, layout) as live:
         offsets = _log_up_to(environment, group, live.progress)
         schemas = environment.log.schemas(group.avro_changelogs)
         reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
@@ -83,7 +85,7 @@ def _compare(live: Verification, view: ViewPlace, whole: WholeTables) -> ViewVer
     found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
     keys = tuple(_bare(row) for row in found.differing)
     one, other = found.one, found.other
-    return ViewVerdict(one.count, other.count, str(one.digest), str(other.digest), keys, found.differing)
+    return ViewVerdict(one.count, other.count, one.digest, other.digest, keys, found.differing)
 
 
 def _bare(row: DifferingRow) -> Any:

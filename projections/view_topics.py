@@ -33,7 +33,7 @@ class ViewTopic:
             check_topic(self.name)
         except InvalidIdentifier as error:
             raise InvalidDefinition(error.message, remedy=error.remedy) from error
-        if self.partitions < 1 or self.compaction_lag <= timedelta(0):
+        if self.partitions < 1 or self.compaction_lag < timedelta(milliseconds=1):
             raise InvalidDefinition(
                 f"view topic {self.name!r} has {self.partitions} partitions and a lag of {self.compaction_lag}",
                 remedy="give it at least one partition, and a lag longer than the longest rebuild of its readers",

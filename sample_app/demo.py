@@ -258,7 +258,7 @@ def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: R
     for name, verdict in verdicts.items():
         if not verdict.equal:
             raise SystemExit(f"{name} differs from its recomputation at keys {verdict.differing_keys}")
-        story.say(f"{name}: {verdict.rows:,} rows, digest {verdict.digest[:16]}… both ways")
+        story.say(f"{name}: {verdict.rows:,} rows, digest {str(verdict.digest)[:16]}… both ways")
 
 
 if __name__ == "__main__":

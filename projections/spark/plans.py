@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_CHOOSING: Final = ("first", "first_value", "last", "last_value", "any_value")
+_COLLECTING: Final = ("collect_list", "collect_set", "array_agg")
+_SORTING: Final = ("sort_array", "array_sort")
 
 
 def analysed_plan(frame: DataFrame) -> Any:
@@ -48,6 +52,24 @@ def is_attribute(expression: Any) -> bool:
 def nondeterministic(plan: Any) -> str | None:
     """The name of an expression that may give another value each time it is computed, such as ``rand``."""
     return _first(plan, lambda expression: not expression.deterministic())
+
+
+def unordered(plan: Any) -> str | None:
+    """The name of an aggregate whose value follows the order in which its rows happen to come; sorted, it does not."""
+    return _first(plan, _follows_order)
+
+
+def _follows_order(expression: Any) -> bool:
+    name, children = str(expression.prettyName()), items(expression.children())
+    if name in _SORTING and any(str(child.prettyName()) in _COLLECTING for child in map(_aggregated, children)):
+        return False
+    return name in (*_COLLECTING, *_CHOOSING) or any(map(_follows_order, children))
+
+
+def _aggregated(expression: Any) -> Any:
+    """The function of an aggregate expression, or the expression itself."""
+    is_wrapped = expression.getClass().getSimpleName() == "AggregateExpression"
+    return expression.aggregateFunction() if is_wrapped else expression
 
 
 def environmental(frame: DataFrame, plan: Any) -> str | None:

@@ -94,6 +94,8 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # What a table consists of is read in so many tasks, 50 unless told otherwise: a list of files needs few.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # The version that counts may be an old one, of a table that stood still: it is read as long as its files are there.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -121,7 +121,7 @@ class _Snapshot:
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
         place = self.layout.views[view]
         write(again, self.store.target(place.recomputed_copy), rows=rows)
-        return _difference(self.store, place, place.recomputed_copy, list(place.kept), _digested)
+        return _difference(self.store, place, place.recomputed_copy, list(place.kept))
 
 
 @dataclass(frozen=True)
@@ -136,30 +136,21 @@ class _Beside:
 
     def compared(self, view: str) -> Difference:
         place = self.layout.views[view]
-        return _difference(self.store, place, place.view, self.columns[view], _digested_if_exact)
+        return _difference(self.store, place, place.view, self.columns[view])
 
 
-_Told = Callable[[SqlTableStore, ViewLayout, "sa.Table", Sequence[str]], Rows]
-
-
-def _difference(
-    store: SqlTableStore, view: ViewLayout, other: sa.Table, columns: Sequence[str], told: _Told
-) -> Difference:
+def _difference(store: SqlTableStore, view: ViewLayout, other: sa.Table, columns: Sequence[str]) -> Difference:
     """What was copied held against another table of the view."""
     differing: tuple[DifferingRow, ...] = comparison.differing_rows(
         store, view.live_copy, other, key=view.definition.key, columns=columns
     )
     told_columns = [column for column in columns if column in view.columns]  # a digest is of what is shown
-    live, rest = (told(store, view, table, told_columns) for table in (view.live_copy, other))
+    live, rest = (_told(store, view, table, told_columns) for table in (view.live_copy, other))
     return Difference(live, rest, differing)
 
 
-def _digested_if_exact(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
-    if any(view.columns[column].kind == "double" for column in columns):
-        return Rows(None, comparison.count(store, table))
-    return _digested(store, view, table, columns)
-
-
-def _digested(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
+def _told(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
     kinds = {column: view.columns[column] for column in columns}
+    if any(kind.kind == "double" for kind in kinds.values()):
+        return Rows(None, comparison.count(store, table))
     return Rows(*digest_rows(store.target(table).fetch(kinds, order_by=view.definition.key)))

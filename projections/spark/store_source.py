@@ -49,6 +49,10 @@ class StoreLog:
         with SqliteLog(self.path) as log:
             return log.schemas()
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Nothing: a topic is not made anew here."""
+        return dict.fromkeys(topics, "")
+
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """``delete`` without a bound: every event and every change is kept."""
         return dict.fromkeys(topics, "delete")

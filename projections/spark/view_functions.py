@@ -14,7 +14,7 @@ from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.frames import handed
 from projections.spark.partials import partials_of
-from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped
+from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped, unordered
 from projections.tables import Table, checked_identifier
 from projections.views import View
 
@@ -31,6 +31,7 @@ _REFUSED = {
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
 _BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
+_ORDERED = "says the order: max_by(value, struct(at, id)) takes the last, sort_array(collect_list(…)) collects"
 _SAME = "must return the same for the same rows: let an event or a column carry such a value"
 
 
@@ -106,6 +107,8 @@ def _refuse_unbounded(view: View, result: DataFrame) -> None:
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
+    if name := unordered(plan):
+        raise _refused(view, f"{name}, which depends on the order its rows come in", _ORDERED)
 
 
 def _refused(view: View, what: str, rule: str) -> InvalidDefinition:

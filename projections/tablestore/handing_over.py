@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.columns import ColumnType
-from projections.errors import InvalidDefinition
 from projections.tablestore import runs
 from projections.tablestore.json_rows import json_object
 from projections.tablestore.layout import GenerationLayout, ViewLayout
+from projections.tablestore.outbox import require_ours
 from projections.tablestore.outbox_tables import outbox_tables
 from projections.tablestore.runs import SERVING, Run
 
@@ -107,12 +107,7 @@ def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) 
     new = {"topic": topic, "group_name": group, "view": view.name, "lost": True, "rows_of": Rows.of(view).to_json()}
     connection.execute(upsert(connection, topics).values(new).on_conflict_do_nothing(index_elements=["topic"]))
     found = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
-    if (found.group_name, found.view) != (group, view.name):
-        raise InvalidDefinition(
-            f"topic {topic!r} holds the rows of view {found.view!r} of group {found.group_name!r}",
-            remedy="give the view a topic of another name",
-            place=f"view {view.name}",
-        )
+    require_ours(connection, group, {topic: view.name})
     return found
 
 

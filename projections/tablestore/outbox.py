@@ -8,6 +8,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from eventstore.backends.sql.upserts import upsert
+from projections.errors import InvalidDefinition
 from projections.tablestore.outbox_tables import outbox_tables
 from projections.view_topics import Row
 
@@ -67,11 +69,27 @@ def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-def note_lost(connection: sa.Connection, topics: Sequence[str]) -> None:
-    """Note that topics were made anew: those that a view had filled lack what it published."""
-    kept = outbox_tables(connection).topics
-    if topics:
-        connection.execute(sa.update(kept).where(kept.c.topic.in_(topics)).values(lost=True))
+def note_topics(connection: sa.Connection, ids: Mapping[str, str], *, made: Sequence[str]) -> None:
+    """Note which topics there are now: those that were made anew, by us or by anybody, lack what a view published."""
+    tables = outbox_tables(connection)
+    known = {row.topic: row.topic_id for row in connection.execute(sa.select(tables.ids))}
+    anew = {topic for topic, id in ids.items() if known.get(topic, id) != id} | set(made)
+    connection.execute(sa.update(tables.topics).where(tables.topics.c.topic.in_(anew)).values(lost=True))
+    for topic, id in ids.items():
+        statement = upsert(connection, tables.ids).values(topic=topic, topic_id=id)
+        connection.execute(statement.on_conflict_do_update(index_elements=["topic"], set_={"topic_id": id}))
+
+
+def require_ours(connection: sa.Connection, group: str, views: Mapping[str, str]) -> None:
+    """Raise InvalidDefinition for a topic that is filled by another view than the one given for it."""
+    topics = outbox_tables(connection).topics
+    for found in connection.execute(sa.select(topics).where(topics.c.topic.in_(list(views)))):
+        if (found.group_name, found.view) != (group, views[found.topic]):
+            raise InvalidDefinition(
+                f"topic {found.topic!r} holds the rows of view {found.view!r} of group {found.group_name!r}",
+                remedy="give the view a topic of another name",
+                place=f"view {views[found.topic]}",
+            )
 
 
 def lost(connection: sa.Connection, group: str) -> list[str]:

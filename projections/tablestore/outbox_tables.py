@@ -13,10 +13,14 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 @dataclass(frozen=True)
 class OutboxTables:
-    """``records`` in the order of ``seq``, a null value a tombstone; ``topics`` with the table each is equal to."""
+    """``records`` in the order of ``seq``, a null value a tombstone; ``topics`` with the table each is equal to.
+
+    ``ids`` tells a topic from another of its name, from before it is filled.
+    """
 
     records: sa.Table
     topics: sa.Table
+    ids: sa.Table
 
 
 def _tables(prefix: str, schema: str | None) -> OutboxTables:
@@ -41,7 +45,13 @@ def _tables(prefix: str, schema: str | None) -> OutboxTables:
         sa.Column("lost", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("rows_of", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False),
     )
-    return OutboxTables(records, topics)
+    ids = sa.Table(
+        f"{prefix}view_topic_ids",
+        metadata,
+        sa.Column("topic", sa.Text, primary_key=True),
+        sa.Column("topic_id", sa.Text, nullable=False),
+    )
+    return OutboxTables(records, topics, ids)
 
 
 _IN_A_SCHEMA, _BY_NAME = _tables("", "factfold"), _tables("factfold_", None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
 REBUILDER: Final = "rebuild"  # who makes, compares, switches and drops generations: one at a time
+VERIFIER: Final = "verify"
 
 
 class StoredTable(Protocol):
@@ -256,6 +257,10 @@ def already_active(group: str, role: str) -> RunAlreadyActive:
             f"another rebuild, cut-over or comparison holds projection group {group!r}",
             remedy="wait for its end, or stop it",
             place=group,
+        )
+    if role == VERIFIER:
+        return RunAlreadyActive(
+            f"another process verifies projection group {group!r}", remedy="wait for its end", place=group
         )
     return RunAlreadyActive(
         f"another runner holds projection group {group!r}, generation {role}",

@@ -55,6 +55,14 @@ class RunState:
     updated_at: Any
 
 
+def replaced_topics(state: RunState, ids: Mapping[str, str]) -> list[str]:
+    """The topics that are others of their names than those the generation was built from.
+
+    None of a generation that an earlier release built: it noted no ids.
+    """
+    return [topic for topic, id in state.built.get("topics", {}).items() if ids.get(topic, id) != id]
+
+
 def serving_state(connection: sa.Connection, group: str) -> RunState:
     """The row of the run whose views are served; raises NoServingGeneration."""
     return serving_of(states(connection, group, SERVING), group)

@@ -331,7 +331,7 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
 
 
 def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
-    """What is left of a rebuild that was killed while executors of another machine went on writing."""
+    """What nothing should lead to any more: the key is the last line of defence (docs/decisions/0043)."""
     return KeyNotUnique(
         f"a row of table {table!r} was loaded twice: tasks of a killed rebuild still wrote when the next one began",
         remedy="rebuild again: it begins anew",

@@ -83,6 +83,10 @@ class MemoryLog:
         """Those it was given."""
         return self._schemas
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Nothing: a topic is not made anew here."""
+        return dict.fromkeys(topics, "")
+
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """Every topic keeps what it has."""
         return dict.fromkeys(topics, "delete")

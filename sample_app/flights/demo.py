@@ -175,7 +175,7 @@ def _compare(
         "differing_keys": list(verdict.differing_keys),
         "pandas_rows": pandas_rows, "pandas_digest": pandas_digest,
     }  # fmt: skip
-    story.say(f"view {verdict.rows:,} rows {verdict.digest[:16]}… · log {verdict.recomputed_digest[:16]}…"
+    story.say(f"view {verdict.rows:,} rows {str(verdict.digest)[:16]}… · log {str(verdict.recomputed_digest)[:16]}…"
               f" · pandas {pandas_rows:,} rows {pandas_digest[:16]}…")  # fmt: skip
 
 

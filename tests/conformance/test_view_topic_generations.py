@@ -173,9 +173,19 @@ def test_topics_of_others_are_refused(store, log):
     with pytest.raises(TopicMismatch, match="no view of this database wrote"):
         prepare_topics(SimpleNamespace(store=store, log=log), group_of(topic="taken"))
     serve(store, log, group_of(), ROWS)
-    run, layout = built(store, log, group_of(name="other"), ROWS)
     with pytest.raises(InvalidDefinition, match="of view 'sold' of group 'sold'"):
-        store.switch(group_of(name="other"), run, layout)
+        prepare_topics(SimpleNamespace(store=store, log=log), group_of(name="other"))
+
+
+def test_a_topic_that_anybody_made_anew_is_not_taken_for_the_one_that_was_filled(store, log, monkeypatch):
+    environment = SimpleNamespace(store=store, log=log)
+    serve(store, log, group_of(), ROWS)
+    with opened_publisher(environment, group_of()):
+        pass
+    monkeypatch.setattr(type(log), "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
+    for _ in range(2):
+        with pytest.raises(TopicMissing, match="was deleted"), opened_publisher(environment, group_of()):
+            pass
 
 
 EVERY = {

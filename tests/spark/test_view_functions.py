@@ -18,19 +18,19 @@ PEOPLE = sa.Table(
 people = Table.from_changelog(PEOPLE, topic="people")
 
 
-def planned(spark, function):
-    """The columns of a view of people."""
+def planned(spark, function, *, by=None):
+    """The columns of a view of people, or of groups of them."""
 
-    @view(key="id", tables={"people": people})
+    @view(key=None if by else "id", by=by, tables={"people": people})
     def chosen(people):
         return function(people)
 
     return view_columns(small_batch_session(spark), ProjectionGroup("people", [chosen]))["chosen"]
 
 
-def refused(spark, function):
+def refused(spark, function, *, by=None):
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, function)
+        planned(spark, function, by=by)
     assert caught.value.place == "view chosen"
     assert caught.value.remedy
     return caught.value.message
@@ -75,6 +75,20 @@ def test_such_a_value_is_found_wherever_it_stands(spark):
 def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(spark):
     assert "an aggregate" in refused(spark, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
     assert "an offset" in refused(spark, lambda people: people.offset(1))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["first(name)", "last(name)", "any_value(name)", "size(collect_list(name))", "array_join(collect_set(name), '')"],
+)
+def test_an_aggregate_that_follows_the_order_of_rows_is_refused_by_its_name(spark, sql):
+    told = refused(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
+    assert "the order its rows come in" in told
+
+
+@pytest.mark.parametrize("sql", ["max_by(name, id)", "array_join(sort_array(collect_list(name)), ',')"])
+def test_one_that_says_the_order_is_accepted(spark, sql):
+    assert "x" in planned(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
 
 
 def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(spark):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from projections.digest import digest_rows, no_digest
+from projections.digest import digest_rows
 from projections.set_aside import SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.keeping import Difference, Rows
@@ -47,11 +47,8 @@ class LiveViews:
         return read_set_aside(aside, at=self.entry.tables.get(aside.name), before=self.progress)
 
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        """The view held against what is computed again; InvalidDefinition for a column that has no digest."""
+        """The view held against what is computed again."""
         place = self.layout.views[view]
-        for name, column in place.columns.items():
-            if column.kind == "double":
-                raise no_digest(name)
         again = again.persist()
         try:
             return difference(place, place.view.rows(self.entry.tables[place.view.name]), again, list(place.columns))

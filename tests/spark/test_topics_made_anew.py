@@ -1,0 +1,72 @@
+"""A topic is made anew, and has more records by now than were applied of the other one: none is skipped."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
+from projections.errors import OffsetsLost, RunAlreadyActive
+from projections.spark.session import small_batch_session
+from projections.tablestore.port import VERIFIER
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+
+RATES = sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Double))
+rates = Table.from_changelog(RATES, topic="shop.public.rates")
+
+
+@view(key="id")
+def listed(rates):
+    return rates
+
+
+GROUP = ProjectionGroup("rates", [listed])
+
+
+@pytest.fixture
+def environment(spark, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        ChangeWriter(environment.log).put(rates, {"id": 1, "rate": 0.1})
+        rebuild(environment, GROUP)
+        yield environment
+
+
+def shown(environment):
+    with environment.store.looking() as connection:
+        return connection.execute(sa.text("SELECT id, rate FROM listed ORDER BY id")).all()
+
+
+def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(environment, monkeypatch):
+    environment.log._topics.clear()
+    changes = ChangeWriter(environment.log)
+    for number in (7, 8, 9):
+        changes.put(rates, {"id": number, "rate": 1.5})
+    monkeypatch.setattr(MemoryLog, "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
+    with pytest.raises(OffsetsLost, match="deleted and made anew"), open_runner(environment, GROUP):
+        pass
+    assert rebuild(environment, GROUP).serves
+    assert [row.id for row in shown(environment)] == [7, 8, 9]
+    with open_runner(environment, GROUP) as runner:
+        changes.put(rates, {"id": 7, "rate": None})
+        runner.catch_up()
+    assert shown(environment)[0] == (7, None)
+
+
+def test_views_with_floating_point_numbers_are_verified_row_by_row_and_have_no_digest(environment):
+    verdict = verify(environment, GROUP)["listed"]
+    assert (verdict.equal, verdict.digest, verdict.rows) == (True, None, 1)
+    with environment.store.transaction() as connection:
+        connection.execute(sa.text('UPDATE "factfold_rates_1$view_listed" SET rate = 0.1000001'))
+    verdict = verify(environment, GROUP)["listed"]
+    assert (verdict.equal, verdict.differing_keys) == (False, (1,))
+
+
+def test_a_group_is_verified_by_one_process_at_a_time(environment):
+    with environment.store.exclusive("rates", role=VERIFIER), pytest.raises(RunAlreadyActive, match="verifies"):
+        verify(environment, GROUP)
