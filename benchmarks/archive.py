@@ -1,9 +1,10 @@
 """rebuild.archive: the rebuild of flight_details from an archive of its topics against the same from Kafka.
 
 Both are whole rebuilds: decoded, folded, joined, loaded into PostgreSQL, indexed, analysed. They differ in where the
-records come from; so beside the claim stand the rates of reading alone, into nothing: what the archive wins, and what
-is left to win once reading costs little. Best of the runs, alternating. Archiving itself is timed once, and the size of
-its files told. What it does not show: an object store, a broker on a machine of its own, more cores.
+records come from; so beside the claim stand the rates of reading alone and of reading, decoding and folding the events,
+both into nothing: what the archive wins, and what is left to win once reading costs little. Best of the runs,
+alternating. Archiving itself is timed once, and the size of its files told. What it does not show: an object store, a
+broker on a machine of its own, more cores.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import typer
 from benchmarks.machine import at_least, write
 from factfold.stack import LocalStack, delta_jars, spark_jars
 from projections import Archiver, Environment, rebuild
-from projections.log import RecordLog
+from projections.log import OffsetRange, RecordLog
 from projections.rebuilding import RebuildReport
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
+from projections.spark.inputs import Reduction
 from projections.spark.kafka_source import KafkaLog
+from projections.tables import EventTable
 from projections.whole_log import whole_log
 from sample_app.flights.demo import append_flights, write_tables
 from sample_app.flights.flight import Flight
@@ -38,9 +41,10 @@ TARGET = 5.0
 
 @dataclass(frozen=True)
 class Run:
-    """One rebuild, and how many records a second the same source gives into nothing."""
+    """One rebuild, and how many records a second the same source gives into nothing, and events a second folded."""
 
     scan: float
+    fold: float
     report: RebuildReport
 
 
@@ -86,10 +90,23 @@ def _measure(story: Story, environment: Environment, log: RecordLog) -> Run:
         begun = time.perf_counter()
         log.scan(environment.spark, offsets).select("key", "value").write.format("noop").mode("overwrite").save()
         scan = offsets.records / (time.perf_counter() - begun)
+    with story.step(f"{name}: fold"):
+        fold = _fold(reading, offsets)
     with story.step(f"{name}: rebuild"):
         report = rebuild(reading, flight_views)
-    story.say(f"{name}: scan {scan:,.0f}, rebuild {report.records_per_second:,.0f} records/s {report.seconds}")
-    return Run(scan, report)
+    rate = report.records_per_second
+    story.say(f"{name}: scan {scan:,.0f}, fold {fold:,.0f}, rebuild {rate:,.0f} records/s {report.seconds}")
+    return Run(scan, fold, report)
+
+
+def _fold(reading: Environment, offsets: OffsetRange) -> float:
+    """Events a second, read, decoded and folded to one row a flight."""
+    (table,) = (table for table in flight_views.tables.values() if isinstance(table, EventTable))
+    events, reduction = offsets.only(table.topic), Reduction(reading.log.schemas())
+    begun = time.perf_counter()
+    folded = reduction.reduce(reading.log.scan(reading.spark, events), table)
+    folded.write.format("noop").mode("overwrite").save()
+    return events.records / (time.perf_counter() - begun)
 
 
 def _report(story: Story, pairs: list[tuple[Run, Run]], archiving: dict[str, float]) -> None:
@@ -98,10 +115,11 @@ def _report(story: Story, pairs: list[tuple[Run, Run]], archiving: dict[str, flo
         "rebuild.archive", ours=_rate(ours), other=_rate(other), other_name="the same rebuild from Kafka",
         unit="records/s", n=ours.records, runs=len(pairs), target=TARGET,
     )  # fmt: skip
-    scans = [round(max(pair[side].scan for pair in pairs)) for side in (0, 1)]
+    scans, folds = ([round(max(getattr(p[side], of) for p in pairs)) for side in (0, 1)] for of in ("scan", "fold"))
     path = write(
         "archive", [claim], seconds={"archive": ours.seconds, "kafka": other.seconds},
-        scans={"archive": scans[0], "kafka": scans[1]}, archiving=archiving,
+        scans={"archive": scans[0], "kafka": scans[1]}, folds={"archive": folds[0], "kafka": folds[1]},
+        archiving=archiving,
     )  # fmt: skip
     story.say(f"rebuild.archive {claim.ratio} (target {TARGET}), scans alone {scans[0] / scans[1]:.1f}: see {path}")
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from projections.spark.archive.archiver import Archiver, open_archiver
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.as_of import as_of
+    from projections.spark.lakehouse.reading import read_view, read_views
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
     from projections.store_branches import branch_source
@@ -85,6 +86,8 @@ __all__ = [
     "open_archiver",
     "open_router",
     "open_runner",
+    "read_view",
+    "read_views",
     "rebuild",
     "release_topic",
     "rollback",
@@ -115,6 +118,7 @@ _HOMES = {
     "runner": ("Runner", "RunnerOptions", "open_runner"),
     "setters": ("on",),
     "spark.as_of": ("as_of",),
+    "spark.lakehouse.reading": ("read_view", "read_views"),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
     "streams": ("Stream",),

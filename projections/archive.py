@@ -8,23 +8,20 @@ Lake stands behind it (``projections.spark.archive``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from eventstore.schema_registry import RegisteredSchema
 from projections.errors import OffsetsLost
-from projections.log import DeadLetters, OffsetRange, Offsets, OpenLog, RecordLog
+from projections.layered_log import LayeredLog
+from projections.log import OffsetRange, Offsets, OpenLog, RecordLog
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from projections.boundaries import SourceBoundaries
-    from projections.view_topics import ViewTopics
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class ArchivableLog(RecordLog, Protocol):
 
 
 @dataclass(frozen=True)
-class ArchivedLog:
+class ArchivedLog(LayeredLog):
     """A log with an archive in front of it; ``spark`` reads the few archived records that a small range asks for."""
 
     log: ArchivableLog
@@ -93,26 +90,6 @@ class ArchivedLog:
         """Connect to the log."""
         with self.log.open() as opened:
             yield OpenArchivedLog(self, opened)
-
-    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
-        """The log's: schemas are never archived."""
-        return self.log.schemas(avro_changelogs)
-
-    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The log's; TopicMissing."""
-        return self.log.cleanup_policies(topics)
-
-    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
-        """The log's, whose marks are read from the log alone; InvalidDefinition."""
-        return self.log.transactions(prefix, topics)
-
-    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
-        """The log's."""
-        return self.log.dead_letters(topics, group=group)
-
-    def view_topics(self) -> ViewTopics:
-        """The log's."""
-        return self.log.view_topics()
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range that is not empty: what is archived from there, the rest from the log."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
@@ -25,20 +24,14 @@ from projections.set_aside import SetAside
 from projections.spark.applying import BatchApplier, opened_letters
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.counting import RecordCounts
-from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
-from projections.spark.incremental import LiveBatches
 from projections.spark.log_faults import bad_records
 from projections.spark.prepared import PreparedQueries
 from projections.spark.stored_tables import stored_tables
-from projections.tablestore import dialects, runs
-from projections.tablestore.aside import ensure_set_aside, note_set_aside
-from projections.tablestore.layout import GenerationLayout
+from projections.tablestore.port import Generation
 from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from eventstore.schema_registry import RegisteredSchema
 
 # At 150,000 to 300,000 records a second, about what is read in one or two minutes: so much a kill may cost.
@@ -79,7 +72,7 @@ class Build:
     """
 
     run: Run
-    layout: GenerationLayout
+    layout: Generation
     state: BuildState
     resumed: bool = False
     complete: bool = False
@@ -99,8 +92,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
                 return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(_first_chunk(whole), whole.end, names)
-    with store.transaction() as connection:
-        runs.set_built(connection, run, state.to_json())
+    store.record(run, built=state.to_json())
     return Build(run, layout, state)
 
 
@@ -120,7 +112,7 @@ class Builder:
     """Takes a build to its end."""
 
     def __init__(self, environment: Environment, group: ProjectionGroup, build: Build, meter: ProgressMeter) -> None:
-        self._environment, self._store = environment, environment.store
+        self._environment, self._store, self._keeper = environment, environment.store, environment.keeper
         self._group = group
         self._run, self._layout, self.state = build.run, build.layout, build.state
         self._resumed, self._complete = build.resumed, build.complete
@@ -165,10 +157,7 @@ class Builder:
         with opened_letters(self._environment.log, self._group) as letters:
             if letters is not None and aside:
                 letters.send(aside, attempts=1)
-        with self._store.transaction() as connection:
-            runs.require_token(connection, self._run)
-            ensure_set_aside(connection, self._layout)
-            note_set_aside(connection, self._layout, aside)
+        self._keeper.set_aside(self._run, self._layout, aside)
         return aside
 
     def _load_tables(self, whole: WholeTables, missing: list[str]) -> None:
@@ -176,21 +165,22 @@ class Builder:
 
         def load(name: str) -> None:
             tables = self._layout.tables[name]
-            self._empty(tables.state)
+            if self._resumed:
+                self._keeper.empty(tables.state)
             with self._counts.counted(name):
                 records = self._records_of(name)
                 rows = load_state(self._environment, whole.frames[name], tables, rows=records)
-            self._note(partial(self._table_loaded, name=name, rows=rows))
+            with self._noting:
+                self._table_loaded(name, rows)
 
         with self._meter.watched(self._done), ThreadPoolExecutor(max_workers=len(missing)) as pool:
             list(pool.map(load, missing))
 
-    def _table_loaded(self, connection: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
+    def _table_loaded(self, name: str, rows: int) -> None:
         """With the last table the first chunk is complete: the state stands at its end."""
         loaded = {**self.state.tables, name: rows}
-        if loaded.keys() >= self._layout.tables.keys():
-            runs.set_progress(connection, self._run, self.state.first)
-        return {"tables": loaded}
+        is_last = loaded.keys() >= self._layout.tables.keys()
+        self._note(dataclasses.replace(self.state, tables=loaded), progress=self.state.first if is_last else None)
 
     def _records_of(self, table: str) -> int:
         return OffsetRange(self._beginning, self.state.first).only(self._layout.tables[table].table.topic).records
@@ -213,10 +203,9 @@ class Builder:
         if progress == self.state.ends:
             return progress != self.state.first
         with self._meter.step("chunks"), self._meter.watched(self._done):
-            self._index("tables", self._store.index_tables)
+            self._index("tables")
             with self._environment.log.open() as log, PreparedQueries(self._environment.small) as queries:
-                tables = dataclasses.replace(self._layout, views={})
-                batches = LiveBatches.of(self._environment, log, self._group, self._run, tables, queries)
+                batches = self._keeper.batches(log, self._group, self._run, self._layout, queries, views=False)
                 with opened_letters(self._environment.log, self._group) as letters:
                     # No schema is on its way behind records that have been there for long.
                     applier = BatchApplier(batches, letters, patience=0.0)
@@ -230,41 +219,24 @@ class Builder:
         rows = sum(self.state.tables.values())
         for view in self._layout.views.values():
             if view.name not in self.state.views:
-                self._empty(view.view)
+                if self._resumed:
+                    self._keeper.empty(view.view)
                 result = tables.apply(view.definition, view.kept)
-                written = write(result, self._store.target(view.view), rows=rows)
-                self._note(partial(self._view_loaded, name=view.name, rows=written))
-
-    def _view_loaded(self, _: sa.Connection, *, name: str, rows: int) -> dict[str, Any]:
-        return {"views": {**self.state.views, name: rows}}
-
-    def _empty(self, table: sa.Table) -> None:
-        """Remove what a killed process loaded and did not note."""
-        if self._resumed:
-            with self._store.transaction() as connection:
-                dialects.empty(connection, [table])
+                written = self._keeper.load(result, view.view, rows=rows)
+                self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
 
     def _finish(self) -> None:
-        self._index("tables", self._store.index_tables)
-        self._index("views", self._store.index_views)
-        self._store.analyze(self._layout)
-        with self._store.transaction() as connection:
-            runs.require_token(connection, self._run)
-            runs.set_status(connection, self._run, BUILT)
+        self._index("tables")
+        self._index("views")
+        self._keeper.finish(self._run, self._layout)
 
-    def _index(self, what: str, add: Callable[[sa.Connection, GenerationLayout], None]) -> None:
-        """Add keys and indexes, and note it, in one transaction."""
-
-        def indexed(connection: sa.Connection) -> dict[str, Any]:
-            add(connection, self._layout)
-            return {"indexed": (*self.state.indexed, what)}
-
+    def _index(self, what: str) -> None:
         if what not in self.state.indexed:
-            self._note(indexed)
-
-    def _note(self, change: Callable[[sa.Connection], dict[str, Any]]) -> None:
-        """Note what has become complete; tables are loaded side by side, so one at a time."""
-        with self._noting, self._store.transaction() as connection:
-            state = dataclasses.replace(self.state, **change(connection))
-            runs.set_built(connection, self._run, state.to_json())
+            state = dataclasses.replace(self.state, indexed=(*self.state.indexed, what))
+            self._keeper.index(self._run, self._layout, what, built=state.to_json())
             self.state = state
+
+    def _note(self, state: BuildState, *, progress: Offsets | None = None) -> None:
+        """Note what has become complete; tables are loaded side by side, so one at a time."""
+        self._store.record(self._run, built=state.to_json(), progress=progress)
+        self.state = state

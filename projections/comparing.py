@@ -5,20 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from projections.catching_up import CatchUp, made_anew
-from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.errors import NotComparable
 from projections.group import ERASURES, ProjectionGroup
+from projections.spark.keeping import Comparison
 from projections.spark.view_functions import view_columns
-from projections.tablestore import comparison
-from projections.tablestore.comparison import DifferingRow
-from projections.tablestore.generations import newest, serving_state
-from projections.tablestore.layout import GenerationLayout, ViewLayout
+from projections.tablestore.generations import newest
+from projections.tablestore.port import REBUILDER, DifferingRow, Generation, TableStore, runner_of
 from projections.tablestore.runs import BUILT, Progress, Run, is_ahead
-from projections.tablestore.sql import REBUILDER, SqlTableStore, runner_of
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
 _LOOK_SECONDS: Final = 0.1
@@ -60,27 +57,23 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
 
 
 def compare(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: GenerationLayout
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation
 ) -> Mapping[str, ViewComparison]:
     """Copy the serving views as of one moment, bring the new generation to exactly there, and compare the two."""
     store = environment.store
-    serving = serving_state(store, group.name).run
+    serving = store.serving_state(group.name).run
     if anew := made_anew(environment, group, store.progress(serving)):
         raise _not_comparable(f"{', '.join(anew)}: the topic was made anew since it was served", serving)
-    common = comparison.common_columns(store, serving, layout)
-    if not common:
-        raise _not_comparable("no view of the new generation has its key in the serving one", serving)
-    _wait_for_serving(store, serving, catch_up.progress)
-    try:
-        at = comparison.copy_serving(store, serving, layout, common)
-        if not catch_up.bring_to(at):
+    with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
+        if not beside.columns:
+            raise _not_comparable("no view of the new generation has its key in the serving one", serving)
+        _wait_for_serving(store, serving, catch_up.progress)
+        if not catch_up.bring_to(beside.take()):
             raise _not_comparable("whole transactions end before where the serving generation stands", serving)
-        return {name: _compare(store, layout.views[name], columns) for name, columns in common.items()}
-    finally:
-        comparison.drop_copies(store, layout)
+        return {name: _compare(beside, name) for name in beside.columns}
 
 
-def _wait_for_serving(store: SqlTableStore, serving: Run, wanted: Progress) -> None:
+def _wait_for_serving(store: TableStore[Any], serving: Run, wanted: Progress) -> None:
     """Wait while the serving run is behind the new one and moves on; raise NotComparable where it does not."""
     wanted = {topic: parts for topic, parts in wanted.items() if topic != ERASURES}
     seen, since = store.progress(serving), time.monotonic()
@@ -92,7 +85,7 @@ def _wait_for_serving(store: SqlTableStore, serving: Run, wanted: Progress) -> N
         seen, since = (found, time.monotonic()) if found != seen else (seen, since)
 
 
-def _moves(store: SqlTableStore, serving: Run) -> bool:
+def _moves(store: TableStore[Any], serving: Run) -> bool:
     state = store.state(serving)
     return store.is_held(serving.group, role=runner_of(serving)) and state is not None and not state.paused
 
@@ -102,18 +95,7 @@ def _not_comparable(cause: str, serving: Run) -> NotComparable:
     return NotComparable(cause, remedy=remedy, place=serving.place)
 
 
-def _compare(store: SqlTableStore, view: ViewLayout, columns: tuple[str, ...]) -> ViewComparison:
-    serving, new = (_digest(store, view, columns, copied=copied) for copied in (True, False))
-    key = view.definition.key
-    differing = comparison.differing_rows(store, view.live_copy, view.view, key=key, columns=columns)
-    return ViewComparison(columns, serving[1], new[1], serving[0], new[0], differing)
-
-
-def _digest(
-    store: SqlTableStore, view: ViewLayout, columns: tuple[str, ...], *, copied: bool
-) -> tuple[str | None, int]:
-    kinds = {column: view.columns[column] for column in columns}
-    table = view.live_copy if copied else view.view
-    if any(kind.kind == "double" for kind in kinds.values()):
-        return None, comparison.count(store, table)
-    return digest_rows(store.target(table).fetch(kinds, order_by=view.definition.key))
+def _compare(beside: Comparison, view: str) -> ViewComparison:
+    found = beside.compared(view)
+    serving, new = found.one, found.other
+    return ViewComparison(beside.columns[view], serving.count, new.count, serving.digest, new.digest, found.differing)

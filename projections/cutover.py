@@ -16,9 +16,8 @@ from projections.log import Offsets
 from projections.publishing import prepare_topics
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import drop_with_patience, hold, newest
-from projections.tablestore.layout import GenerationLayout
+from projections.tablestore.port import REBUILDER, Generation
 from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run
-from projections.tablestore.sql import REBUILDER
 
 _LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
 _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over fails, where this is not enough
@@ -54,7 +53,7 @@ def switch_to(
     environment: Environment,
     group: ProjectionGroup,
     catch_up: CatchUp,
-    layout: GenerationLayout,
+    layout: Generation,
     *,
     at_least: Offsets | None = None,
 ) -> None:
@@ -78,7 +77,7 @@ def switch_to(
 
 
 def _is_switched(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: GenerationLayout, served: Progress
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, served: Progress
 ) -> bool:
     anew = made_anew(environment, group, served)
     catch_up.bring_beyond(_within_reach(served, anew), deadline=_HOLD_SECONDS)

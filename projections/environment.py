@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from projections.archive import ArchivableLog
-    from projections.tablestore.sql import SqlTableStore
+    from projections.spark.keeping import Keeper
+    from projections.tablestore.port import TableStore
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Environment(Closing):
 
     spark: SparkSession
     small: SparkSession
-    store: SqlTableStore
+    store: TableStore[Any]
     log: RecordLog
     keys: FollowedKeys | None = None
 
@@ -49,20 +51,23 @@ class Environment(Closing):
         archive: str | Path | None = None,
         spark: SparkSettings | None = None,
     ) -> Environment:
-        """Topics in Kafka, views in PostgreSQL: start Spark and prepare the views' database.
+        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare what the views are kept in.
 
-        ``views_url`` is SQLAlchemy's URL of it; ``jars`` are the Kafka and Avro jars of the versions file. What
-        ``archive`` holds of the topics is read from there, which needs the jars of Delta Lake too; ArchiveUnusable.
-        ``spark`` says where Spark runs, the environment's variables unless given.
+        ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI; ``jars`` are the Kafka
+        and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
+        tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
+        given. ArchiveUnusable, TableStoreUnavailable.
         """
         from projections.spark.kafka_source import KafkaLog
+        from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.session import open_session, small_batch_session
-        from projections.tablestore.postgres import PostgresTableStore
+        from projections.tablestore.opening import delta_root
 
-        store = PostgresTableStore(views_url)
-        store.prepare()
+        # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
+        kept = None if delta_root(views_url) else _prepared(views_url)
         chosen = spark or SparkSettings()
         session = open_session(jars, master=chosen.master, memory=memory, config=chosen.config)
+        store = kept or DeltaTableStore(session, views_url)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
             log = _archived(session, KafkaLog(settings), archive)
@@ -87,17 +92,34 @@ class Environment(Closing):
 
     @staticmethod
     def of(
-        spark: SparkSession, small: SparkSession, store: SqlTableStore, log: RecordLog, keys: FollowedKeys | None = None
+        spark: SparkSession,
+        small: SparkSession,
+        store: TableStore[Any],
+        log: RecordLog,
+        keys: FollowedKeys | None = None,
     ) -> Environment:
         """An environment whose log, where there are keys, has the erasures among its topics."""
         from projections.erasures import LogWithErasures
 
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 
+    @cached_property
+    def keeper(self) -> Keeper[Any]:
+        """What Spark does with the tables of the store."""
+        return self.store.keeper(self)
+
     def close(self) -> None:
         """Stop Spark and close the connections."""
         self.spark.stop()
         self.store.close()
+
+
+def _prepared(views_url: str) -> TableStore[Any]:
+    from projections.tablestore.postgres import PostgresTableStore
+
+    store = PostgresTableStore(views_url)
+    store.prepare()
+    return store
 
 
 def _archived(spark: SparkSession, log: ArchivableLog, path: str | Path) -> RecordLog:

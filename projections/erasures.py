@@ -6,7 +6,7 @@ any parent's does. Nothing but ids of keys travels this way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,24 +15,21 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from eventstore.erasure import FollowedKeys
-from eventstore.schema_registry import RegisteredSchema
 from projections.group import ERASURES
-from projections.log import DeadLetters, OffsetRange, Offsets, OpenLog, RecordLog, arrow_record_schema
+from projections.layered_log import LayeredLog
+from projections.log import DeadLetters, OffsetRange, Offsets, OpenLog, arrow_record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from projections.boundaries import SourceBoundaries
-    from projections.view_topics import ViewTopics
 
 _PARTITION: Final = 0
 
 
 @dataclass(frozen=True)
-class LogWithErasures:
+class LogWithErasures(LayeredLog):
     """A log, and beside its topics the erasures of a key store."""
 
-    log: RecordLog
     keys: FollowedKeys
 
     @contextmanager
@@ -41,25 +38,9 @@ class LogWithErasures:
         with self.log.open() as opened:
             yield OpenLogWithErasures(opened, self.keys)
 
-    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
-        """The log's."""
-        return self.log.schemas(avro_changelogs)
-
-    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The log's; TopicMissing."""
-        return self.log.cleanup_policies(topics)
-
-    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
-        """The log's; InvalidDefinition."""
-        return self.log.transactions(prefix, topics)
-
     def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
         """The log's; InvalidDefinition."""
-        return self.log.dead_letters(_without(topics), group=group)
-
-    def view_topics(self) -> ViewTopics:
-        """The log's; InvalidDefinition."""
-        return self.log.view_topics()
+        return super().dead_letters(_without(topics), group=group)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
         """The records of a range of one input."""

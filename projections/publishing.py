@@ -15,6 +15,7 @@ import structlog
 
 from eventstore.errors import TopicMismatch, TopicMissing
 from projections.environment import Environment
+from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
 from projections.tablestore import outbox
 from projections.view_topics import RowProducer, topics_of
@@ -73,10 +74,11 @@ def opened_publisher(
         yield None
         return
     prepare_topics(environment, group)
-    with environment.store.looking() as connection:
+    store = _database(environment, group)
+    with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with environment.log.view_topics().producer(group.name) as producer:
-        yield ViewPublisher(environment.store, producer, group.name, metrics=metrics)
+        yield ViewPublisher(store, producer, group.name, metrics=metrics)
 
 
 def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
@@ -88,12 +90,24 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     specs = [topic.spec for topic in topics_of(group)]
     if not specs:
         return
-    topics = environment.log.view_topics()
+    store, topics = _database(environment, group), environment.log.view_topics()
     made = topics.ensure(specs)
-    with environment.store.transaction() as connection:
+    with store.transaction() as connection:
         outbox.note_lost(connection, made)
         unfilled = outbox.unfilled(connection, [spec.name for spec in specs])
     _require_empty(topics.holding(unfilled))
+
+
+def _database(environment: Environment, group: ProjectionGroup) -> SqlTableStore:
+    from projections.tablestore.sql import SqlTableStore
+
+    if isinstance(environment.store, SqlTableStore):
+        return environment.store
+    raise InvalidDefinition(
+        f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
+        remedy="leave topic=… away, or keep the group in PostgreSQL",
+        place=environment.store.place,
+    )
 
 
 def _require_empty(foreign: Sequence[str]) -> None:

@@ -21,8 +21,8 @@ from projections.publishing import prepare_topics
 from projections.rebuild_progress import OnProgress, ProgressMeter
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import refuse_changed
+from projections.tablestore.port import REBUILDER
 from projections.tablestore.runs import SERVING
-from projections.tablestore.sql import REBUILDER
 from projections.whole_log import whole_log
 
 if TYPE_CHECKING:
@@ -131,6 +131,5 @@ class _Rebuild:
         try:
             yield
         except _IN_THE_LOG:
-            with self._store.transaction() as connection:
-                self._store.remove(connection, build.run)
+            self._store.forget(build.run)
             raise

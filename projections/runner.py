@@ -24,13 +24,12 @@ from projections.lag import LagClock, RunLag
 from projections.log import OffsetRange, Offsets, OpenLog
 from projections.publishing import ViewPublisher, opened_publisher
 from projections.spark.applying import BatchApplier, opened_letters
-from projections.spark.incremental import BatchReport, LiveBatches
+from projections.spark.incremental import BatchReport
 from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
-from projections.tablestore.aside import ensure_set_aside
+from projections.tablestore.port import runner_of
 from projections.tablestore.runs import Progress, Run, filled
-from projections.tablestore.sql import runner_of
 from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
@@ -208,10 +207,8 @@ def open_runner(
         boundaries = held.enter_context(open_boundaries(environment.log, group))
         letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
-        with store.transaction() as connection:
-            ensure_set_aside(connection, layout)
         progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
-        batches = LiveBatches.of(environment, opened, group, run, layout, queries)
+        batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         standing = publisher = None
         if generation is None:

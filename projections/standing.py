@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from projections.errors import RunPaused, RunRetired
+from projections.tablestore.port import REBUILDER
 from projections.tablestore.runs import SERVING, Run
-from projections.tablestore.sql import REBUILDER
 
 if TYPE_CHECKING:
-    from projections.tablestore.sql import SqlTableStore
+    from projections.tablestore.port import TableStore
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 class Standing:
     """The standing of one serving run; a runner asks before each batch, and goes on holding the run meanwhile."""
 
-    def __init__(self, store: SqlTableStore, run: Run) -> None:
+    def __init__(self, store: TableStore[Any], run: Run) -> None:
         self._store = store
         self._run = run
         self.paused = False

@@ -6,21 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange
 from projections.spark.bulk import WholeTables, whole_tables
-from projections.spark.exchange import write
 from projections.spark.failures import told_plainly
+from projections.spark.keeping import Verification
 from projections.spark.view_functions import view_columns
-from projections.tablestore.arrow import Target
-from projections.tablestore.aside import read_set_aside
-from projections.tablestore.comparison import DifferingRow, differing_rows
-from projections.tablestore.layout import ViewLayout
+from projections.tablestore.port import DifferingRow, ViewPlace
 from projections.tablestore.runs import Progress
-from projections.tablestore.verification import drop_snapshot, take_snapshot
 from projections.whole_log import from_the_beginning, require_inputs
 
 
@@ -54,18 +49,13 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     store = environment.store
     require_inputs(environment, group)
     run, layout = store.serving(group, view_columns(environment.spark, group))
-    progress = take_snapshot(store, layout, run)
-    try:
-        offsets = _log_up_to(environment, group, progress)
+    with environment.keeper.verification(run, layout) as live:
+        offsets = _log_up_to(environment, group, live.progress)
         schemas = environment.log.schemas(group.avro_changelogs)
-        with store.transaction() as connection:
-            aside = read_set_aside(connection, layout, before=progress)
-        reduced = whole_tables(environment, group, offsets, schemas, aside=aside)
+        reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
         with told_plainly(f"projection group {group.name}"), reduced as tables:
-            verdicts = {view.name: _compare(environment, view, tables) for view in layout.views.values()}
-    finally:
-        drop_snapshot(store, layout)
-    _require_none_waiting(environment, group, progress, verdicts)
+            verdicts = {view.name: _compare(live, view, tables) for view in layout.views.values()}
+    _require_none_waiting(environment, group, live.progress, verdicts)
     return verdicts
 
 
@@ -88,23 +78,14 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
         return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
 
 
-def _compare(environment: Environment, view: ViewLayout, whole: WholeTables) -> ViewVerdict:
-    store, key = environment.store, view.definition.key
-    again, live = store.target(view.recomputed_copy), store.target(view.live_copy)
+def _compare(live: Verification, view: ViewPlace, whole: WholeTables) -> ViewVerdict:
     rows = sum(frame.count() for frame in whole.frames.values())
-    write(whole.apply(view.definition, view.kept), again, rows=rows)
-    digest, live_rows = view_digest(live, view)
-    recomputed_digest, recomputed_rows = view_digest(again, view)
-    differing = differing_rows(store, view.live_copy, view.recomputed_copy, key=key, columns=list(view.kept))
-    keys = tuple(_bare(row) for row in differing)
-    return ViewVerdict(live_rows, recomputed_rows, digest, recomputed_digest, keys, differing)
+    found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
+    keys = tuple(_bare(row) for row in found.differing)
+    one, other = found.one, found.other
+    return ViewVerdict(one.count, other.count, str(one.digest), str(other.digest), keys, found.differing)
 
 
 def _bare(row: DifferingRow) -> Any:
     values = tuple(row.key.values())
     return values[0] if len(values) == 1 else values
-
-
-def view_digest(target: Target, view: ViewLayout) -> tuple[str, int]:
-    """The digest and row count of a table of a view's columns, read in the order of its key."""
-    return digest_rows(target.fetch(view.columns, order_by=view.definition.key))

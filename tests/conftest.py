@@ -33,7 +33,7 @@ _OTHER_HALF = {
     "test_projections_live.py", "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
 # Tests that need no server, by what their names say they run on.
-_SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py")
+_SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py", re.IGNORECASE)
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 

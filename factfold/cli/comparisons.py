@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from projections import ViewComparison
-    from projections.tablestore.comparison import DifferingRow
+    from projections.tablestore.port import DifferingRow
 
 
 def as_plain(found: Mapping[str, ViewComparison]) -> dict[str, Any]:

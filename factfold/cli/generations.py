@@ -14,8 +14,8 @@ from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.projections import Group, Json, Memory, Views, app, load_group, opened_environment, print_json
 
 if TYPE_CHECKING:
+    from projections.tablestore.port import TableStore
     from projections.tablestore.runs import Run
-    from projections.tablestore.sql import SqlTableStore
 
 __all__ = ["app"]
 
@@ -178,9 +178,16 @@ def _name_of(group: str) -> str:
 
 
 @contextmanager
-def _store(views_url: str) -> Iterator[SqlTableStore]:
-    from projections.tablestore.opening import open_table_store
+def _store(views_url: str) -> Iterator[TableStore[Any]]:
+    from projections.tablestore.opening import delta_root, open_table_store
 
+    if delta_root(views_url) is not None:
+        from factfold.stack import delta_jars
+        from projections.spark.lakehouse.opening import opened_lakehouse
+
+        with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
+            yield lakehouse
+        return
     store = open_table_store(views_url)
     try:
         yield store

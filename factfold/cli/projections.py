@@ -31,7 +31,8 @@ Views = Annotated[
     typer.Option(
         "--views-url",
         envvar="FACTFOLD_VIEWS_URL",
-        help="SQLAlchemy URL of the views' database; sqlite:///shop.db holds everything and needs no Kafka.",
+        help="Where the views are: SQLAlchemy URL of a database, or delta:/lake/views (Delta Lake, any Hadoop path)."
+        " sqlite:///shop.db holds everything and needs no Kafka.",
     ),
 ]
 Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
@@ -203,7 +204,7 @@ def opened_environment(
     from eventstore import Settings
     from factfold.stack import delta_jars, spark_jars
     from projections import Environment
-    from projections.tablestore.opening import sqlite_path
+    from projections.tablestore.opening import delta_root, sqlite_path
 
     embedded = sqlite_path(views_url)
     if embedded and archive is not None:
@@ -216,7 +217,8 @@ def opened_environment(
         if embedded:
             environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
         else:
-            jars = spark_jars() if archive is None else [*spark_jars(), *delta_jars()]
+            needs_delta = archive is not None or delta_root(views_url) is not None
+            jars = [*spark_jars(), *delta_jars()] if needs_delta else spark_jars()
             environment = Environment.open(
                 Settings(), views_url=views_url, jars=jars, memory=memory, keys=keys, archive=archive
             )

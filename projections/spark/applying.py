@@ -11,7 +11,6 @@ behind them in their streams.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 import time
@@ -28,11 +27,11 @@ from projections.group import ProjectionGroup
 from projections.log import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.set_aside import SetAside
 from projections.spark.failures import told_plainly
-from projections.spark.incremental import BatchReport, LiveBatches
+from projections.spark.incremental import BatchReport
 from projections.spark.judging import Judge
+from projections.spark.keeping import Batches
 from projections.spark.records import Rows, left_out, read_records
 from projections.tables import EventTable
-from projections.tablestore.gaps import streams_with_gaps
 from projections.tablestore.runs import Run
 
 _LOOK_SECONDS: Final = 0.2
@@ -57,7 +56,7 @@ class BatchApplier:
     topics.
     """
 
-    def __init__(self, batches: LiveBatches, letters: DeadLetters | None, *, patience: float) -> None:
+    def __init__(self, batches: Batches, letters: DeadLetters | None, *, patience: float) -> None:
         self._batches = batches
         self._letters = letters
         self._patience = patience
@@ -74,7 +73,7 @@ class BatchApplier:
         aside, begun = SetAside.nothing(), time.perf_counter()
         for left in reversed(range(_ROUNDS)):
             try:
-                report = dataclasses.replace(self._batches, aside=aside).apply(offsets)
+                report = self._batches.without(aside).apply(offsets)
             except UndecodableRecord as error:
                 if not left:
                     raise
@@ -140,11 +139,10 @@ class BatchApplier:
 
     def _behind_gaps(self, records: Mapping[str, Rows], judge: Judge) -> Iterator[SetAside]:
         """What the failed attempt had staged tells which streams lack a version."""
-        for layout in self._batches.layout.tables.values():
-            table = layout.table
+        for place in self._batches.tables:
+            table = place.table
             if isinstance(table, EventTable) and table.topic in records:
-                with self._batches.environment.store.transaction() as connection:
-                    gaps = streams_with_gaps(connection, layout)
+                gaps = self._batches.streams_with_gaps(place)
                 streams = pa.table({
                     "stream": pa.array([f"{table.aggregate.category}-{key}" for key, _ in gaps], pa.string()),
                     "at": pa.array([at for _, at in gaps], pa.int64()),

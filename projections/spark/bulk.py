@@ -19,7 +19,7 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.log import OffsetRange, record_schema
 from projections.set_aside import SetAside
 from projections.spark.disclosing import Disclosure
-from projections.spark.exchange import are_few, few_rows, write
+from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
 from projections.spark.inputs import Reduction
 from projections.spark.partials import kept_columns
@@ -27,7 +27,8 @@ from projections.spark.records import without
 from projections.spark.versions import lacks_first_values
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
-from projections.tablestore.layout import POSITION, TableLayout
+from projections.tablestore.layout import POSITION
+from projections.tablestore.port import TablePlace
 from projections.views import View, ViewTable
 
 if TYPE_CHECKING:
@@ -147,6 +148,6 @@ def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
     return rows.select(*table.sliced)
 
 
-def load_state(environment: Environment, frame: DataFrame, layout: TableLayout, *, rows: int) -> int:
+def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
     """Load a table's rows into a generation that nobody reads yet; returns how many there were."""
-    return write(frame, environment.store.target(layout.state), rows=rows)
+    return environment.keeper.load(frame, place.state, rows=rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from projections.spark.partials import brought_forward, kept_columns
 from projections.spark.prepared import Build, PreparedQueries
 from projections.spark.records import Rows, left_out, read_records
 from projections.tables import EventTable
-from projections.tablestore import staging
+from projections.tablestore import gaps, staging
 from projections.tablestore.affected import find_affected
 from projections.tablestore.arrow import Target
 from projections.tablestore.aside import note_set_aside
@@ -37,6 +37,7 @@ from projections.tablestore.layout import GenerationLayout, PartialLayout, Table
 from projections.tablestore.partials import cut_changes, drop_marked, has_marked
 from projections.tablestore.runs import Run
 from projections.tablestore.slices import cut_slices
+from projections.tablestore.sql import SqlTableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,16 +108,36 @@ class LiveBatches:
         disclosure = Disclosure(registry, self.environment.keys)
         return dataclasses.replace(self, reduction=Reduction(registry), disclosure=disclosure)
 
+    def without(self, aside: SetAside) -> LiveBatches:
+        """The same batches without records that are set aside; what they are is committed with the progress."""
+        return dataclasses.replace(self, aside=aside)
+
+    @property
+    def _store(self) -> SqlTableStore:
+        store = self.environment.store
+        assert isinstance(store, SqlTableStore)  # noqa: S101 - its keeper made us
+        return store
+
+    @property
+    def tables(self) -> Sequence[TableLayout]:
+        """The tables that they keep."""
+        return list(self.layout.tables.values())
+
+    def streams_with_gaps(self, place: TableLayout) -> list[tuple[str, int]]:
+        """Told by what the attempt that failed last had staged."""
+        with self._store.transaction() as connection:
+            return gaps.streams_with_gaps(connection, place)
+
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
         report = BatchReport(offsets.records)
         with told_plainly(f"projection group {self.group.name}"):
-            with report.step("prepare"), self.environment.store.staging(self.run) as connection:
+            with report.step("prepare"), self._store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
             changed = self._stage(offsets, report)
             for view in self.layout.views.values() if changed else ():
                 self._stage_view(view, report)
-        with report.step("commit"), self.environment.store.transaction() as connection:
+        with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
             note_set_aside(connection, self.layout, self.aside)
         return report
@@ -139,12 +160,12 @@ class LiveBatches:
             return 0
         found = records if isinstance(records, pa.Table) else records.toArrow()
         keys = [key.hex() for key in found["key"].to_pylist()]
-        with self.environment.store.staging(self.run) as connection:
+        with self._store.staging(self.run) as connection:
             staging.stage_destroyed(connection, self.layout, keys)
         return len(keys)
 
     def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange) -> int:
-        store, table, rows = self.environment.store, tables.table, offsets.only(tables.table.topic).records
+        store, table, rows = self._store, tables.table, offsets.only(tables.table.topic).records
         inputs = {"raw": raw}
         if needs_stored_state(table):
             inputs["stored"] = self._stored_rows(raw, tables, rows)
@@ -160,7 +181,7 @@ class LiveBatches:
 
     def _stored_rows(self, raw: Rows, tables: TableLayout, rows: int) -> Rows:
         """The state rows of the streams in the range, through the table's own (still empty) working tables."""
-        store, table = self.environment.store, tables.table
+        store, table = self._store, tables.table
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
         keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.wanted)
@@ -170,7 +191,7 @@ class LiveBatches:
         return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
 
     def _stage_view(self, view: ViewLayout, report: BatchReport) -> None:
-        walk, store = plan(view.definition), self.environment.store
+        walk, store = plan(view.definition), self._store
         with report.step("slices"), store.staging(self.run) as connection:
             affected = find_affected(connection, self.layout, view, walk)
         report.affected += affected
@@ -184,7 +205,7 @@ class LiveBatches:
 
     def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
         """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
-        store = self.environment.store
+        store = self._store
         with report.step("slices"), store.staging(self.run) as connection:
             sizes = cut_changes(connection, view, partials)
 
@@ -201,7 +222,7 @@ class LiveBatches:
 
     def _compute(self, view: ViewLayout, walk: ViewPlan, affected: int, report: BatchReport) -> None:
         """Run the function over the slices of what is affected, or of the groups that are marked."""
-        with report.step("slices"), self.environment.store.staging(self.run) as connection:
+        with report.step("slices"), self._store.staging(self.run) as connection:
             sizes = cut_slices(connection, view, walk)
             if view.partials is not None:
                 drop_marked(connection, view)
@@ -209,7 +230,7 @@ class LiveBatches:
             self._write_result(view, sizes, affected)
 
     def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
-        store = self.environment.store
+        store = self._store
         slices = {
             name: self.disclosure.opened(
                 self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table

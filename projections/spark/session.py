@@ -102,6 +102,11 @@ def has_delta(jars: Sequence[Path]) -> bool:
     return any(jar.name.startswith("delta-spark_") for jar in jars)
 
 
+def has_delta_lake(session: SparkSession) -> bool:
+    """Whether a session reads and writes Delta tables."""
+    return "DeltaSparkSessionExtension" in str(session.conf.get("spark.sql.extensions", ""))
+
+
 def _defaults(memory: str) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,

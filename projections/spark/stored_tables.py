@@ -11,8 +11,8 @@ from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.spark.bulk import WholeTables
 from projections.spark.disclosing import Disclosure
-from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read
-from projections.tablestore.layout import GenerationLayout, TableLayout
+from projections.spark.exchange import are_few
+from projections.tablestore.port import Generation, TablePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,20 +21,16 @@ if TYPE_CHECKING:
 def stored_tables(
     environment: Environment,
     group: ProjectionGroup,
-    layout: GenerationLayout,
+    layout: Generation,
     registry: Mapping[int, RegisteredSchema],
     *,
     records: int,
 ) -> WholeTables:
     """The tables that a log of so many records was folded into; rows that are many are read by the executors."""
     few = are_few(records)
-    frames = {name: _frame(environment, tables, few=few) for name, tables in layout.tables.items()}
+    frames = {name: _frame(environment, place, few=few) for name, place in layout.tables.items()}
     return WholeTables(frames, group, Disclosure(registry, environment.keys), environment.small, few)
 
 
-def _frame(environment: Environment, tables: TableLayout, *, few: bool) -> DataFrame:
-    columns = {**tables.table.sliced, "_deleted": ColumnType("boolean")}
-    target = environment.store.target(tables.state)
-    if few:
-        return in_table_order(few_rows(environment.small, fetched(target, columns)), columns)
-    return read(environment.spark, target, columns)
+def _frame(environment: Environment, place: TablePlace, *, few: bool) -> DataFrame:
+    return environment.keeper.stored(place, {**place.table.sliced, "_deleted": ColumnType("boolean")}, few=few)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from projections.tablestore import runs
 from projections.tablestore.layout import GenerationLayout, generation_name
+from projections.tablestore.port import DifferingRow
 from projections.tablestore.runs import Progress, Run
 from projections.tablestore.sql import SqlTableStore
 
 _SAMPLE: Final = 5  # of each side: enough to see what is wrong
-
-
-@dataclass(frozen=True)
-class DifferingRow:
-    """A key at which two tables differ, and what each has there; None for no row."""
-
-    key: Mapping[str, Any]
-    one: Mapping[str, Any] | None
-    other: Mapping[str, Any] | None
 
 
 def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from projections.errors import KeyNotUnique
 from projections.planner import ViewPlan
 from projections.tablestore import dialects
 from projections.tablestore.layout import RoleLayout, ViewLayout
+from projections.views import View
 
 
 def stage_difference(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> tuple[int, int]:
@@ -76,12 +77,17 @@ def repeated_keys(view: ViewLayout, rows: sa.Table) -> sa.Select[tuple[object, .
 
 def key_not_unique(view: ViewLayout, found: sa.Row[tuple[object, ...]]) -> KeyNotUnique:
     """The error of a view function that returned a key twice, or null."""
-    key = found[0] if len(found) == 1 else tuple(found)
-    missing = all(part is None for part in found) if view.key.nullable else any(part is None for part in found)
+    return returned_key(view.definition, tuple(found))
+
+
+def returned_key(view: View, found: tuple[object, ...]) -> KeyNotUnique:
+    """The error of a view function that returned a key twice, or null."""
+    key = found[0] if len(found) == 1 else found
+    missing = all(part is None for part in found) if view.key_may_be_null else any(part is None for part in found)
     return KeyNotUnique(
-        f"{view.name} returned key {key!r} {'as null' if missing and not view.definition.grouped else 'twice'}",
+        f"{view.name} returned key {key!r} {'as null' if missing and not view.grouped else 'twice'}",
         remedy="group by the declared columns and no others"
-        if view.definition.grouped
+        if view.grouped
         else "join along references only: each must point to at most one row; keep the root's key column",
         place=view.name,
     )
@@ -96,11 +102,16 @@ def _require_affected(connection: sa.Connection, view: ViewLayout) -> None:
     if view.definition.unmatched:
         mine = mine.where(view.result.c[part[0]].is_not(None))
     if row := connection.execute(sa.except_(mine, given).limit(1)).one_or_none():
-        raise KeyNotUnique(
-            f"{view.name} returned key {row[0]!r}, which is no key of the rows it was given",
-            remedy=f"select the root table's own {', '.join(part)}",
-            place=view.name,
-        )
+        raise not_of_the_root(view.definition, row[0])
+
+
+def not_of_the_root(view: View, key: object) -> KeyNotUnique:
+    """The error of a view function that returned a key of no row that it was given."""
+    return KeyNotUnique(
+        f"{view.name} returned key {key!r}, which is no key of the rows it was given",
+        remedy=f"select the root table's own {', '.join(view.root_key)}",
+        place=view.name,
+    )
 
 
 def _drop_undetermined(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:

@@ -13,11 +13,16 @@ from projections.tablestore.layout import TableLayout
 def require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
     """Raise EventsMissing where a fold would jump over a version."""
     if row := connection.execute(_gaps(layout).limit(1)).one_or_none():
-        raise EventsMissing(
-            f"events are missing before version {row.pos} of {layout.table.topic}-{row.key}",
-            remedy="the topic lost records (was it compacted with another key?): republish it from the store",
-            place=f"topic {layout.table.topic}, stored version {row.known}, first in batch {row.first}",
-        )
+        raise events_missing(layout.table.topic, row)
+
+
+def events_missing(topic: str, row: Any) -> EventsMissing:
+    """The error of a stream: ``row`` has its key, the versions known and first in the batch, and the last, pos."""
+    return EventsMissing(
+        f"events are missing before version {row.pos} of {topic}-{row.key}",
+        remedy="the topic lost records (was it compacted with another key?): republish it from the store",
+        place=f"topic {topic}, stored version {row.known}, first in batch {row.first}",
+    )
 
 
 def streams_with_gaps(connection: sa.Connection, layout: TableLayout) -> list[tuple[str, int]]:

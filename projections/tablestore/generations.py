@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import stamina
 
 from projections.errors import GenerationMissing, RunAlreadyActive
 from projections.group import ProjectionGroup
-from projections.tablestore import runs
-from projections.tablestore.runs import BUILDING, BUILT, RETIRED, SERVING, Run, RunState
-from projections.tablestore.sql import REBUILDER, SqlTableStore, ViewColumns, require_unchanged, runner_of
+from projections.tablestore.port import REBUILDER, TableStore, ViewColumns, require_unchanged, runner_of
+from projections.tablestore.runs import BUILDING, BUILT, RETIRED, SERVING, Run
+
+Store = TableStore[Any]
 
 
-def serving_state(store: SqlTableStore, group: str) -> RunState:
-    """The row of the serving generation; raises NoServingGeneration."""
-    with store.looking() as connection:
-        return runs.serving_state(connection, group)
-
-
-def newest(store: SqlTableStore, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
+def newest(store: Store, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
     """The newest generation in a status that was built by the given definition; raises GenerationMissing."""
     found = [state.run for state in store.states(group.name, status)]
     ours = [run for run in found if run.fingerprint == group.fingerprint()]
@@ -30,46 +26,34 @@ def newest(store: SqlTableStore, group: ProjectionGroup, status: str, *, remedy:
     return ours[-1]
 
 
-def refuse_changed(store: SqlTableStore, group: ProjectionGroup, view_columns: ViewColumns) -> None:
+def refuse_changed(store: Store, group: ProjectionGroup, view_columns: ViewColumns) -> None:
     """Raise DefinitionChanged where another definition has served under the same version."""
     for state in store.states(group.name, SERVING, RETIRED):
         if state.run.version == group.version:
             require_unchanged(group, state, view_columns)
 
 
-def pause(store: SqlTableStore, group: str) -> Run:
+def pause(store: Store, group: str) -> Run:
     """Ask the serving run's runner to stand still from its next batch on; it goes on holding the run."""
-    return _set_paused(store, group, paused=True)
+    return store.set_paused(group, paused=True)
 
 
-def resume(store: SqlTableStore, group: str) -> Run:
+def resume(store: Store, group: str) -> Run:
     """Let a paused run go on."""
-    return _set_paused(store, group, paused=False)
-
-
-def _set_paused(store: SqlTableStore, group: str, *, paused: bool) -> Run:
-    with store.transaction() as connection:
-        run = runs.serving_state(connection, group).run
-        runs.set_paused(connection, run, paused=paused)
-    return run
+    return store.set_paused(group, paused=False)
 
 
 @contextmanager
-def hold(store: SqlTableStore, run: Run) -> Iterator[None]:
+def hold(store: Store, run: Run) -> Iterator[None]:
     """Let a run's runner wait at the end of its batch, for the length of the block; the caller is the rebuilder."""
     try:
-        _set_held(store, run, held=True)
+        store.set_held(run, held=True)
         yield
     finally:
-        _set_held(store, run, held=False)
+        store.set_held(run, held=False)
 
 
-def _set_held(store: SqlTableStore, run: Run, *, held: bool) -> None:
-    with store.transaction() as connection:
-        runs.set_held(connection, run, held=held)
-
-
-def drop(store: SqlTableStore, group: str, *, generation: int | None = None) -> list[int]:
+def drop(store: Store, group: str, *, generation: int | None = None) -> list[int]:
     """Drop the generations that served once, or the given one, which must not serve; returns their numbers.
 
     Raises GenerationMissing, and RunAlreadyActive while a rebuild or a runner is at one.
@@ -85,12 +69,12 @@ def drop(store: SqlTableStore, group: str, *, generation: int | None = None) -> 
     return [run.generation for run in chosen]
 
 
-def _drop(store: SqlTableStore, run: Run) -> None:
-    with store.exclusive(run.group, role=runner_of(run)), store.transaction() as connection:
-        store.remove(connection, run)
+def _drop(store: Store, run: Run) -> None:
+    with store.exclusive(run.group, role=runner_of(run)):
+        store.forget(run)
 
 
-def drop_with_patience(store: SqlTableStore, run: Run, *, seconds: float) -> None:
+def drop_with_patience(store: Store, run: Run, *, seconds: float) -> None:
     """Drop a generation once its runner has let it go; raises RunAlreadyActive where it does not."""
     for attempt in stamina.retry_context(on=RunAlreadyActive, attempts=None, timeout=seconds, wait_max=0.5):
         with attempt:

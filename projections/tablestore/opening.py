@@ -8,14 +8,21 @@ from projections.errors import TableStoreUnavailable
 from projections.tablestore.sql import SqlTableStore
 
 
+def delta_root(url: str) -> str | None:
+    """The path or Hadoop URI that `delta:` stands before, None for the URL of a database."""
+    return url.removeprefix("delta:") if url.startswith("delta:") else None
+
+
 def sqlite_path(url: str) -> str | None:
-    """The file that a SQLite URL names, None for another database's URL; raises TableStoreUnavailable."""
+    """The file that a SQLite URL names, None for another store's URL; raises TableStoreUnavailable."""
+    if delta_root(url) is not None:
+        return None
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError as error:
         raise TableStoreUnavailable(
             "the URL of the views' database cannot be read",
-            remedy="write postgresql+psycopg://user@host/database, or sqlite:///shop.db",
+            remedy="write postgresql+psycopg://user@host/database, sqlite:///shop.db, or delta:/lake/views",
         ) from error
     if parsed.get_backend_name() != "sqlite":
         return None
@@ -28,7 +35,16 @@ def sqlite_path(url: str) -> str | None:
 
 
 def open_table_store(url: str) -> SqlTableStore:
-    """The store of a URL (``postgresql+psycopg://…`` or ``sqlite:///…``); nothing is asked of it yet."""
+    """The store of a database's URL (``postgresql+psycopg://…`` or ``sqlite:///…``); nothing is asked of it yet.
+
+    TableStoreUnavailable for Delta Lake, which takes a Spark to be read.
+    """
+    if delta_root(url) is not None:
+        raise TableStoreUnavailable(
+            "views in Delta Lake are read by Spark, and there is none here",
+            remedy="ask for them by Spark (read_view), or keep the group in PostgreSQL",
+            place=url,
+        )
     if path := sqlite_path(url):
         from projections.tablestore.sqlite import SqliteTableStore
 

@@ -14,8 +14,9 @@ from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
 from projections.tablestore.loads import create_loads_tables
+from projections.tablestore.port import already_active
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, already_active
+from projections.tablestore.sql import SqlTableStore
 
 _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"

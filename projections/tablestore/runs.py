@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +57,11 @@ class RunState:
 
 def serving_state(connection: sa.Connection, group: str) -> RunState:
     """The row of the run whose views are served; raises NoServingGeneration."""
-    found = states(connection, group, SERVING)
+    return serving_of(states(connection, group, SERVING), group)
+
+
+def serving_of(found: Sequence[RunState], group: str) -> RunState:
+    """The first of a group's serving rows; raises NoServingGeneration where there is none."""
     if not found:
         raise NoServingGeneration(
             f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group
@@ -104,7 +108,7 @@ def _state(row: sa.Row[Any]) -> RunState:
 def insert_run(connection: sa.Connection, run: Run) -> None:
     """Record a generation that is being built."""
     row = {"group_name": run.group, "generation": run.generation, "fingerprint": run.fingerprint}
-    row |= {"status": BUILDING, "token": run.token, "version": run.version, "holder": _this_process()}
+    row |= {"status": BUILDING, "token": run.token, "version": run.version, "holder": this_process()}
     connection.execute(sa.insert(runs_table(connection)).values(row))
 
 
@@ -143,11 +147,12 @@ def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> 
 def claim(connection: sa.Connection, run: Run) -> Run:
     """Put a new token on the run: whoever held the old one can no longer commit."""
     token = uuid.uuid4().hex
-    _update(connection, run, token=token, holder=_this_process())
+    _update(connection, run, token=token, holder=this_process())
     return Run(run.group, run.generation, run.fingerprint, token, run.version)
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """How a process names itself in the rows of runs that it claims."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 

@@ -1,4 +1,4 @@
-"""The table store on a SQL database: generations of state and views, served under stable names; the port.
+"""The table store on a SQL database: generations of state and views, served under stable names.
 
 What both databases share is here and in the modules of statements beside; what they do differently is abstract.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlalchemy as sa
 import stamina
 
-from projections.columns import ColumnType
-from projections.errors import DefinitionChanged, GenerationMissing, KeyNotUnique, RunAlreadyActive, ViewInUse
+from projections.errors import KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import runs
@@ -27,17 +26,18 @@ from projections.tablestore.handing_over import hand_over_generation
 from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
+from projections.tablestore.port import TableStore, ViewColumns
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
 
+if TYPE_CHECKING:
+    from projections.environment import Environment
+    from projections.spark.keeping import Keeper
+
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
 
-ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
-REBUILDER: Final = "rebuild"  # who makes, compares, switches and drops generations: one at a time
-
-
-class SqlTableStore(ABC):
+class SqlTableStore(TableStore[GenerationLayout]):
     """State and views of projection groups in one database."""
 
     dialect: ClassVar[Dialect]
@@ -60,23 +60,8 @@ class SqlTableStore(ABC):
         """Where rows of a table of a generation are written and read."""
 
     @abstractmethod
-    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a role of a group (``REBUILDER``, ``runner_of``) for the length of the block; raises RunAlreadyActive.
-
-        A killed process loses what it held.
-        """
-
-    @abstractmethod
-    def is_held(self, group: str, *, role: str) -> bool:
-        """Whether any process holds a role of a group."""
-
-    @abstractmethod
     def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """A transaction whose every query sees the same moment."""
-
-    @abstractmethod
-    def check_master(self, master: str) -> None:
-        """Refuse a Spark whose executors could not reach the database; raises UnsupportedMaster."""
 
     @abstractmethod
     def _reachable(self) -> contextlib.AbstractContextManager[None]:
@@ -101,6 +86,12 @@ class SqlTableStore(ABC):
     @abstractmethod
     def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
         """Remove whatever tables a generation has."""
+
+    def keeper(self, environment: Environment) -> Keeper[GenerationLayout]:
+        """Statements of the database, with Arrow in and out of its tables."""
+        from projections.spark.sql_keeping import SqlKeeper
+
+        return SqlKeeper(environment, self)
 
     def close(self) -> None:
         """Close the connections of the pool."""
@@ -135,27 +126,6 @@ class SqlTableStore(ABC):
             create_runs_table(connection)
             create_outbox_tables(connection)
 
-    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
-        """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
-        with self.looking() as connection:
-            state = runs.serving_state(connection, group.name)
-        require_unchanged(group, state, view_columns)
-        return state.run, self.layout(group, state.run, view_columns)
-
-    def generation(
-        self, group: ProjectionGroup, number: int, view_columns: ViewColumns
-    ) -> tuple[Run, GenerationLayout]:
-        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
-        found = self.state(Run(group.name, number, ""))
-        if found is None:
-            raise GenerationMissing(
-                f"projection group {group.name!r} has no generation {number}",
-                remedy="factfold projections status lists those there are",
-                place=group.name,
-            )
-        require_unchanged(group, found, view_columns)
-        return found.run, self.layout(group, found.run, view_columns)
-
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""
         return lay_out(group, run.generation, view_columns, dialect=self.dialect)
@@ -164,11 +134,6 @@ class SqlTableStore(ABC):
         """Take the run over: any other holder's next commit fails."""
         with self.transaction() as connection:
             return runs.claim(connection, run)
-
-    def progress(self, run: Run) -> Progress:
-        """The next offset of every partition."""
-        with self.looking() as connection:
-            return runs.read_progress(connection, run)
 
     def state(self, run: Run) -> RunState | None:
         """The row of a generation; None where it was dropped."""
@@ -179,6 +144,48 @@ class SqlTableStore(ABC):
         """The rows of a group's generations, or of all groups', in the order of their numbers."""
         with self.looking() as connection:
             return runs.states(connection, group, *statuses)
+
+    def record(
+        self,
+        run: Run,
+        *,
+        built: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        status: str | None = None,
+    ) -> None:
+        """Note what has become of a run we hold, all of it at once; RunSuperseded."""
+        with self.transaction() as connection:
+            self.note(connection, run, built=built, progress=progress, status=status)
+
+    def note(
+        self,
+        connection: sa.Connection,
+        run: Run,
+        *,
+        built: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        status: str | None = None,
+    ) -> None:
+        """The same in the caller's transaction."""
+        runs.require_token(connection, run)
+        if progress is not None:
+            runs.set_progress(connection, run, progress)
+        if built is not None:
+            runs.set_built(connection, run, built)
+        if status is not None:
+            runs.set_status(connection, run, status)
+
+    def set_paused(self, group: str, *, paused: bool) -> Run:
+        """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
+        with self.transaction() as connection:
+            run = runs.serving_state(connection, group).run
+            runs.set_paused(connection, run, paused=paused)
+        return run
+
+    def set_held(self, run: Run, *, held: bool) -> None:
+        """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
+        with self.transaction() as connection:
+            runs.set_held(connection, run, held=held)
 
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Create the tables of a new generation, without indexes; those that never served are removed."""
@@ -244,13 +251,6 @@ class SqlTableStore(ABC):
         except sa.exc.IntegrityError as error:
             raise key_not_unique(view, connection.execute(repeated_keys(view, view.view)).one()) from error
 
-    def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
-        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
-        with self.transaction() as connection:
-            runs.set_progress(connection, run, progress)
-        if not self.switch(group, run, layout):
-            raise runs.superseded(run)
-
     def switch(
         self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, anew: Progress | None = None
     ) -> bool:
@@ -282,51 +282,20 @@ class SqlTableStore(ABC):
         runs.set_paused(connection, run, paused=any(s.paused for s in previous))
         return True
 
-    def generations(self) -> list[dict[str, Any]]:
-        """Every generation of every group, with its status, progress and version."""
-        self.prepare()
+    def waiting(self) -> Mapping[str, Mapping[str, int]]:
+        """The rows that wait to be published, by group and topic."""
         with self.looking() as connection:
-            rows = waiting(connection)
-        return [
-            {
-                "group": state.run.group,
-                "generation": state.run.generation,
-                "version": state.run.version,
-                "status": state.status,
-                "paused": state.paused,
-                "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
-                "progress": state.progress,
-                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
-                "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
-                "updated_at": state.updated_at,
-            }
-            for state in self.states()
-        ]
+            return waiting(connection)
+
+    def forget(self, run: Run) -> None:
+        """Drop a generation's tables and its row."""
+        with self.transaction() as connection:
+            self.remove(connection, run)
 
     def remove(self, connection: sa.Connection, run: Run) -> None:
         """Drop a generation's tables and forget it."""
         self._drop_tables(connection, run)
         runs.delete_run(connection, run)
-
-
-def runner_of(run: Run) -> str:
-    """The role of whoever applies live batches to a generation."""
-    return str(run.generation)
-
-
-def already_active(group: str, role: str) -> RunAlreadyActive:
-    """The error of a second runner, or of a second rebuild."""
-    if role == REBUILDER:
-        return RunAlreadyActive(
-            f"another rebuild, cut-over or comparison holds projection group {group!r}",
-            remedy="wait for its end, or stop it",
-            place=group,
-        )
-    return RunAlreadyActive(
-        f"another runner holds projection group {group!r}, generation {role}",
-        remedy="stop it first, or let it go on: one runner keeps a generation's views",
-        place=group,
-    )
 
 
 def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:
@@ -359,23 +328,6 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
     if view.definition.unmatched:
         for columns in (view.definition.root_key, *(side.columns for side in view.definition.unmatched)):
             yield view.view, [view.view.c[c] for c in columns], columns
-
-
-def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> None:
-    """Raise DefinitionChanged where a generation was built by another definition.
-
-    A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
-    """
-    columns = {name: list(found) for name, found in view_columns.items()}
-    if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
-        return
-    same_version = state.run.version == group.version
-    again = f"raise version={group.version} of the group, then rebuild it" if same_version else "rebuild the group"
-    raise DefinitionChanged(
-        f"the definition of group {group.name!r} is not the one its views were built by",
-        remedy=f"{again}: the new definition becomes a new generation",
-        place=state.run.place,
-    )
 
 
 def _loaded_twice(table: str, generation: str) -> KeyNotUnique:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -18,12 +15,12 @@ from projections.errors import InvalidDefinition, TableStoreUnavailable, Unsuppo
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.port import runner_of
+from projections.tablestore.role_files import RoleFiles
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, already_active, runner_of
+from projections.tablestore.sql import SqlTableStore
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
-# A look whether a role is held takes its lock for some microseconds: who wants it looks again before it gives up.
-_LOOKS, _LOOK_SECONDS = 3, 0.01
 # Rows of a table and of its index, and how many have one key; https://www.sqlite.org/fileformat2.html#stat1tab
 _BROUGHT_BY_A_BATCH = sa.text(
     "INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT tbl_name, name, '100 1' FROM sqlite_master"
@@ -45,6 +42,7 @@ class SqliteTableStore(SqlTableStore):
     def __init__(self, path: str | Path) -> None:
         self.path = str(Path(path).absolute())
         super().__init__(_engine(self.path))
+        self._roles = RoleFiles(self.path)
 
     @property
     def place(self) -> str:
@@ -67,30 +65,13 @@ class SqliteTableStore(SqlTableStore):
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         super().prepare()
 
-    @contextlib.contextmanager
-    def exclusive(self, group: str, *, role: str) -> Iterator[None]:
-        """Hold a role of a group for the length of the block; raises RunAlreadyActive.
-
-        A lock on a file beside the database: a killed process loses it with its life, so nothing has to be cleaned up.
-        """
-        with open(self._lock_file(group, role), "ab") as held:
-            for _ in range(_LOOKS):
-                if _locked(held, fcntl.LOCK_EX):
-                    break
-                time.sleep(_LOOK_SECONDS)
-            else:
-                raise already_active(group, role)
-            yield
+    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a role of a group, by a file beside the database; raises RunAlreadyActive."""
+        return self._roles.exclusive(group, role=role)
 
     def is_held(self, group: str, *, role: str) -> bool:
-        """Whether any process holds a role of a group: tried by a lock that others may share, and let go at once."""
-        if not os.path.exists(self._lock_file(group, role)):
-            return False
-        with open(self._lock_file(group, role), "rb") as looked_at:
-            return not _locked(looked_at, fcntl.LOCK_SH)
-
-    def _lock_file(self, group: str, role: str) -> str:
-        return f"{self.path}-{group}-{role}.lock"
+        """Whether any process holds a role of a group."""
+        return self._roles.is_held(group, role=role)
 
     def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """Any transaction: it holds the write lock."""
@@ -156,7 +137,7 @@ class SqliteTableStore(SqlTableStore):
         for name in tables:
             if name.startswith(prefix):
                 connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData())))
-        Path(self._lock_file(run.group, runner_of(run))).unlink(missing_ok=True)
+        Path(self._roles.file(run.group, runner_of(run))).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:
@@ -166,14 +147,6 @@ class SqliteTableStore(SqlTableStore):
             if isinstance(error, sa.exc.IntegrityError):
                 raise
             raise unavailable(str(error.orig), self.path) from error
-
-
-def _locked(opened: IO[bytes], kind: int) -> bool:
-    try:
-        fcntl.flock(opened, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _index(connection: sa.Connection, table: sa.Table, *parts: sa.ColumnElement[Any]) -> None:

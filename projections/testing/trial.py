@@ -20,7 +20,7 @@ from projections.group import ProjectionGroup
 from projections.rebuilding import rebuild
 from projections.runner import open_runner
 from projections.tables import ChangelogTable, EventTable
-from projections.tablestore.comparison import DifferingRow
+from projections.tablestore.port import DifferingRow
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.verifying import verify
@@ -54,6 +54,7 @@ class ViewTrial(Closing):
         self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
         self._environment = Environment(spark, small_batch_session(spark), store, self._log)
         self._changes = ChangeWriter(self._log)
+        self._store = store
         self._rows: dict[str, dict[tuple[Any, ...], Row]] = {}
         self._versions: Counter[str] = Counter()
         rebuild(self._environment, group)
@@ -105,7 +106,7 @@ class ViewTrial(Closing):
     def rows(self, view: str) -> list[dict[str, Any]]:
         """A live view's rows in the order of its key; decimals are text."""
         found = self._layout.views[view]
-        batches = self._environment.store.target(found.view).fetch(found.columns, order_by=found.definition.key)
+        batches = self._store.target(found.view).fetch(found.columns, order_by=found.definition.key)
         return [row for batch in batches for row in batch.to_pylist()]
 
     def _shake(self, table: ChangelogTable, row: Row, chance: random.Random) -> None:

@@ -88,7 +88,7 @@ def worlds(draw: st.DrawFn) -> World:
     group = draw(st.sampled_from([None, "amount_0", *sorted({"amount_1"} & set(_selected(named)))]))
     if group:
         having = draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
-        sql["grouped"] = _grouped(group, draw(st.sampled_from(sorted(_selected(named))))) + having
+        sql["grouped"] = _grouped(group, draw(st.sampled_from(sorted(_selected(named)))), draw(st.booleans())) + having
         views.append(sql_view("grouped", sql["grouped"], tables={"joined": joined}))
         if draw(st.booleans()):
             keys = ", ".join(f"r.{c}" for c in tables[0].key)
@@ -145,10 +145,12 @@ def _joined(named: dict[str, Table], joins: list[_Join]) -> str:
     return text
 
 
-def _grouped(by: str, of: str) -> str:
+def _grouped(by: str, of: str, distinct: bool) -> str:
+    """Groups that are brought forward by what changes, or that one aggregate makes be computed whole."""
+    kinds = f", count(DISTINCT {of}) AS kinds" if distinct else ""
     return (
-        f"SELECT {by}, count(*) AS n, count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most,"
-        f" count(DISTINCT {of}) AS kinds FROM joined GROUP BY {by}"
+        f"SELECT {by}, count(*) AS n, count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most"
+        f"{kinds} FROM joined GROUP BY {by}"
     )
 
 

@@ -106,7 +106,7 @@ def test_a_planted_fault_shows(mutant, spark, tmp_path, monkeypatch):
 
 
 @given(data=st.data())
-@settings(SOME, max_examples=2)
+@settings(SOME, max_examples=max(2, EXAMPLES // 20))
 def test_spark_keeps_any_view_as_it_would_rebuild_it(spark, tmp_path, data):
     world = data.draw(worlds())
     history = data.draw(histories(world))

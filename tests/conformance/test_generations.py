@@ -11,10 +11,10 @@ from projections import ProjectionGroup
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, RunRetired, RunSuperseded
 from projections.standing import Standing
 from projections.tablestore import comparison, runs
-from projections.tablestore.generations import drop, hold, newest, pause, refuse_changed, resume, serving_state
+from projections.tablestore.generations import drop, hold, newest, pause, refuse_changed, resume
+from projections.tablestore.port import REBUILDER, runner_of
 from projections.tablestore.runs import BUILT, RETIRED, SERVING
 from projections.tablestore.runs_table import create_runs_table, runs_table
-from projections.tablestore.sql import REBUILDER, runner_of
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
 
 NEWER = ProjectionGroup("tickets", [ticket_names], version=2)
@@ -147,7 +147,7 @@ def test_a_runner_stands_still_while_its_run_is_paused(store):
     run, _ = served(store)
     standing = Standing(store, run)
     assert standing.may_go_on()
-    assert pause(store, "tickets") == serving_state(store, "tickets").run
+    assert pause(store, "tickets") == store.serving_state("tickets").run
     assert not standing.may_go_on()
     assert store.generations()[0]["paused"]
     resume(store, "tickets")

@@ -33,7 +33,7 @@ from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.comparison import differing_rows
 from projections.tablestore.generations import drop
-from projections.tablestore.sql import REBUILDER
+from projections.tablestore.port import REBUILDER
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.tablestore.verification import drop_snapshot, take_snapshot
 from tests.conformance.ticket_batches import (

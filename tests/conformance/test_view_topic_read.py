@@ -90,13 +90,18 @@ def reading(store, spark, tmp_path):
         yield Reading(store, spark, source, seed=11)
 
 
-def test_a_group_over_view_topics_is_right_live_and_rebuilt(reading):
+def follow(reading, *, batches):
+    """Rebuild the second group, and let it follow the first."""
     reading.publish(10)
     rebuild(reading.environment, GROUP)
     reading.assert_views_are_right()
     with open_runner(reading.environment, GROUP) as runner:
-        for _ in range(2):
+        for _ in range(batches):
             reading.publish(6)
             runner.catch_up()
             reading.assert_views_are_right()
     assert all(verdict.equal for verdict in verify(reading.environment, GROUP).values())
+
+
+def test_a_group_over_view_topics_is_right_live_and_rebuilt(reading):
+    follow(reading, batches=2)

@@ -11,7 +11,7 @@ from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
 from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration
 from projections.rebuild_progress import ProgressMeter, RebuildProgress, counted_once
-from projections.tablestore.sql import runner_of
+from projections.tablestore.port import runner_of
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served

@@ -14,6 +14,7 @@ from projections.errors import ArchiveUnusable
 from projections.log import OffsetRange
 from projections.spark.archive.folders import ArchiveFolder
 from projections.spark.archive.table import TopicTable
+from projections.spark.session import has_delta_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +45,7 @@ class DeltaArchive:
 
         ArchiveUnusable where that cannot be, or where the session has no Delta Lake.
         """
-        if "DeltaSparkSessionExtension" not in str(spark.conf.get("spark.sql.extensions", "")):
+        if not has_delta_lake(spark):
             raise ArchiveUnusable(
                 "this Spark session has no Delta Lake",
                 remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",

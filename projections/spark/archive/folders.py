@@ -6,12 +6,11 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from eventstore.identifiers import check_topic
 from projections.errors import ArchiveUnusable
-from projections.spark.failures import told_plainly
+from projections.spark.hadoop_folders import LOCAL, folders_in, spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +25,7 @@ class ArchiveFolder:
     @staticmethod
     def of(path: str | Path) -> ArchiveFolder:
         """The folder at a path of this machine, or at a URI of any file system that Spark was told of."""
-        text = str(path)
-        if urlsplit(text).scheme not in ("", "file"):
-            return ArchiveFolder(text.rstrip("/"))
-        return ArchiveFolder(f"file:{Path(text.removeprefix('file:')).expanduser().absolute()}")
+        return ArchiveFolder(spelled(path))
 
     def of_topic(self, topic: str) -> str:
         """The folder of one topic; InvalidIdentifier for what is no name of one."""
@@ -37,9 +33,9 @@ class ArchiveFolder:
 
     def make(self) -> None:
         """Make a local folder, or check that nobody but its owner can enter it; ArchiveUnusable."""
-        if not self.uri.startswith("file:"):
+        if not self.uri.startswith(LOCAL):
             return
-        folder = Path(self.uri.removeprefix("file:"))
+        folder = Path(self.uri.removeprefix(LOCAL))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.stat()
@@ -50,12 +46,7 @@ class ArchiveFolder:
 
     def topics(self, spark: SparkSession) -> list[str]:
         """The names of its folders; none where it was not made."""
-        java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no Python face
-        with told_plainly(self.uri):
-            path = java.org.apache.hadoop.fs.Path(self.uri)
-            files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
-            found = files.listStatus(path) if files.exists(path) else []
-            return sorted(one.getPath().getName() for one in found if one.isDirectory())
+        return folders_in(spark, self.uri)
 
 
 def _unusable(why: str, folder: Path) -> ArchiveUnusable:

@@ -50,6 +50,9 @@ class Batches:
     def with_schemas(self, registry):
         return dataclasses.replace(self, registry=registry)
 
+    def without(self, aside):
+        return dataclasses.replace(self, aside=aside)
+
     def apply(self, offsets):
         if self.written_by not in self.registry:
             raise unknown(self.written_by)

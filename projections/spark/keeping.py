@@ -1,0 +1,162 @@
+"""What Spark does with the tables of a store: the port. Each kind of store brings its own keeper."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.columns import ColumnType
+from projections.environment import Environment
+from projections.group import ProjectionGroup
+from projections.log import OffsetRange, OpenLog
+from projections.set_aside import SetAside
+from projections.spark.inputs import Reduction
+from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
+from projections.tablestore.runs import Progress, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from projections.spark.incremental import BatchReport
+    from projections.spark.prepared import PreparedQueries
+
+
+class Batches(Protocol):
+    """The live batches of one run."""
+
+    @property
+    def environment(self) -> Environment:
+        """What they work with."""
+
+    @property
+    def log(self) -> OpenLog:
+        """What they read."""
+
+    @property
+    def group(self) -> ProjectionGroup:
+        """Whose views they keep."""
+
+    @property
+    def run(self) -> Run:
+        """The run, with our token on it."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """How they make rows of records, by the schemas known."""
+
+    @property
+    def tables(self) -> Sequence[Any]:
+        """The places of the tables they keep."""
+
+    def without(self, aside: SetAside) -> Self:
+        """The same batches without records that are set aside; what they are is committed with the progress."""
+
+    def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> Self:
+        """The same batches with everything that depends on the known schemas planned anew."""
+
+    def apply(self, offsets: OffsetRange) -> BatchReport:
+        """Carry one range into the views, or raise and leave everything as it was."""
+
+    def streams_with_gaps(self, place: Any) -> list[tuple[str, int]]:
+        """The keys of streams of which the attempt that failed last lacks a version, and what each stands at."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
+
+    digest: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two sides of a comparison, and some rows that differ: at most five found from each."""
+
+    one: Rows
+    other: Rows
+    differing: tuple[DifferingRow, ...]
+
+
+class Verification(Protocol):
+    """The views of a run as of one moment, to be held against a recomputation."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run had come at that moment."""
+
+    def set_aside(self) -> SetAside:
+        """The records that its views were made without."""
+
+    def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
+        """The view held against what is computed again out of so many rows."""
+
+
+class Comparison(Protocol):
+    """The serving generation's views, to be held against those of another one."""
+
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns, by view, that both have of the same types; views of which both have the key."""
+
+    def take(self) -> Progress:
+        """Keep the serving views as of one moment, and return the progress of that moment."""
+
+    def compared(self, view: str) -> Difference:
+        """What was taken held against the other generation's rows as they are now."""
+
+
+class Keeper(ABC, Generic[Laid]):
+    """Loads, keeps and compares the tables of one store by Spark."""
+
+    @abstractmethod
+    def batches(
+        self,
+        log: OpenLog,
+        group: ProjectionGroup,
+        run: Run,
+        layout: Laid,
+        queries: PreparedQueries,
+        *,
+        views: bool = True,
+    ) -> Batches:
+        """The live batches of a run we hold, those of its tables alone without ``views``.
+
+        ``log`` and ``queries`` are the caller's to close.
+        """
+
+    @abstractmethod
+    def load(self, frame: DataFrame, table: StoredTable, *, rows: int) -> int:
+        """Load rows into a table that nobody reads yet; returns how many, of at most ``rows``."""
+
+    @abstractmethod
+    def empty(self, table: StoredTable) -> None:
+        """Remove what a killed process loaded into a table."""
+
+    @abstractmethod
+    def stored(self, place: TablePlace, columns: Mapping[str, ColumnType], *, few: bool) -> DataFrame:
+        """The rows of a table's state; ``few``, where the driver may have them all."""
+
+    @abstractmethod
+    def index(self, run: Run, layout: Laid, what: str, *, built: Mapping[str, Any]) -> None:
+        """Give the loaded "tables" or "views" what batches find their rows by, and note it; KeyNotUnique."""
+
+    @abstractmethod
+    def finish(self, run: Run, layout: Laid) -> None:
+        """Note that a generation is complete."""
+
+    @abstractmethod
+    def set_aside(self, run: Run, layout: Laid, aside: SetAside) -> None:
+        """Note the records that the first chunk of a build is folded without."""
+
+    @abstractmethod
+    def verification(self, run: Run, layout: Laid) -> AbstractContextManager[Verification]:
+        """Keep the views as of one moment for the length of the block."""
+
+    @abstractmethod
+    def comparison(self, serving: Run, run: Run, layout: Laid) -> AbstractContextManager[Comparison]:
+        """Compare the generation of ``run`` with the serving one within the block."""

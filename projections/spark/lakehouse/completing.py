@@ -1,0 +1,119 @@
+"""What a batch brings for one table, made whole by the stored rows of its keys; what is known already is dropped.
+
+The same steps as `projections.tablestore.staging` takes in SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from projections.columns import ColumnType
+from projections.spark.exchange import in_table_order
+from projections.spark.lakehouse.kept import Kept, all_of, any_of, kept, within
+from projections.tables import EventTable, Table, set_at
+from projections.tablestore.facts import unavailable_value
+from projections.tablestore.gaps import events_missing
+from projections.tablestore.layout import POSITION
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LONG, _FLAG = ColumnType("long"), ColumnType("boolean")
+
+
+def state_columns(table: Table) -> dict[str, ColumnType]:
+    """The columns of a table's state."""
+    return {**table.stored, **dict.fromkeys(POSITION, _LONG), "_deleted": _FLAG}
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The rows that a batch brings, each beside the stored row of its key, whose columns begin with ``_was_``."""
+
+    table: Table
+    beside: Kept
+
+    @staticmethod
+    def of(brought: DataFrame, table: Table, stored: DataFrame) -> Staged:
+        """Look up, once, what is stored of the keys."""
+        rows = kept(brought).rows
+        known = within(stored, table.key, rows.select(*table.key))
+        names = list(state_columns(table))
+        was = known.select(*names).toDF(*(_was(name) for name in names))
+        same = all_of([rows[column] == was[_was(column)] for column in table.key])
+        return Staged(table, kept(rows.join(was, same, "left")))
+
+    def gaps(self) -> list[Any]:
+        """Streams of which a version is missing: their key, the stored version (-1 for none), the first and the last.
+
+        The same condition as `projections.tablestore.gaps`.
+        """
+        from pyspark.sql import functions as F
+
+        if not isinstance(self.table, EventTable):
+            return []
+        known = F.coalesce(F.col(_was("_pos")), F.lit(-1))
+        first, last = F.col("_first"), F.col("_pos")
+        lacking = (first > known + 1) | ((first > known) & (F.col("_count") < last - first + 1))
+        found = self.beside.rows.where(lacking & ~F.col("_deleted"))
+        key = F.col(self.table.key[0]).alias("key")
+        return found.select(key, known.alias("known"), first.alias("first"), last.alias("pos")).collect()
+
+    def whole(self) -> Kept:
+        """The rows that are newer than the stored ones, as the state has them; EventsMissing, UndecodableRecord."""
+        if found := self.gaps():
+            raise events_missing(self.table.topic, found[0])
+        rows = self.beside.rows if isinstance(self.table, EventTable) else self._placed(self.beside.rows)
+        rows = rows.where(self._is_newer())
+        if not isinstance(self.table, EventTable):
+            self._require_known(rows)
+        return kept(in_table_order(rows.select(*self._columns()), state_columns(self.table)))
+
+    def _placed(self, rows: DataFrame) -> DataFrame:
+        """A tombstone alone takes the position of its key's stored row; without one there is nothing to delete."""
+        from pyspark.sql import functions as F
+
+        alone = F.col("_pos").isNull()
+        placed = {c: F.when(alone, F.col(_was(c))).otherwise(F.col(c)) for c in ("_epoch", "_pos")}
+        return rows.withColumns(placed).where(F.col("_pos").isNotNull())
+
+    def _is_newer(self) -> Column:
+        from pyspark.sql import functions as F
+
+        ours, theirs = F.struct(*POSITION), F.struct(*(F.col(_was(p)).alias(p) for p in POSITION))
+        return F.col(_was("_pos")).isNull() | (ours > theirs)
+
+    def _columns(self) -> list[Column]:
+        """What the batch did not set after the stored row is taken from it: declared columns, unavailable values."""
+        from pyspark.sql import functions as F
+
+        kept_parts = {part: self._is_kept(c) for c in self.table.sometimes_unset for part in self.table.parts(c)}
+        return [
+            F.when(kept_parts[c], F.col(_was(c))).otherwise(F.col(c)).alias(c) if c in kept_parts else F.col(c)
+            for c in state_columns(self.table)
+        ]
+
+    def _is_kept(self, column: str) -> Column:
+        from pyspark.sql import functions as F
+
+        at = F.col(set_at(column))
+        # Positions of two lives of a source say nothing of each other.
+        before = (F.col("_epoch") == F.col(_was("_epoch"))) & (at <= F.col(_was("_pos")))
+        return F.col(_was("_pos")).isNotNull() & (at.isNull() | before)
+
+    def _require_known(self, rows: DataFrame) -> None:
+        """A new row has every value; one that lacks one was an update whose earlier record is gone."""
+        from pyspark.sql import functions as F
+
+        unset = {c: F.col(set_at(c)).isNull() for c in self.table.sometimes_unset}
+        if not unset:
+            return
+        orphans = rows.where(any_of(list(unset.values())) & F.col(_was("_pos")).isNull() & ~F.col("_deleted"))
+        for row in orphans.select(self.table.key[0], *(is_unset.alias(c) for c, is_unset in unset.items())).take(1):
+            lacking = ", ".join(c for c in unset if row[c])
+            raise unavailable_value(self.table.topic, key=row[0], columns=lacking)
+
+
+def _was(column: str) -> str:
+    return f"_was_{column}"

@@ -1,0 +1,98 @@
+"""The log of one Delta table: its versions, and commits of files that a writer chooses himself.
+
+Delta's Python package has no transactions, and asks for a version of its jar that is not there; so its classes are
+called in the JVM, as its own streaming sink calls them (docs/decisions/0037).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.errors import SparkFailed
+from projections.spark.failures import told_plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RACE: Final = "DELTA_CONCURRENT"
+
+
+@dataclass(frozen=True)
+class DeltaLog:
+    """The log of the table at a Hadoop path."""
+
+    spark: SparkSession
+    path: str
+
+    @property
+    def java(self) -> Any:
+        """The JVM."""
+        return self.spark._jvm  # noqa: SLF001
+
+    @property
+    def session(self) -> Any:
+        """The JVM's side of the session."""
+        return self.spark._jsparkSession  # noqa: SLF001
+
+    def snapshot(self) -> Any:
+        """The newest state of the table; its version is -1 where there is none."""
+        nothing = self._nothing()
+        return self._log().update(False, nothing, nothing)
+
+    def version(self) -> int:
+        """The newest version."""
+        with told_plainly(self.path):
+            return int(self.snapshot().version())
+
+    def begin(self) -> Any:
+        """A transaction on the newest version, which fails where another one commits to what it has read."""
+        return self._log().startTransaction()
+
+    def files(self, version: int) -> list[Any]:
+        """The files of a version: some for each 64 MB, as every query of it plans them in the driver too."""
+        nothing = self._nothing()
+        return list(self._log().getSnapshotAt(version, nothing, nothing, False).allFiles().collectAsList())
+
+    def files_read(self, transaction: Any) -> list[Any]:
+        """The files of a transaction's version, all of which it has read from then on."""
+        return _items(transaction.filterFiles())
+
+    def files_written(self, transaction: Any, rows: DataFrame) -> list[Any]:
+        """Rows written to files that are no part of the table before the commit."""
+        return _items(transaction.writeFiles(rows._jdf))  # noqa: SLF001 - the JVM's side of it
+
+    def commit(self, transaction: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
+        """Take files out of the table and others in; returns the version that has them."""
+        actions = self.java.scala.collection.mutable.ListBuffer()
+        for action in (*(file.remove() for file in removed), *added):
+            actions.append(action)
+        update = getattr(self.java.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
+        return int(transaction.commit(actions.toSeq(), getattr(update, "MODULE$")))
+
+    def table(self) -> Any:
+        """The table as Delta's Java API has it: merges, compaction."""
+        return self.java.io.delta.tables.DeltaTable.forPath(self.session, self.path)
+
+    @contextlib.contextmanager
+    def told(self, lost: Callable[[], Exception]) -> Iterator[None]:
+        """Errors of Delta's as ours; a race that is lost as ``lost`` says it."""
+        try:
+            with told_plainly(self.path):
+                yield
+        except SparkFailed as error:
+            if _RACE in str(error.__cause__):
+                raise lost() from error
+            raise
+
+    def _log(self) -> Any:
+        return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)
+
+    def _nothing(self) -> Any:
+        return self.java.scala.Option.empty()
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]

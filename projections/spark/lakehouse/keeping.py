@@ -1,0 +1,101 @@
+"""The tables of a Delta store, kept by Spark alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from projections.columns import ColumnType
+from projections.environment import Environment
+from projections.group import ProjectionGroup
+from projections.log import OpenLog
+from projections.set_aside import SetAside
+from projections.spark.exchange import in_table_order
+from projections.spark.inputs import Reduction
+from projections.spark.keeping import Comparison, Keeper, Verification
+from projections.spark.lakehouse.aside import merge_set_aside
+from projections.spark.lakehouse.batches import DeltaBatches
+from projections.spark.lakehouse.beside import LiveViews, ServingViews
+from projections.spark.lakehouse.differences import require_unique
+from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
+from projections.spark.lakehouse.store import DeltaTableStore
+from projections.spark.lakehouse.versioned import VersionedTable
+from projections.tablestore.runs import BUILT, Run, superseded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from projections.spark.lakehouse.ledger import Entry
+    from projections.spark.prepared import PreparedQueries
+
+
+class DeltaKeeper(Keeper[DeltaGeneration]):
+    """Keeps the tables of a `DeltaTableStore`."""
+
+    def __init__(self, environment: Environment, store: DeltaTableStore) -> None:
+        self._environment = environment
+        self._store = store
+
+    def batches(
+        self,
+        log: OpenLog,
+        group: ProjectionGroup,
+        run: Run,
+        layout: DeltaGeneration,
+        queries: PreparedQueries,
+        *,
+        views: bool = True,
+    ) -> DeltaBatches:
+        """By joins with the stored tables, a merge a table, and the ledger's row."""
+        registry = self._environment.log.schemas(group.avro_changelogs)
+        return DeltaBatches(
+            environment=self._environment, store=self._store, log=log, group=group, run=run, layout=layout,
+            reduction=Reduction(registry), views=views,
+        )  # fmt: skip
+
+    def load(self, frame: DataFrame, table: VersionedTable, *, rows: int) -> int:  # type: ignore[override]
+        """Make the rows all of the table: what a killed process left goes."""
+        return table.count(table.replace(frame))
+
+    def empty(self, table: VersionedTable) -> None:  # type: ignore[override]
+        """Nothing: loading replaces all there is."""
+
+    def stored(self, place: StatePlace, columns: Mapping[str, ColumnType], *, few: bool) -> DataFrame:  # type: ignore[override]
+        """The newest version: nobody else writes a generation that is being built."""
+        return in_table_order(place.state.rows(place.state.version()), columns)
+
+    def index(self, run: Run, layout: DeltaGeneration, what: str, *, built: Mapping[str, Any]) -> None:
+        """Delta has no keys: those of views are looked at once, those of the state are what it was grouped by.
+
+        Nothing is noted, since nothing is made that another process would have to make again.
+        """
+        tables = self._entry(run).tables
+        for place in layout.views.values() if what == "views" else ():
+            require_unique(place, place.view.rows(tables[place.view.name]))
+
+    def finish(self, run: Run, layout: DeltaGeneration) -> None:
+        """Note that it is complete."""
+        self._store.record(run, status=BUILT)
+
+    def set_aside(self, run: Run, layout: DeltaGeneration, aside: SetAside) -> None:
+        """In the table that live batches use."""
+        if aside:
+            at = self._entry(run).tables.get(layout.aside.name)
+            self._store.pin(run, {layout.aside.name: merge_set_aside(layout.aside, aside, at=at)})
+
+    @contextmanager
+    def verification(self, run: Run, layout: DeltaGeneration) -> Iterator[Verification]:
+        """The versions that the ledger names now."""
+        yield LiveViews(layout, self._entry(run))
+
+    @contextmanager
+    def comparison(self, serving: Run, run: Run, layout: DeltaGeneration) -> Iterator[Comparison]:
+        """The versions that the ledger names when they are taken."""
+        yield ServingViews(self._store, serving, run, layout)
+
+    def _entry(self, run: Run) -> Entry:
+        entry = self._store.entry(run)
+        if entry is None:
+            raise superseded(run)
+        return entry

@@ -1,0 +1,85 @@
+"""The Delta tables of one generation: a folder of its own, with a table for each state and each view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from projections.columns import ColumnType
+from projections.errors import InvalidDefinition
+from projections.group import ProjectionGroup
+from projections.spark.lakehouse.versioned import VersionedTable
+from projections.streams import EventStream
+from projections.tables import Table, VersionTable
+from projections.views import View
+
+SET_ASIDE: Final = "set_aside"
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """Where a table's state is."""
+
+    table: Table
+    state: VersionedTable
+
+
+@dataclass(frozen=True)
+class DeltaViewPlace:
+    """Where a view is."""
+
+    definition: View
+    columns: Mapping[str, ColumnType]
+    view: VersionedTable
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.definition.name
+
+    @property
+    def kept(self) -> Mapping[str, ColumnType]:
+        """The columns alone: a group is computed anew from all of its rows."""
+        return self.columns
+
+
+@dataclass(frozen=True)
+class DeltaGeneration:
+    """The tables of a generation; views that others read come before these."""
+
+    name: str
+    tables: Mapping[str, StatePlace]
+    views: Mapping[str, DeltaViewPlace]
+    aside: VersionedTable
+
+
+def view_name(view: str) -> str:
+    """The name of a view's table in its generation."""
+    return f"view_{view}"
+
+
+def state_name(table: str) -> str:
+    """The name of a state's table in its generation."""
+    return f"state_{table}"
+
+
+def require_kept(group: ProjectionGroup) -> None:
+    """Raise InvalidDefinition for a group that is not kept in Delta."""
+    for name, table in group.tables.items():
+        if table.personal:
+            raise _refused(
+                group,
+                f"table {name!r} has personal columns, and earlier versions of a Delta table keep what they showed",
+                "keep a group with personal columns in PostgreSQL, where an erasure reaches its views",
+            )
+        if isinstance(table, EventStream | VersionTable):
+            raise _refused(
+                group,
+                f"{name!r} is a stream, or has the versions of rows, which are not kept in Delta yet",
+                "keep the group in PostgreSQL or SQLite",
+            )
+
+
+def _refused(group: ProjectionGroup, cause: str, remedy: str) -> InvalidDefinition:
+    return InvalidDefinition(cause, remedy=remedy, place=f"projection group {group.name}")

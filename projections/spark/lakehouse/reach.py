@@ -1,0 +1,145 @@
+"""Which keys of a view's tables a batch reaches, and the rows that its function needs for them.
+
+The same walks as `projections.tablestore.affected` and `projections.tablestore.slices` make in SQL, as joins of what
+the batch brings with the stored rows at the versions that the ledger names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from projections.planner import ViewPlan
+from projections.spark.lakehouse.kept import Kept, all_of, kept, union, within
+from projections.tables import Table
+from projections.views import View, may_be_null
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class RoleRows:
+    """What a parameter of a view stands for: rows as they are stored, and those that a batch brings, some deleted."""
+
+    table: Table
+    stored: DataFrame
+    staged: DataFrame
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a part of the key may be null."""
+        return may_be_null(self.table)
+
+    @property
+    def there(self) -> DataFrame:
+        """The stored rows that are not deleted."""
+        return self.stored.where("NOT _deleted") if "_deleted" in self.stored.columns else self.stored
+
+    @property
+    def coming(self) -> DataFrame:
+        """The staged rows that are not deletions."""
+        return self.staged.where("NOT _deleted")
+
+    def keys(self, rows: DataFrame) -> DataFrame:
+        """The keys of some rows."""
+        return rows.select(*self.table.key)
+
+
+@dataclass
+class Reach:
+    """The keys that a batch reaches, by the view's tables; ``affected`` grows while it is found."""
+
+    view: View
+    plan: ViewPlan
+    roles: Mapping[str, RoleRows]
+    affected: dict[str, Kept] = field(default_factory=dict)
+
+    def find(self) -> int:
+        """Find the keys and return the number of root keys, groups or sides among them."""
+        root = self.view.root
+        if self.view.grouped:
+            self.affected[root] = kept(self._groups())
+        else:
+            for name in self.plan.upwards:
+                self.affected[name] = kept(self._reached(name).distinct())
+            if self.view.unmatched:
+                self._close_over_sides()
+        return sum(self.affected[name].count for name in {root, *(side.table for side in self.view.unmatched)})
+
+    def slices(self) -> dict[str, DataFrame]:
+        """The affected root rows, or all rows of affected groups, and the rows they point to, as they will be."""
+        found: dict[str, DataFrame] = {}
+        for name in self.plan.downwards:
+            cut = self._cut(name, found)
+            # What nothing is looked up by is used once: by the function.
+            found[name] = kept(cut).rows if self.plan.references_from(name) else cut
+        return found
+
+    def _groups(self) -> DataFrame:
+        """The groups that changed rows were in, and those they are in now."""
+        role, by = self.roles[self.view.root], self.view.key
+        keys = role.keys(role.staged)
+        before = within(role.there, role.table.key, keys, nullable=role.nullable)
+        return before.select(*by).union(role.coming.select(*by)).distinct()
+
+    def _reached(self, name: str) -> DataFrame:
+        role = self.roles[name]
+        pointing = [self._referencing(name, r.columns, r.target) for r in self.plan.references_from(name)]
+        return union([role.keys(role.staged), *pointing])
+
+    def _referencing(self, name: str, columns: Sequence[str], target: str) -> DataFrame:
+        """The keys of the stored rows that point to an affected row."""
+        role = self.roles[name]
+        return role.keys(within(role.stored, columns, self.affected[target].rows))
+
+    def _close_over_sides(self) -> None:
+        """Add the sides that affected rows refer to, before or after the batch, and every row that leads to them."""
+        towards = self.plan.towards_sides
+        for name in towards:
+            references = [r for r in self.plan.references_to(name) if r.source in towards]
+            self._add(name, [keys for r in references for keys in self._referenced(r.source, r.columns, name)])
+        for name in reversed(towards):
+            references = [r for r in self.plan.references_from(name) if r.target in towards]
+            self._add(name, [self._referencing(name, r.columns, r.target) for r in references])
+
+    def _referenced(self, source: str, columns: Sequence[str], target: str) -> list[DataFrame]:
+        """What affected rows point to, as they were and as they will be."""
+        role, key = self.roles[source], self.roles[target].table.key
+        reached = self.affected[source].rows
+        return [
+            _pointers(within(rows, role.table.key, reached, nullable=role.nullable), columns, key)
+            for rows in (role.stored, role.staged)
+        ]
+
+    def _add(self, name: str, found: Sequence[DataFrame]) -> None:
+        if found:
+            self.affected[name] = kept(union([self.affected[name].rows, *found]).distinct())
+
+    def _cut(self, name: str, slices: Mapping[str, DataFrame]) -> DataFrame:
+        """Stored rows overlaid with those that the batch brings."""
+        role = self.roles[name]
+        by, wanted = self._wanted(name, slices)
+        nullable = role.nullable or self.view.grouped
+        stored = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable, how="left_anti")
+        cut = [within(rows, by, wanted, nullable=nullable) for rows in (role.coming, stored)]
+        return union([rows.select(*role.table.sliced) for rows in cut])
+
+    def _wanted(self, name: str, slices: Mapping[str, DataFrame]) -> tuple[Sequence[str], DataFrame]:
+        """By which columns rows are looked up, and the keys that are wanted."""
+        if name == self.view.root:
+            return self.view.key if self.view.grouped else self.roles[name].table.key, self.affected[name].rows
+        key = self.roles[name].table.key
+        parts = [_pointers(slices[r.source], r.columns, key) for r in self.plan.references_to(name)]
+        if self.view.unmatched and name in self.plan.towards_sides:
+            parts.append(self.affected[name].rows)
+        return key, union(parts).distinct()
+
+
+def _pointers(rows: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """Foreign keys of rows, those without a null, as keys of the table they point to."""
+    from pyspark.sql import functions as F
+
+    held = rows.where(all_of([F.col(c).isNotNull() for c in columns]))
+    return held.select(*(F.col(c).alias(k) for c, k in zip(columns, key, strict=True)))

@@ -1,0 +1,41 @@
+"""A view kept in Delta as readers see it: at the version that the ledger names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from projections.errors import InvalidDefinition
+from projections.spark.lakehouse.places import view_name
+from projections.spark.lakehouse.store import DeltaTableStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, DataFrame]:
+    """Every view of a group's serving generation as of one moment, by name; each call looks which moment that is.
+
+    ``url`` is that of the table store, ``spark`` a session with Delta Lake. NoServingGeneration, TableStoreUnavailable.
+    """
+    store = DeltaTableStore(spark, url)
+    run = store.serving_state(group).run
+    entry = store.entry(run)
+    tables = {} if entry is None else entry.tables
+    prefix = view_name("")
+    return {
+        name.removeprefix(prefix): store.table(run, name).rows(version, spark)
+        for name, version in tables.items()
+        if name.startswith(prefix)
+    }
+
+
+def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFrame:
+    """One view of a group's serving generation, as `read_views` has it; InvalidDefinition where there is no such."""
+    found = read_views(spark, url, group=group)
+    if view not in found:
+        raise InvalidDefinition(
+            f"group {group!r} serves no view {view!r}", remedy=f"its views are: {', '.join(found)}", place=url
+        )
+    return found[view]

@@ -1,0 +1,134 @@
+"""One Delta table of a generation: read at a version, and moved on by a writer who is alone with it.
+
+Delta commits one table at a time. Which versions belong together is said by the ledger, so a table may be ahead of what
+it says: a batch that was killed left that. Whoever writes next goes back to the version that counts before he goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from projections.errors import RunSuperseded
+from projections.spark.failures import told_plainly
+from projections.spark.lakehouse.delta_log import DeltaLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A changed row is marked in its file, which is not written again for it.
+_PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+# To count a table's files Spark reads its log, which takes as long as a merge of few rows.
+COMPACTED_EVERY: Final = 32
+# More files than that, beside those that have a good size, are put together.
+MOST_SMALL_FILES: Final = 64
+_GOOD_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class VersionedTable:
+    """A Delta table at a Hadoop path; ``name`` is its name in its generation."""
+
+    spark: SparkSession
+    path: str
+    name: str
+
+    def on(self, spark: SparkSession) -> VersionedTable:
+        """The same table, written by another session."""
+        return replace(self, spark=spark)
+
+    def rows(self, version: int, spark: SparkSession | None = None) -> DataFrame:
+        """The rows of a version, whatever was committed since."""
+        reader = (spark or self.spark).read.format("delta").option("versionAsOf", version)
+        with told_plainly(self.path):
+            return reader.load(self.path)
+
+    def version(self) -> int:
+        """The newest version; -1 where there is no table."""
+        return self._log.version()
+
+    def count(self, version: int) -> int:
+        """The rows of a version, out of the table's statistics."""
+        with told_plainly(self.path):
+            return self.rows(version).count()
+
+    def replace(self, rows: DataFrame) -> int:
+        """Make these rows all of the table, whatever a killed process left there; returns their version."""
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        for name, value in _PROPERTIES.items():
+            writer = writer.option(name, value)
+        with self._log.told(self._superseded):
+            writer.save(self.path)
+        return self.version()
+
+    def merge(self, changes: DataFrame, key: Sequence[str], *, at: int, nullable: bool = False) -> int:
+        """Put changed rows in the place of those of their keys, in the version ``at``; returns the new version.
+
+        Where ``changes`` has a column ``_retracted``, rows that are marked in it go. RunSuperseded where anybody else
+        has committed meanwhile: then the new version is not known to hold this batch alone.
+        """
+        known = self.version()
+        with self._log.told(self._superseded):
+            if known != at:
+                known = self._taken_back(known, to=at)
+            self._merge(changes, key, nullable=nullable)
+            known = self._alone(after=known)
+            if known % COMPACTED_EVERY == 0 and self._has_many_files():
+                self._log.table().optimize().executeCompaction()
+                known = self._alone(after=known)
+        return known
+
+    def _taken_back(self, known: int, *, to: int) -> int:
+        """Make the table what it was; returns the version that is.
+
+        Delta's own RESTORE does so too, in some seconds of Spark jobs.
+        """
+        transaction = self._log.begin()
+        now = {_identity(file): file for file in self._log.files_read(transaction)}
+        then = {_identity(file): file for file in self._log.files(to)}
+        removed = [file for name, file in now.items() if name not in then]
+        added = [file for name, file in then.items() if name not in now]
+        version = self._log.commit(transaction, removed=removed, added=added)
+        return self._alone(after=known) if version == known + 1 else self._refuse()
+
+    def _merge(self, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> None:
+        same = " AND ".join(f"t.`{c}` {'<=>' if nullable else '='} s.`{c}`" for c in key)
+        source: Any = changes.alias("s")._jdf  # noqa: SLF001 - the JVM's side of it
+        merge = self._log.table().alias("t").merge(source, same)
+        if "_retracted" in changes.columns:
+            merge = merge.whenMatched("s._retracted").delete()
+            merge.whenMatched().updateAll().whenNotMatched("NOT s._retracted").insertAll().execute()
+        else:
+            merge.whenMatched().updateAll().whenNotMatched().insertAll().execute()
+
+    def _has_many_files(self) -> bool:
+        snapshot = self._log.snapshot()
+        return int(snapshot.numOfFiles()) > MOST_SMALL_FILES + 2 * (int(snapshot.sizeInBytes()) // _GOOD_BYTES)
+
+    def _alone(self, *, after: int) -> int:
+        """The version of a commit that was just made: one more, or the same where nothing had to be done.
+
+        Were the newest version simply taken for ours, another runner's rows could be in it.
+        """
+        found = self.version()
+        return found if found in (after, after + 1) else self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise self._superseded()
+
+    def _superseded(self) -> RunSuperseded:
+        return RunSuperseded(
+            "another runner writes the same table; nothing of this batch counts",
+            remedy="stop one of the two runners",
+            place=self.path,
+        )
+
+    @property
+    def _log(self) -> DeltaLog:
+        return DeltaLog(self.spark, self.path)
+
+
+def _identity(file: Any) -> tuple[str, str]:
+    """A file as one version has it: which of its rows are marked as gone is a part of that."""
+    return str(file.path()), str(file.getDeletionVectorUniqueId())

@@ -1,0 +1,281 @@
+"""The port of a table store: runs and generations of projection groups, and which of them serves.
+
+What a store keeps its rows in is its own; what Spark does with them is behind ``keeper`` (`projections.spark.keeping`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from projections.columns import ColumnType
+from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
+from projections.group import ProjectionGroup
+from projections.tables import Table
+from projections.tablestore.runs import SERVING, Progress, Run, RunState, serving_of, superseded
+from projections.views import View
+
+if TYPE_CHECKING:
+    from projections.environment import Environment
+    from projections.spark.keeping import Keeper
+
+ViewColumns = Mapping[str, Mapping[str, ColumnType]]
+
+REBUILDER: Final = "rebuild"  # who makes, compares, switches and drops generations: one at a time
+
+
+class StoredTable(Protocol):
+    """A table of a generation: its name in the store."""
+
+    @property
+    def name(self) -> str:
+        """``state_*``, ``view_*``, with whatever the store puts before it."""
+
+
+class TablePlace(Protocol):
+    """Where the state of one table of a group is kept."""
+
+    @property
+    def table(self) -> Table:
+        """The table as it was declared."""
+
+    @property
+    def state(self) -> StoredTable:
+        """Its current rows."""
+
+
+class ViewPlace(Protocol):
+    """Where one view is kept."""
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+
+    @property
+    def definition(self) -> View:
+        """The view, its inputs resolved."""
+
+    @property
+    def columns(self) -> Mapping[str, ColumnType]:
+        """What its function returns."""
+
+    @property
+    def kept(self) -> Mapping[str, ColumnType]:
+        """What is stored of it: its columns, and what changes are added to."""
+
+    @property
+    def view(self) -> StoredTable:
+        """Its rows."""
+
+
+class Generation(Protocol):
+    """The tables of one generation; views that others read come before these."""
+
+    @property
+    def name(self) -> str:
+        """How the store calls it."""
+
+    @property
+    def tables(self) -> Mapping[str, TablePlace]:
+        """The state, by the names of the group's tables."""
+
+    @property
+    def views(self) -> Mapping[str, ViewPlace]:
+        """The views, by their names."""
+
+
+@dataclass(frozen=True)
+class DifferingRow:
+    """A key at which two tables differ, and what each has there; None for no row."""
+
+    key: Mapping[str, Any]
+    one: Mapping[str, Any] | None
+    other: Mapping[str, Any] | None
+
+
+Laid = TypeVar("Laid", bound=Generation)
+
+
+class TableStore(ABC, Generic[Laid]):
+    """State and views of projection groups, generation by generation, and the runs that keep them."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """How an error names the store: without its password."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make what the store itself needs, or add what an earlier release did not have."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let connections go."""
+
+    @abstractmethod
+    def check_master(self, master: str) -> None:
+        """Refuse a Spark whose executors could not reach the store; raises UnsupportedMaster."""
+
+    @abstractmethod
+    def keeper(self, environment: Environment) -> Keeper[Laid]:
+        """What Spark does with the tables of this store."""
+
+    @abstractmethod
+    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a role of a group (``REBUILDER``, ``runner_of``) for the length of the block; raises RunAlreadyActive.
+
+        A killed process loses what it held.
+        """
+
+    @abstractmethod
+    def is_held(self, group: str, *, role: str) -> bool:
+        """Whether any process holds a role of a group."""
+
+    @abstractmethod
+    def states(self, group: str | None = None, *statuses: str) -> list[RunState]:
+        """The rows of a group's generations, or of all groups', in the order of their numbers."""
+
+    @abstractmethod
+    def state(self, run: Run) -> RunState | None:
+        """The row of a generation; None where it was dropped."""
+
+    @abstractmethod
+    def claim(self, run: Run) -> Run:
+        """Take the run over: any other holder's next commit fails."""
+
+    @abstractmethod
+    def record(
+        self,
+        run: Run,
+        *,
+        built: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        status: str | None = None,
+    ) -> None:
+        """Note what has become of a run we hold, all of it at once; RunSuperseded."""
+
+    @abstractmethod
+    def set_paused(self, group: str, *, paused: bool) -> Run:
+        """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
+
+    @abstractmethod
+    def set_held(self, run: Run, *, held: bool) -> None:
+        """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
+
+    @abstractmethod
+    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> Laid:
+        """The tables of a generation."""
+
+    @abstractmethod
+    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
+        """Make a new generation, without rows; those that never served are removed."""
+
+    @abstractmethod
+    def switch(self, group: ProjectionGroup, run: Run, layout: Laid, *, anew: Progress | None = None) -> bool:
+        """Let a generation serve in one commit, unless readers would go back in time.
+
+        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``anew`` do not
+        count. RunSuperseded where our token is no longer on the run.
+        """
+
+    @abstractmethod
+    def forget(self, run: Run) -> None:
+        """Drop a generation's tables and its row."""
+
+    def waiting(self) -> Mapping[str, Mapping[str, int]]:
+        """The rows that wait to be published, by group and topic; none in a store without an outbox."""
+        return {}
+
+    def progress(self, run: Run) -> Progress:
+        """The next offset of every partition."""
+        found = self.state(run)
+        return {} if found is None else found.progress
+
+    def serving_state(self, group: str) -> RunState:
+        """The row of the serving generation; raises NoServingGeneration."""
+        return serving_of(self.states(group, SERVING), group)
+
+    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
+        """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
+        return self._unchanged(group, self.serving_state(group.name), view_columns)
+
+    def generation(self, group: ProjectionGroup, number: int, view_columns: ViewColumns) -> tuple[Run, Laid]:
+        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
+        found = self.state(Run(group.name, number, ""))
+        if found is None:
+            raise GenerationMissing(
+                f"projection group {group.name!r} has no generation {number}",
+                remedy="factfold projections status lists those there are",
+                place=group.name,
+            )
+        return self._unchanged(group, found, view_columns)
+
+    def _unchanged(self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> tuple[Run, Laid]:
+        require_unchanged(group, state, view_columns)
+        return state.run, self.layout(group, state.run, view_columns)
+
+    def serve(self, group: ProjectionGroup, run: Run, layout: Laid, progress: Progress) -> None:
+        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
+        self.record(run, progress=progress)
+        if not self.switch(group, run, layout):
+            raise superseded(run)
+
+    def generations(self) -> list[dict[str, Any]]:
+        """Every generation of every group, with its status, progress and version."""
+        self.prepare()
+        rows = self.waiting()
+        return [
+            {
+                "group": state.run.group,
+                "generation": state.run.generation,
+                "version": state.run.version,
+                "status": state.status,
+                "paused": state.paused,
+                "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
+                "progress": state.progress,
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
+                "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
+                "updated_at": state.updated_at,
+            }
+            for state in self.states()
+        ]
+
+
+def runner_of(run: Run) -> str:
+    """The role of whoever applies live batches to a generation."""
+    return str(run.generation)
+
+
+def already_active(group: str, role: str) -> RunAlreadyActive:
+    """The error of a second runner, or of a second rebuild."""
+    if role == REBUILDER:
+        return RunAlreadyActive(
+            f"another rebuild, cut-over or comparison holds projection group {group!r}",
+            remedy="wait for its end, or stop it",
+            place=group,
+        )
+    return RunAlreadyActive(
+        f"another runner holds projection group {group!r}, generation {role}",
+        remedy="stop it first, or let it go on: one runner keeps a generation's views",
+        place=group,
+    )
+
+
+def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> None:
+    """Raise DefinitionChanged where a generation was built by another definition.
+
+    A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
+    """
+    columns = {name: list(found) for name, found in view_columns.items()}
+    if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
+        return
+    same_version = state.run.version == group.version
+    again = f"raise version={group.version} of the group, then rebuild it" if same_version else "rebuild the group"
+    raise DefinitionChanged(
+        f"the definition of group {group.name!r} is not the one its views were built by",
+        remedy=f"{again}: the new definition becomes a new generation",
+        place=state.run.place,
+    )

@@ -1,0 +1,152 @@
+"""Views kept in Delta Lake: a chosen set of the joins' truth table, planted faults, generations, bad records."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from contextlib import closing
+
+import pytest
+
+from projections import (
+    ProjectionGroup,
+    cut_over,
+    diff,
+    open_runner,
+    read_view,
+    rebuild,
+    rollback,
+    verify,
+)
+from projections.errors import (
+    SparkFailed,
+)
+from projections.spark.lakehouse import batches as batching
+from projections.spark.lakehouse.store import DeltaTableStore
+from projections.spark.lakehouse.versioned import VersionedTable
+from projections.tablestore.generations import drop
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from tests.conformance.join_views import (
+    customers,
+    customers_with_totals,
+    full_join_of_some,
+    orders,
+)
+from tests.conformance.test_joins import STEPS, customer, first_rows, order
+from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
+from tests.conformance.test_view_topic_read import Reading, as_set, follow
+from tests.lakehouse import SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
+
+GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals])
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+pytestmark = pytest.mark.skipif(
+    KILLS == 1,
+    reason="make faults has the time: a batch takes seconds in Delta; tests/spark/test_lakehouse.py is short",
+)
+
+
+def test_views_are_right_after_a_rebuild_and_after_every_change(spark, tmp_path):
+    environment, steps = opened(spark, tmp_path), list(STEPS.values())
+    changes = ChangeWriter(environment.log)
+    first_rows(changes)
+    rebuild(environment, GROUP)
+    assert shown(environment, GROUP) == expected(environment.log, GROUP)
+    with open_runner(environment, GROUP) as runner:
+        for half in (steps[:15], steps[15:]):
+            for step in half:
+                step(changes)
+            runner.catch_up()
+            assert shown(environment, GROUP) == expected(environment.log, GROUP)
+
+
+@pytest.fixture(scope="module")
+def pond(spark, tmp_path_factory):
+    """A group that is served; the tests below go on from each other."""
+    return made(spark, tmp_path_factory.mktemp("pond"))
+
+
+@pytest.fixture
+def taken_back(pond):
+    """What the ledger says after the test is what it said before; the topics have what they had."""
+    environment, _ = pond
+    ledger, topics = environment.store._ledger(SMALL.name), environment.log._topics
+    entries, records = ledger.entries(), {name: list(found) for name, found in topics.items()}
+    yield
+    ledger.change(lambda _: entries)
+    topics.update(records)
+
+
+@pytest.mark.usefixtures("taken_back")
+def test_the_planted_fault_is_seen_newest_versions_are_read_and_nothing_is_taken_back(pond, monkeypatch):
+    environment, changes = pond
+    changes.delete(orders, {"id": 2})
+    with open_runner(environment, SMALL) as runner:
+        runner.catch_up()
+    ends = torn(environment, changes, monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(VersionedTable, "rows", newest)
+        patched.setattr(VersionedTable, "_taken_back", lambda self, known, *, to: known)
+        found = go_on_without_the_order(environment, ends)
+    assert found != [(1, 10, "torn")]
+
+
+def newest(table, version, spark=None):
+    return (spark or table.spark).read.format("delta").load(table.path)
+
+
+@pytest.mark.usefixtures("taken_back")
+def test_the_planted_fault_is_seen_the_commit_is_not_the_last_write(pond, monkeypatch):
+    environment, changes = pond
+    changes.put(orders, order(3))
+    with monkeypatch.context() as patched, open_runner(environment, SMALL) as runner:
+        base = environment.store.entry(runner.held).tables
+        patched.setattr(batching, "_written", lambda writes: {name: base[name] + 1 for name in writes})
+        runner.run_once()  # killed after the commit: nothing is written any more
+    with pytest.raises((SparkFailed, AssertionError)):  # no such version, or what a torn batch left under its number
+        assert is_right(environment)
+
+
+def test_records_that_cannot_be_read_are_set_aside_with_the_progress(pond):
+    environment, changes = pond
+    bad = environment.log.append(customers.topic, b'{"id": 5}', b"{")
+    changes.put(customers, customer(1, name="after it"))
+    tolerant = dataclasses.replace(SMALL, bad_records="skip")
+    with open_runner(environment, tolerant) as runner:
+        runner.catch_up()
+    assert verify(environment, tolerant)["left_join"].equal
+    environment.log._topics[customers.topic][bad] = (b'{"id": 5}', None)  # to the oracle it says nothing
+    assert is_right(environment)
+
+
+def test_generations_are_compared_switched_gone_back_from_and_dropped(pond):
+    environment, changes = pond
+    newer = dataclasses.replace(SMALL, version=2)
+    report = rebuild(environment, newer, cut_over=False)
+    assert (report.generation, report.serves, report.comparison["left_join"].equal) == (2, False, True)
+    changes.put(orders, order(9))
+    with open_runner(environment, SMALL) as runner:
+        runner.catch_up()
+    assert diff(environment, newer)["left_join"].equal
+    assert cut_over(environment, newer).generation == 2
+    assert is_right(environment)
+    assert rollback(environment, SMALL).generation == 1
+    assert is_right(environment)
+    assert drop(environment.store, SMALL.name, generation=2) == [2]
+    assert [state.run.generation for state in environment.store.states()] == [1]
+    assert all(verdict.equal for verdict in verify(environment, SMALL).values())
+
+
+class ReadingInTheLake(Reading):
+    """The second group keeps its views in Delta."""
+
+    def _stored(self, name):
+        rows = read_view(self.environment.spark, self.environment.store.place, group=PUBLISHED.name, view=name)
+        return as_set(map(tuple, rows.collect()))
+
+
+def test_a_group_in_the_lake_reads_the_view_topics_of_one_in_a_database(spark, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "source.db")) as source:
+        source.prepare()
+        lake = DeltaTableStore(spark, f"delta:{tmp_path / 'lake'}")
+        follow(ReadingInTheLake(lake, spark, source, seed=12), batches=1)
