@@ -108,12 +108,12 @@ class ProjectionGroup:
         found: dict[int, str] = {}
         for name, table in self.names.items():
             if not isinstance(table, ViewTable):
-                found.setdefault(id(table), name)
-        return {name: self.names[name] for name in found.values()}
+                found.setdefault(id(table.whole), name)
+        return {name: self.names[name].whole for name in found.values()}
 
     def name_of(self, table: Table) -> str:
         """The name under which ``tables`` has a table."""
-        return next(name for name, known in self.tables.items() if known is table)
+        return next(name for name, known in self.tables.items() if known is table.whole)
 
     def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
         """The group whose views read tables only, given the columns of those that others read."""

@@ -45,10 +45,10 @@ class Predicate:
     """A condition on one event; combine with ``&``, ``|``, ``~``."""
 
     def __and__(self, other: Predicate) -> Predicate:
-        return Both(self, _predicate(other))
+        return Both(self, required(other))
 
     def __or__(self, other: Predicate) -> Predicate:
-        return Either(self, _predicate(other))
+        return Either(self, required(other))
 
     def __invert__(self) -> Predicate:
         return Negated(self)
@@ -249,7 +249,8 @@ def family_of(value: object) -> Family:
     return next((family for kind, family in _FAMILIES if isinstance(found, kind)), "other")
 
 
-def _predicate(other: object) -> Predicate:
+def required(other: object) -> Predicate:
+    """The same, if it is a predicate; InvalidPredicate."""
     if isinstance(other, Predicate):
         return other
     raise InvalidPredicate(

@@ -6,7 +6,7 @@ For tests only: to be read next to the definitions in docs/concepts, not for spe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,8 +22,9 @@ from eventstore.serialization import AvroDecoder
 from eventstore.topics import TopicRecord
 from projections.branching import Branches
 from projections.errors import InvalidPredicate
+from projections.matching import matcher
 from projections.setters import Setter
-from projections.tables import EventTable
+from projections.tables import EventTable, Table
 
 Decoded = tuple[RegisteredSchema, dict[str, Any]]
 Record = tuple[int, str, bytes | None]  # offset, key, value
@@ -110,6 +111,15 @@ def newest_per_key(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
             places[key] = place
             _apply(rows, key, change)
     return rows
+
+
+def accepted(table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows that the table's condition accepts, all of a table without one."""
+    if table.condition is None:
+        yield from rows
+    else:
+        meets = matcher(table.condition)
+        yield from (row for row in rows if meets(table.topic, row))
 
 
 def _apply(rows: dict[str, dict[str, Any]], key: str, change: Mapping[str, Any]) -> None:

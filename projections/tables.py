@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.captured import key_and_columns, nullable_keys
 from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
+from projections.predicates import Predicate
 from projections.setters import Setter, agreed_type
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -60,13 +61,16 @@ class Table:
     """The current rows of one topic.
 
     ``name`` is the parameter name a view gives it, unless set. ``columns`` maps each column, the key included, to its
-    type. The state of a table is shared by every view of a group that uses it.
+    type. The state of a table is shared by every view of a group that uses it, and by the tables that ``where`` makes
+    of it: ``condition`` says which rows these show, ``unfiltered`` is the table that has them all.
     """
 
     topic: str
     key: tuple[str, ...]
     columns: Mapping[str, ColumnType]
     name: str | None = field(default=None, kw_only=True)
+    condition: Predicate | None = field(default=None, kw_only=True)
+    unfiltered: Table | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for column in self.columns:
@@ -76,6 +80,22 @@ class Table:
     def payload(self) -> tuple[str, ...]:
         """The columns that are not part of the key."""
         return tuple(c for c in self.columns if c not in self.key)
+
+    @property
+    def whole(self) -> Table:
+        """The table with all rows, whose state this one reads."""
+        return self.unfiltered or self
+
+    def where(self, condition: Predicate) -> Self:
+        """The same table with those rows only that a condition on their columns accepts.
+
+        To a view the others are not there. Raises UnknownColumn, or InvalidPredicate for what cannot be compared.
+        """
+        from projections.filtering import check_condition
+
+        check_condition(self, condition)
+        both = condition if self.condition is None else self.condition & condition
+        return replace(self, condition=both, unfiltered=self.whole)
 
     def require(self, column: str) -> ColumnType:
         """The type of a column, or UnknownColumn naming those there are."""
@@ -139,7 +159,8 @@ class Table:
     def signature(self) -> str:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
         columns = sorted((c, t.said) for c, t in {**self.columns, **self.sealed}.items())
-        return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}"
+        some = "" if self.condition is None else f"|where {self.condition}"
+        return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}{some}"
 
     @staticmethod
     def from_events(

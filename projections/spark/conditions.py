@@ -8,12 +8,15 @@ greatest number of the field's own type that is not above it, and the operator f
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.columns import ColumnType
 from projections.event_fields import FieldKind, check_against, kind_at
+from projections.filtering import row_schema
 from projections.predicates import (
     OPERATORS,
     Absence,
@@ -45,6 +48,14 @@ def condition(predicate: Predicate, schema: RegisteredSchema, record: Column) ->
     """
     check_against(predicate, schema)
     return _Compilation(schema, record).column(predicate)
+
+
+def row_condition(predicate: Predicate, columns: Mapping[str, ColumnType]) -> Column:
+    """The same for the rows of a table; it is true or false, since a row is there or not."""
+    from pyspark.sql import functions as F
+
+    row = F.struct(*(F.col(name) for name in columns))
+    return F.coalesce(condition(predicate, row_schema(columns), row), F.lit(False))
 
 
 class _Compilation:

@@ -189,7 +189,7 @@ def _view_layout(
     roles = {}
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
-        rows = tables[id(table.view if isinstance(table, ViewTable) else table)]
+        rows = tables[id(table.view if isinstance(table, ViewTable) else table.whole)]
         roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.key if view.grouped else ())
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
     live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from projections.partials import shown
 from projections.planner import plan
+from projections.reference import accepted
 from projections.spark.exchange import fetched
 from projections.tables import set_at
 from projections.tablestore import staging
@@ -64,10 +65,16 @@ class RelationalBatches:
             if not find_affected(connection, self._layout, view, walk):
                 return
             cut_slices(connection, view, walk)
-        slices = {name: fetched(self._store.target(role.slice), role.table.sliced) for name, role in view.roles.items()}
+        slices = {name: self._slice(role) for name, role in view.roles.items()}
         self._store.target(view.result).append(run(self._sql[view.name], slices, view.columns))
         with self._store.staging(self._run) as connection:
             stage_difference(connection, view, walk)
+
+    def _slice(self, role):
+        rows = fetched(self._store.target(role.slice), role.table.sliced)
+        if role.table.condition is None:
+            return rows
+        return pa.Table.from_pylist(list(accepted(role.table, rows.to_pylist())), rows.schema)
 
 
 def run(sql, slices, columns):

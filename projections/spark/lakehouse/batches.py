@@ -197,8 +197,8 @@ class DeltaBatch:
             stored = self._stored(self.batches.layout.views[table.view.name].view)
             change = self.changes.get(table.view.name)
             return RoleRows(table, stored, change.rows.rows if change else _nothing(stored))
-        stored = self._stored(next(place.state for place in self.batches.tables if place.table is table))
-        return RoleRows(table, stored, self.staged.get(id(table), stored.limit(0)))
+        stored = self._stored(next(place.state for place in self.batches.tables if place.table is table.whole))
+        return RoleRows(table, stored, self.staged.get(id(table.whole), stored.limit(0)))
 
 
 def _result(place: DeltaViewPlace, reach: Reach) -> DataFrame:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 import sqlalchemy as sa
 
-from eventstore import Aggregate, event
-from projections import ProjectionGroup, Table, on, view
-from projections.errors import InvalidDefinition, UnknownColumn
+from eventstore import Aggregate, Personal, event
+from projections import ProjectionGroup, Table, field, of_type, on, view
+from projections.errors import InvalidDefinition, InvalidPredicate, UnknownColumn
 from projections.planner import plan
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
 
@@ -55,6 +57,44 @@ def test_a_column_of_two_types_is_refused():
         Table.from_events(
             Ticket, key="id", columns={"x": [on(Ticket.Opened).take("hours"), on(Ticket.Closed).set("no")]}
         )
+
+
+REFUSED = {
+    "an unknown column": (lambda: field("hour") > 3, UnknownColumn, "no column 'hour'"),
+    "another kind of value": (lambda: field("hours") > "3", InvalidPredicate, "number cannot be compared with '3'"),
+    "a part of what has none": (lambda: field("hours.a") == 3, InvalidPredicate, "is no record"),
+    "a type of event": (lambda: of_type(Ticket.Opened), InvalidPredicate, "no event type"),
+    "Spark's SQL": (lambda: "hours > 3", InvalidPredicate, "is not a predicate"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_condition_that_rows_cannot_meet_is_refused(what):
+    condition, error, message = REFUSED[what]
+    with pytest.raises(error, match=message):
+        tickets.where(condition())
+
+
+def test_a_condition_is_part_of_what_a_table_means():
+    some = tickets.where(field("hours") > 3)
+    assert some.signature() != tickets.signature() != tickets.where(field("hours") > 4).signature()
+    assert some.where(field("status") == "open").signature() not in (some.signature(), tickets.signature())
+
+
+def test_versions_take_no_condition():
+    with pytest.raises(InvalidDefinition, match="versions takes no condition"):
+        Table.versions_of(CUSTOMERS, topic="shop.public.customers").where(field("id") > 1)
+
+
+def test_a_personal_column_is_no_condition():
+    class Guest(Aggregate):
+        @event
+        class Registered:
+            email: Annotated[str, Personal(erased="")]
+
+    guests = Table.from_events(Guest, key="guest_id", columns={"email": on(Guest.Registered).take("email")})
+    with pytest.raises(InvalidPredicate, match="'email' is personal"):
+        guests.where(field("email") == "a@b.c")
 
 
 def test_a_setter_of_a_foreign_event_is_refused():
