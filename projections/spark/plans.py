@@ -56,7 +56,8 @@ def nondeterministic(plan: Any) -> str | None:
 
 def unordered(plan: Any) -> str | None:
     """The name of an aggregate whose value follows the order in which its rows happen to come; sorted, it does not."""
-    return _first(plan, _follows_order)
+    kept = (n for n in _nodes(plan) if n.nodeName() == "Deduplicate" and n.keys().size() < n.output().size())
+    return _first(plan, _follows_order) or next(("dropDuplicates by some of the columns" for _ in kept), None)
 
 
 def _follows_order(expression: Any) -> bool:

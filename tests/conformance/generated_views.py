@@ -74,9 +74,9 @@ class _Join:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Up to four tables, joined under up to five names; grouped, and the groups joined again."""
-    schemas = [Schema(draw(_keys())) for _ in range(draw(st.integers(1, 4)))]
+def worlds(draw: st.DrawFn, *, rich: bool = False) -> World:
+    """Up to four tables, joined under up to five names; grouped, and the groups joined again; ``rich`` has them all."""
+    schemas = [Schema(draw(_keys())) for _ in range(draw(st.integers(2 if rich else 1, 4)))]
     roles = [0, *draw(st.lists(st.integers(0, len(schemas) - 1), min_size=len(schemas) > 1, max_size=4))]
     joins = [draw(_joins(schemas, roles, number)) for number in range(1, len(roles))]
     tables = [schema.table(number) for number, schema in enumerate(schemas)]
@@ -85,12 +85,15 @@ def worlds(draw: st.DrawFn) -> World:
     sql = {"joined": _joined(named, joins) + where}
     joined = sql_view("joined", sql["joined"], tables=named)
     views = [joined]
-    group = draw(st.sampled_from([None, "amount_0", *sorted({"amount_1"} & set(_selected(named)))]))
+    columns = ["amount_0", *sorted({"amount_1"} & set(_selected(named)))]
+    group = draw(st.sampled_from(columns if rich else [None, *columns]))
     if group:
-        having = draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
-        sql["grouped"] = _grouped(group, draw(st.sampled_from(sorted(_selected(named)))), draw(st.booleans())) + having
+        having = "" if rich else draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
+        sql["grouped"] = (
+            _grouped(group, draw(st.sampled_from(sorted(_selected(named)))), not rich and draw(st.booleans())) + having
+        )
         views.append(sql_view("grouped", sql["grouped"], tables={"joined": joined}))
-        if draw(st.booleans()):
+        if rich or draw(st.booleans()):
             keys = ", ".join(f"r.{c}" for c in tables[0].key)
             sql["again"] = f"SELECT {keys}, g.n FROM r LEFT JOIN grouped g ON r.amount = g.{group}"
             views.append(sql_view("again", sql["again"], tables={"r": tables[0], "grouped": views[1]}))

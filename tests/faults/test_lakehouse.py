@@ -150,3 +150,21 @@ def test_a_group_in_the_lake_reads_the_view_topics_of_one_in_a_database(spark, t
         source.prepare()
         lake = DeltaTableStore(spark, f"delta:{tmp_path / 'lake'}")
         follow(ReadingInTheLake(lake, spark, source, seed=12), batches=1)
+
+
+def test_a_torn_table_is_taken_back_however_long_it_had_stood_still(spark, tmp_path, monkeypatch):
+    """The version that counts is as old as Delta lets a table's past be read, and older."""
+    kept = "spark.databricks.delta.properties.defaults.deletedFileRetentionDuration"
+    spark.conf.set(kept, "interval 0 hours")
+    try:
+        environment, changes = made(spark, tmp_path)
+        ends = torn(environment, changes, monkeypatch)
+        assert is_shown_as_of(environment, ends)
+        assert go_on_without_the_order(environment, ends) == [(1, 10, "torn")]
+    finally:
+        spark.conf.unset(kept)
+
+
+def is_shown_as_of(environment, ends):
+    """Readers see what was before the batch."""
+    return shown(environment, SMALL)["left_join"] == [(1, 10, "Ann")] and bool(ends)

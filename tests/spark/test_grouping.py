@@ -83,7 +83,7 @@ def test_groups_are_computed_whole_where_sums_overflow_in_silence(spark):
 
 OF_MORE_THAN_ROWS = {
     "having": lambda p: of("count(*)")(p).where("a0 > 1"),
-    "without duplicates": lambda p: of("count(*)")(p.dropDuplicates(["town", "tags"])),
+    "without duplicates": lambda p: of("count(*)")(p.select("town", "tags").dropDuplicates()),
     "a subquery": lambda p: of("count(*)")(p.where("id IN (SELECT id FROM range(3))")),
     "a renamed key": lambda p: (
         p.groupBy("town").agg(F.max("tags").alias("most")).selectExpr("most AS town", "town AS t")

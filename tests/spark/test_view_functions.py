@@ -86,6 +86,12 @@ def test_an_aggregate_that_follows_the_order_of_rows_is_refused_by_its_name(spar
     assert "the order its rows come in" in told
 
 
+def test_of_rows_alike_in_some_columns_none_is_kept_by_chance(spark):
+    told = refused(spark, lambda people: people.select("born", "name").dropDuplicates(["born"]), by="born")
+    assert "dropDuplicates" in told
+    assert "born" in planned(spark, lambda people: people.select("born").dropDuplicates(["born"]), by="born")
+
+
 @pytest.mark.parametrize("sql", ["max_by(name, id)", "array_join(sort_array(collect_list(name)), ',')"])
 def test_one_that_says_the_order_is_accepted(spark, sql):
     assert "x" in planned(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
