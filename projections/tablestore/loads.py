@@ -39,3 +39,10 @@ def close_loads(connection: sa.Connection, relations: Iterable[str]) -> None:
     Tasks that write hold their tables, so emptying has waited for them; those that come later find their load gone.
     """
     connection.execute(sa.delete(LOADS).where(LOADS.c.relation.in_(list(relations))))
+
+
+def close_loads_of(connection: sa.Connection, schema: str) -> None:
+    """The same for all tables of a schema that was dropped: another one may get its name."""
+    preparer = connection.dialect.identifier_preparer
+    tables = f"{preparer.quote_identifier(schema)}."
+    connection.execute(sa.delete(LOADS).where(LOADS.c.relation.startswith(tables, autoescape=True)))

@@ -13,7 +13,7 @@ from projections.errors import TableStoreUnavailable, ViewInUse
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
-from projections.tablestore.loads import create_loads_tables
+from projections.tablestore.loads import close_loads_of, create_loads_tables
 from projections.tablestore.port import already_active
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore
@@ -122,6 +122,7 @@ class PostgresTableStore(SqlTableStore):
     def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
         schema = generation_name(run.group, run.generation)
         connection.execute(sa.schema.DropSchema(schema, cascade=True, if_exists=True))
+        close_loads_of(connection, schema)
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from projections.errors import LoadClosed
 from projections.tablestore import copying, dialects
 from projections.tablestore.arrow import Part
-from projections.tablestore.loads import LOADS, PARTS
+from projections.tablestore.loads import LOADS, PARTS, close_loads_of
 from projections.tablestore.postgres import PostgresTableStore
 
 ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
@@ -88,6 +88,14 @@ def test_a_task_that_outlives_its_load_takes_its_rows_back(store):
     assert found(store) == []
     with store.looking() as connection:
         assert [connection.scalar(sa.select(sa.func.count()).select_from(kept)) for kept in (LOADS, PARTS)] == [0, 0]
+
+
+def test_a_load_into_a_schema_that_was_dropped_is_closed(store):
+    with store.target(TABLE).load(), store.transaction() as connection:
+        close_loads_of(connection, "publi")
+        assert connection.scalar(sa.select(sa.func.count()).select_from(LOADS)) == 1
+        close_loads_of(connection, "public")
+        assert connection.scalar(sa.select(sa.func.count()).select_from(LOADS)) == 0
 
 
 def test_a_task_of_a_killed_driver_writes_nothing_into_what_was_emptied_since(store):
