@@ -157,7 +157,7 @@ def test_a_worker_that_rebalances_is_asked_again(connect: ConnectClient, shop: S
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
         coming_and_going = pool.submit(come_and_go)
         try:
-            wait_until(asked_again, within=30, what="a rebalance")
+            wait_until(asked_again, what="a rebalance")
         finally:
             stop.set()
         coming_and_going.result()
