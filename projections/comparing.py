@@ -61,8 +61,9 @@ def compare(
 ) -> Mapping[str, ViewComparison]:
     """Copy the serving views as of one moment, bring the new generation to exactly there, and compare the two."""
     store = environment.store
-    serving = store.serving_state(group.name).run
-    if anew := made_anew(environment, group, store.serving_state(group.name)):
+    state = store.serving_state(group.name)
+    serving = state.run
+    if anew := made_anew(environment, group, state):
         raise _not_comparable(f"{', '.join(anew)}: the topic was made anew since it was served", serving)
     with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
         if not beside.columns:

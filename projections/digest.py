@@ -25,13 +25,6 @@ def digest_rows(batches: Iterable[pa.RecordBatch]) -> tuple[str, int]:
     return digest.hexdigest(), rows
 
 
-def no_digest(column: str) -> InvalidDefinition:
-    """The error of a column whose values have no digest."""
-    return InvalidDefinition(
-        f"column {column!r} is a floating-point number, which has no digest", remedy="use Decimal or leave it out"
-    )
-
-
 def _lines(batch: pa.RecordBatch) -> pa.Array:
     """One text a row; joined column by column, not row by row."""
     texts = [_texts(batch.column(i), batch.schema.field(i).name) for i in range(batch.num_columns)]
@@ -41,7 +34,9 @@ def _lines(batch: pa.RecordBatch) -> pa.Array:
 
 def _texts(column: pa.Array, name: str) -> pa.Array:
     if pa.types.is_floating(column.type):
-        raise no_digest(name)
+        raise InvalidDefinition(
+            f"column {name!r} is a floating-point number, which has no digest", remedy="use Decimal or leave it out"
+        )
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     if pa.types.is_binary(column.type):

@@ -17,8 +17,8 @@ from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.join_views import (
+    NAMED,
     SQL,
-    TABLES,
     customers,
     left_join,
     orders,
@@ -39,7 +39,7 @@ def opened(spark, path):
 
 def expected(log, group):
     """What DuckDB makes of the topics."""
-    return view_oracle.expected(log, group, SQL, {table.topic.rpartition(".")[2]: table for table in TABLES})
+    return view_oracle.expected(log, group, SQL, NAMED)
 
 
 def shown(environment, group):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.spark.plans import analysed_plan, is_attribute, items, java
+from projections.spark.plans import analysed_plan, is_attribute, items, java, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -116,7 +116,7 @@ def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
 
 
 def _bare(named: Any) -> Any:
-    return named.child() if _kind(named) == "Alias" else named
+    return named.child() if kind(named) == "Alias" else named
 
 
 def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
@@ -141,7 +141,7 @@ def _changed(spark: SparkSession, expression: Any, change: Change) -> Any:
 
 
 def _aggregates(expression: Any) -> Iterator[Any]:
-    if _kind(expression) == "AggregateExpression":
+    if kind(expression) == "AggregateExpression":
         yield expression
         return
     for child in items(expression.children()):
@@ -159,10 +159,6 @@ def _is_row_by_row(node: Any) -> bool:
     if not node.subqueries().isEmpty():
         return False
     return not children or (node.nodeName() in _ROW_BY_ROW and _is_row_by_row(children[0]))
-
-
-def _kind(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
 
 
 # Spark's Python face has no way from a plan or an expression to a DataFrame or a column: these four.

@@ -46,7 +46,12 @@ def _group_keys(node: Any) -> list[Any] | None:
 
 def is_attribute(expression: Any) -> bool:
     """Whether an expression is a column of what is below it."""
-    return bool(expression.getClass().getSimpleName() == "AttributeReference")
+    return kind(expression) == "AttributeReference"
+
+
+def kind(expression: Any) -> str:
+    """The name of an expression's class."""
+    return str(expression.getClass().getSimpleName())
 
 
 def nondeterministic(plan: Any) -> str | None:
@@ -69,8 +74,7 @@ def _follows_order(expression: Any) -> bool:
 
 def _aggregated(expression: Any) -> Any:
     """The function of an aggregate expression, or the expression itself."""
-    is_wrapped = expression.getClass().getSimpleName() == "AggregateExpression"
-    return expression.aggregateFunction() if is_wrapped else expression
+    return expression.aggregateFunction() if kind(expression) == "AggregateExpression" else expression
 
 
 def environmental(frame: DataFrame, plan: Any) -> str | None:

@@ -28,6 +28,7 @@ employees = captured("employees", "boss_id", "staff_name")
 bosses = employees
 visits = captured("visits", "grade", key=("customer_id", "region_id"))
 TABLES = (orders, customers, regions, planets, stars, profiles, places, employees, visits)
+NAMED = {table.topic.rpartition(".")[2]: table for table in TABLES}  # as the SQL calls them
 
 SQL = {}
 
@@ -216,7 +217,7 @@ def customers_with_totals(customers, per_customer):
 def written(name, text):
     """A view that is declared by its SQL alone."""
     SQL[name] = text
-    return sql_view(name, text, tables={table.topic.rpartition(".")[2]: table for table in TABLES})
+    return sql_view(name, text, tables=NAMED)
 
 
 composite_full = written(

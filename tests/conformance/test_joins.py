@@ -19,6 +19,7 @@ from tests.conformance import view_oracle
 from tests.conformance.join_views import (
     FEW,
     GROUP,
+    NAMED,
     SQL,
     TABLES,
     customers,
@@ -87,11 +88,8 @@ STEPS = {
 }  # fmt: skip
 
 
-NAMED = {**{table.topic.rpartition(".")[2]: table for table in TABLES}, "bosses": employees}
-
-
 def assert_views_are_right(store, log, *, after, group=GROUP):
-    view_oracle.assert_views_are_right(store, log, group, SQL, NAMED, after=after)
+    view_oracle.assert_views_are_right(store, log, group, SQL, {**NAMED, "bosses": employees}, after=after)
 
 
 @pytest.fixture(scope="module")

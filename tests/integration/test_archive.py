@@ -186,7 +186,7 @@ def test_an_archiver_that_saves_its_offsets_before_its_rows_is_caught(archiver, 
     events.send(60)
 
     def offsets_first(table, rows, start, end, *, before_commit):
-        transaction = table._log().startTransaction()
+        transaction = table._log.begin()
         table._move(transaction, start, end)
         transaction.commit(transaction.writeFiles(rows.limit(0)._jdf), table._operation(transaction, end))
         raise KeyboardInterrupt

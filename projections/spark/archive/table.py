@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.archive import Extent
 from projections.errors import ArchiveMoved, ArchiveUnusable, SparkFailed
 from projections.log import record_schema
+from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import told_plainly
+from projections.spark.plans import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,9 +46,9 @@ class TopicTable:
 
     def make(self, topic_id: str) -> None:
         """Make the table where there is none."""
-        java = self._java
+        java = self._log.java
         with self._told():
-            builder = java.io.delta.tables.DeltaTable.createIfNotExists(self._session).location(self.path)
+            builder = java.io.delta.tables.DeltaTable.createIfNotExists(self._log.session).location(self.path)
             builder = builder.addColumns(java.org.apache.spark.sql.types.StructType.fromDDL(SCHEMA))
             for name, value in {**_PROPERTIES, _TOPIC_ID: topic_id}.items():
                 builder = builder.property(name, value)
@@ -55,10 +57,10 @@ class TopicTable:
     def extent(self) -> Extent | None:
         """How far the topic is archived, as of now; None where nothing was made."""
         with self._told():
-            snapshot = self._snapshot()
+            snapshot = self._log.snapshot()
             if snapshot.version() < 0:
                 return None
-            versions = {one.appId(): one.version() for one in _items(_transactions(snapshot))}
+            versions = {one.appId(): one.version() for one in items(_transactions(snapshot))}
             topic_id = snapshot.metadata().configuration().get(_TOPIC_ID)
             if topic_id.isEmpty():
                 raise ArchiveUnusable(
@@ -77,7 +79,7 @@ class TopicTable:
         at ``start``, when the transaction begins or when it commits.
         """
         with self._told():
-            transaction = self._log().startTransaction()
+            transaction = self._log.begin()
             self._require_at(transaction, start)
             files = transaction.writeFiles(rows._jdf)  # noqa: SLF001 - the JVM's side of it
             before_commit()
@@ -91,18 +93,18 @@ class TopicTable:
     def compact(self) -> Mapping[str, int]:
         """Put small files together; returns how many were removed and added. Readers see the same rows throughout."""
         with self._told():
-            found = self._delta().optimize().executeCompaction().collectAsList().get(0).getAs("metrics")
+            found = self._log.table().optimize().executeCompaction().collectAsList().get(0).getAs("metrics")
         return {"files_removed": int(found.getAs("numFilesRemoved")), "files_added": int(found.getAs("numFilesAdded"))}
 
     def clean(self) -> None:
         """Delete files that no version of the last seven days holds: compacted ones, and those of killed archivers."""
         with self._told():
-            self._delta().vacuum()
+            self._log.table().vacuum()
 
     def files(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
         with self._told():
-            snapshot = self._snapshot()
+            snapshot = self._log.snapshot()
             return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 
     def _require_at(self, transaction: Any, start: Mapping[int, int]) -> None:
@@ -112,7 +114,7 @@ class TopicTable:
                 raise self._moved(f"partition {partition} is archived up to {found}, not {offset}")
 
     def _move(self, transaction: Any, start: Mapping[int, int], end: Mapping[int, int]) -> None:
-        nothing = self._nothing()
+        nothing = self._log.nothing()
         for partition, offset in end.items():
             if transaction.txnVersion(f"{_BEGIN}{partition}") == _NOT_THERE:
                 transaction.updateSetTransaction(f"{_BEGIN}{partition}", start[partition], nothing)
@@ -120,32 +122,15 @@ class TopicTable:
 
     def _operation(self, transaction: Any, end: Mapping[int, int]) -> Any:
         """What the table's history says of the commit; the offsets in it are for people."""
-        java = self._java
+        java = self._log.java
         append = java.org.apache.spark.sql.streaming.OutputMode.Append()
         told = java.scala.Option.apply(json.dumps({"topic": self.topic, "end": end}))
         update = getattr(java.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
         return update(append, f"factfold.archive.{self.topic}", transaction.readVersion() + 1, told)
 
-    def _snapshot(self) -> Any:
-        return self._log().update(False, self._nothing(), self._nothing())
-
-    def _log(self) -> Any:
-        return self._java.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.path)
-
-    def _delta(self) -> Any:
-        return self._java.io.delta.tables.DeltaTable.forPath(self._session, self.path)
-
     @property
-    def _java(self) -> Any:
-        """The JVM: Delta's Python package has no transactions, and asks for a version of its jar that is not there."""
-        return self.spark._jvm  # noqa: SLF001
-
-    @property
-    def _session(self) -> Any:
-        return self.spark._jsparkSession  # noqa: SLF001
-
-    def _nothing(self) -> Any:
-        return self._java.scala.Option.empty()
+    def _log(self) -> DeltaLog:
+        return DeltaLog(self.spark, self.path)
 
     def _texts(self, *texts: str) -> Any:
         gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
@@ -181,7 +166,3 @@ def _transactions(snapshot: Any) -> Any:
 def _partitions(versions: Mapping[str, int], prefix: str) -> dict[int, int]:
     found = {name.removeprefix(prefix): version for name, version in versions.items() if name.startswith(prefix)}
     return {int(partition): found[partition] for partition in sorted(found, key=int)}
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(number) for number in range(sequence.size())]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import stamina
 
+from projections.spark.delta_log import DeltaLog
 from projections.spark.exchange import few_rows
 from projections.spark.failures import told_plainly
-from projections.spark.lakehouse.delta_log import DeltaLog
 from projections.tablestore.runs import Run, RunState, decode_progress, encode_progress
 
 if TYPE_CHECKING:

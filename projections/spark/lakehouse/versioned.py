@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from projections.errors import RunSuperseded
+from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import told_plainly
-from projections.spark.lakehouse.delta_log import DeltaLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,8 @@ import pytest
 from projections.errors import InvalidDefinition
 from projections.sql_views import sql_view
 from projections.views import Reference, Unmatched
-from tests.conformance.join_views import GROUP, SQL, TABLES
+from tests.conformance.join_views import GROUP, NAMED, SQL
 
-NAMED = {table.topic.rpartition(".")[2]: table for table in TABLES}
 FUNCTIONS = {
     view.name: view
     for view in GROUP.kept

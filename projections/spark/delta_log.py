@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import SparkFailed
 from projections.spark.failures import told_plainly
+from projections.spark.plans import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ class DeltaLog:
 
     def snapshot(self) -> Any:
         """The newest state of the table; its version is -1 where there is none."""
-        nothing = self._nothing()
+        nothing = self.nothing()
         return self._log().update(False, nothing, nothing)
 
     def version(self) -> int:
@@ -53,16 +54,16 @@ class DeltaLog:
 
     def files(self, version: int) -> list[Any]:
         """The files of a version: some for each 64 MB, as every query of it plans them in the driver too."""
-        nothing = self._nothing()
+        nothing = self.nothing()
         return list(self._log().getSnapshotAt(version, nothing, nothing, False).allFiles().collectAsList())
 
     def files_read(self, transaction: Any) -> list[Any]:
         """The files of a transaction's version, all of which it has read from then on."""
-        return _items(transaction.filterFiles())
+        return items(transaction.filterFiles())
 
     def files_written(self, transaction: Any, rows: DataFrame) -> list[Any]:
         """Rows written to files that are no part of the table before the commit."""
-        return _items(transaction.writeFiles(rows._jdf))  # noqa: SLF001 - the JVM's side of it
+        return items(transaction.writeFiles(rows._jdf))  # noqa: SLF001 - the JVM's side of it
 
     def commit(self, transaction: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
         """Take files out of the table and others in; returns the version that has them."""
@@ -87,12 +88,9 @@ class DeltaLog:
                 raise lost() from error
             raise
 
-    def _log(self) -> Any:
-        return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)
-
-    def _nothing(self) -> Any:
+    def nothing(self) -> Any:
+        """Scala's None."""
         return self.java.scala.Option.empty()
 
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(number) for number in range(sequence.size())]
+    def _log(self) -> Any:
+        return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)
