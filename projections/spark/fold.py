@@ -12,6 +12,7 @@ from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
+from projections.spark.gathering import gathered
 from projections.tables import EventTable, sealed_parts, set_at
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     names = [*values, *(set_at(c) for c in set_columns), *STAGING]
 
     def fold(raw: DataFrame) -> DataFrame:
-        return decode(raw).select(*facts).groupBy("_stream").agg(*aggregates).select(key, *names)
+        return gathered(decode(raw).select(*facts), ["_stream"]).agg(*aggregates).select(key, *names)
 
     return fold
 
