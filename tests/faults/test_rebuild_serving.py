@@ -23,7 +23,7 @@ from projections.catching_up import CatchUp
 from projections.spark.view_functions import view_columns
 from projections.tablestore import runs
 from projections.tablestore.sqlite import SqliteTableStore
-from tests.integration.log_writer import LogWriter
+from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.rebuild_watching import (
     Counted,
     Killed,
@@ -105,8 +105,9 @@ def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_an
     assert verify(env, first)["ticket_rows"].equal
 
 
-def two_generations(env, writer, tickets):
-    """A group whose second generation is beside the first, which is ahead of it and has been read."""
+def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_generation(
+    env, writer, tickets, monkeypatch
+):
     group, reader = growing_group(writer, columns=SHOWN), Sightings()
     tickets.send(30)
     rebuild(env, group)
@@ -115,14 +116,6 @@ def two_generations(env, writer, tickets):
     with open_runner(env, group) as runner:
         runner.catch_up()
     reader.see(seen_by(env))
-    assert reader.wrong == (0, 0, 0)
-    return group, reader
-
-
-def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_generation(
-    env, writer, tickets, monkeypatch
-):
-    group, reader = two_generations(env, writer, tickets)
     with monkeypatch.context() as patched:
         patched.setattr(CatchUp, "bring_beyond", lambda *arguments, **options: None)
         patched.setattr(runs, "is_ahead", lambda *arguments, **options: True)
@@ -133,13 +126,15 @@ def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_gen
 
 
 def test_the_planted_fault_is_seen_a_generation_that_serves_half_loaded(env, writer, tickets):
-    """It is as far as the first one, and lacks rows in the middle; then it has none."""
-    group, reader = two_generations(env, writer, tickets)
-    beside = env.store.states(group.name)[-1].run
-    view = env.store.layout(group, beside, view_columns(env.spark, group)).views["ticket_rows"].view
-    cut_over(env, group)
-    for lost in (view.c.customer_id < 9, sa.true()):
+    """It lacks the first tickets, and shows the last of each partition; then it has none."""
+    group, reader, looks = growing_group(writer, columns=SHOWN), Sightings(), []
+    tickets.send(30)
+    rebuild(env, group)
+    (run,) = (state.run for state in env.store.states(group.name))
+    view = env.store.layout(group, run, view_columns(env.spark, group)).views["ticket_rows"].view
+    for lost in (sa.false(), view.c.customer_id < 2 * PARTITIONS, sa.true()):
         with env.store.transaction() as connection:
             connection.execute(sa.delete(view).where(lost))
         reader.see(seen_by(env))
-    assert (reader.empty, len(reader.partial) > 0, len(reader.backwards) > 0) == (1, True, True)
+        looks.append(reader.wrong)
+    assert looks == [(0, 0, 0), (0, PARTITIONS, 0), (1, PARTITIONS, PARTITIONS)]
