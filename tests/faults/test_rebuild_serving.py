@@ -1,8 +1,8 @@
 """T10: a view is read all the time, while tickets arrive and its generations are rebuilt, switched and rolled back.
 
-A hundred tickets come each second. FACTFOLD_KILLS sets how many rebuilds there are, one after the other: 1 in make test,
-killed once, with two readers; where there are more, ten readers, and each rebuild is killed and resumed twice. All
-readers together look 2,000 times a rebuild: 10,000 times in make faults. A killed rebuild is one whose process does
+A hundred tickets come each second. FACTFOLD_KILLS sets how many rebuilds there are, one after the other: 1 in make
+test, killed once, with two readers; where there are more, ten readers, and each rebuild is killed and resumed twice.
+All readers together look 2,000 times a rebuild: 10,000 times in make faults. A killed rebuild is one whose process does
 nothing any more, the one of SIGKILL is in test_rebuild_killed.py.
 
 Tickets tell their partition and their place in it. So a look tells by itself that it is partial, a partition with fewer
