@@ -54,7 +54,7 @@ def killed(road, spark, tmp_path):
     return KilledRuns(environment, flight_views, GROUP, settings, tmp_path / "runner.log")
 
 
-@pytest.mark.timeout(max(600, 90 * KILLS))
+@pytest.mark.timeout(max(900, 180 * KILLS))
 def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, traffic, killed, capsys):
     environment = killed.environment
 
@@ -72,7 +72,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, tr
         sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_planted_fault_is_seen_a_ledger_that_is_written_before_the_tables(road, traffic, killed):
     environment = killed.environment
     process = killed.start(module="tests.faults.mutant_lake")

@@ -27,16 +27,16 @@ from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
-STEPS = 300 if KILLS == 1 else 4_000 * KILLS
-PARTS = 2 if KILLS == 1 else 40  # in which the log is sent, each carried over in batches of its own
+STEPS, PARTS = (300, 2) if KILLS == 1 else (4_000 * KILLS, 40)  # sent in so many parts, each a batch or more
 
 
 @pytest.fixture
-def clean(settings):
+def clean(request, settings):
     """A history, its records as they happened, and the writer to whose topics they are to go."""
     writer = LogWriter(settings, Ticket, CUSTOMERS, REGIONS)
-    history = TicketHistory(writer, SEED, size=max(8, STEPS // 20), repeated=0)
-    records = [record for _ in range(STEPS) for record in history.step()]
+    steps = getattr(request, "param", STEPS)
+    history = TicketHistory(writer, SEED, size=max(8, steps // 20), repeated=0)
+    records = [record for _ in range(steps) for record in history.step()]
     return history, records, writer
 
 
@@ -60,9 +60,9 @@ def digests(environment, group):
     }
 
 
-def carried_over(environment, group, writer, records):
+def carried_over(environment, group, writer, records, *, parts=PARTS):
     """Send a log in parts, each while the views are kept."""
-    size = -(-len(records) // PARTS)
+    size = -(-len(records) // parts)
     with open_runner(environment, group) as runner:
         for start in range(0, len(records), size):
             writer.send(records[start : start + size])
@@ -92,6 +92,7 @@ def test_views_are_those_of_the_clean_log_after_a_disturbed_one_and_after_the_sa
         assert digests(undisturbed, its_group) == right
 
 
+@pytest.mark.parametrize("clean", [300], indirect=True)
 def test_the_planted_fault_is_seen_a_merge_that_does_not_look_at_positions(road, clean, monkeypatch):
     (views, group, writer, log), (history, _, _) = road, clean
 
@@ -103,6 +104,6 @@ def test_the_planted_fault_is_seen_a_merge_that_does_not_look_at_positions(road,
 
     monkeypatch.setattr(staging, "_drop_stale", lambda connection, layout: None)
     monkeypatch.setattr(commit, "_merge_state", last_wins)
-    carried_over(views, group, writer, [*log, *log[: len(log) // 2]])
+    carried_over(views, group, writer, [*log, *log[: len(log) // 2]], parts=2)
     with pytest.raises(AssertionError):
         assert_views_as_expected(views, history)

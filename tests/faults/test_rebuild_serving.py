@@ -66,7 +66,7 @@ def killed_and_resumed(env, group):
     return rebuild(env, group)
 
 
-@pytest.mark.timeout(max(300, 60 * KILLS))
+@pytest.mark.timeout(max(300, 120 * KILLS))
 @pytest.mark.parametrize(
     "env",
     [

@@ -164,7 +164,7 @@ class Life:
 
     def _reader(self, sightings: Sightings) -> Callable[[], None]:
         def read() -> None:
-            while not self._stop.wait(0.005):
+            while not self._stop.wait(0.02):
                 sightings.see(seen_by(self._env))
 
         return read

@@ -69,7 +69,7 @@ def test_a_name_that_could_be_anything_else_in_sql_is_refused(place):
 @pytest.mark.parametrize("place", PLACES)
 def test_the_planted_fault_is_seen_any_name_is_taken(place, monkeypatch):
     monkeypatch.setattr(tables, "IDENTIFIER", re.compile(".*", re.DOTALL))
-    with pytest.raises((pytest.fail.Exception, ValueError), match="DID NOT RAISE|not a valid parameter"):
+    with pytest.raises((pytest.fail.Exception, ValueError), match=r"DID NOT RAISE|not a valid parameter"):
         test_a_name_that_could_be_anything_else_in_sql_is_refused(place)
 
 
