@@ -134,4 +134,4 @@ class KilledRuns:
         seconds = ", ".join(f"{seconds:.1f}" for seconds in self.resumed) or "none"
         load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
         target = f"target {RESUMED_WITHIN:.0f} s"
-        return f"{self.in_flight} kills amid a batch; seconds from start to first batch: {seconds} ({target}, {load})"
+        return f"kills amid a batch: {self.in_flight}; seconds from start to first batch: {seconds} ({target}, {load})"
