@@ -4,9 +4,9 @@ FACTFOLD_KILLS chooses the size, though nothing is killed: 300 steps of a histor
 200,000 in make faults-full; FACTFOLD_SEED chooses them, both are printed. A step is a record or more: half of the
 deletions are followed by a row of a snapshot that was read before them. A twentieth of the records comes twice, at a
 twentieth their partition falls behind the others. The views are held against plain Python; then their digests, of all
-columns by key, must stay what they are, and be those of a rebuild and of the undisturbed log (both in make faults). They
-are taken when all has come again: a batch may end between an old deletion that is repeated and its tombstone, and then
-the row is gone until its later records are repeated too. The planted fault is a merge that does not look at positions.
+columns by key, must stay what they are, and be those of a rebuild and of the undisturbed log (both in make faults).
+They are taken when all has come again: a batch may end between an old deletion that is repeated and its tombstone,
+and then the row is gone until its later records are repeated too. The planted fault is a merge that does not look at positions.
 """
 
 from __future__ import annotations
