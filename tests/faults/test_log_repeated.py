@@ -6,7 +6,8 @@ deletions are followed by a row of a snapshot that was read before them. A twent
 twentieth their partition falls behind the others. The views are held against plain Python; then their digests, of all
 columns by key, must stay what they are, and be those of a rebuild and of the undisturbed log (both in make faults).
 They are taken when all has come again: a batch may end between an old deletion that is repeated and its tombstone,
-and then the row is gone until its later records are repeated too. The planted fault is a merge that does not look at positions.
+and then the row is gone until its later records are repeated too. The planted fault is a merge that does not look at
+positions.
 """
 
 from __future__ import annotations
