@@ -17,10 +17,13 @@ ROOT = Path(__file__).parents[2]
 
 
 class ProjectionProcess:
-    """One runner process; ``settings`` are the FACTFOLD_ variables that tell it where things are."""
+    """One runner process; ``settings`` are the FACTFOLD_ variables that tell it where things are.
 
-    def __init__(self, settings: Mapping[str, str], group: str, log: Path) -> None:
-        arguments = [sys.executable, "-m", "factfold", "projections", "run", group, "--json"]
+    ``module`` is another program that takes the same arguments: a mutant.
+    """
+
+    def __init__(self, settings: Mapping[str, str], group: str, log: Path, *, module: str = "factfold") -> None:
+        arguments = [sys.executable, "-m", module, "projections", "run", group, "--json"]
         self._log = log
         chosen = os.environ | settings
         with log.open("ab") as errors:

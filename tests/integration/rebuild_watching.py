@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
+from eventstore.kafka.producer import OutgoingRecord
+from eventstore.topics import partition_of
 from projections import Environment, ProjectionGroup, RebuildProgress, Table, view
 from projections.follower import follow
-from tests.integration.log_writer import LogWriter
+from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.tickets import DECLARED, Ticket
 from tests.waiting import wait_until
 
@@ -36,6 +39,27 @@ def opened(writer: LogWriter, first: int, count: int) -> list[Any]:
     return [writer.event(f"t{number}", event) for number in range(first, first + count)]
 
 
+class Counted:
+    """New tickets that tell where they are: ``customer_id`` is the partition and the place among its tickets."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+        self._places = dict.fromkeys(range(PARTITIONS), 0)
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """Open so many more."""
+        self._writer.send([self._next() for _ in range(count)])
+
+    def _next(self) -> OutgoingRecord:
+        identity = f"t{self.sent}"
+        partition = partition_of(f"{Ticket.category}-{identity}", PARTITIONS)
+        place, self._places[partition] = self._places[partition], self._places[partition] + 1
+        self.sent += 1
+        opened = Ticket.Opened(customer_id=place * PARTITIONS + partition, hours=Decimal(1))
+        return self._writer.event(identity, opened)
+
+
 class Killed(BaseException):
     """What stands for SIGKILL inside this process."""
 
@@ -51,18 +75,36 @@ def killed_at(step: str) -> Callable[[RebuildProgress], None]:
 
 
 class Sightings:
-    """The numbers of rows one reader has seen, one after the other; fewer than before is a way back in time."""
+    """What one reader has seen of a view of counted tickets, one look after the other.
+
+    A look is ``partial`` where a partition shows another number of tickets than its last one has, ``backwards`` where
+    one shows fewer than before, and ``empty`` where nothing is shown.
+    """
 
     def __init__(self) -> None:
-        self.highest = 0
         self.looks = 0
-        self.backwards: list[tuple[int, int]] = []
+        self.empty = 0
+        self.partial: list[tuple[int, int, int]] = []
+        self.backwards: list[tuple[int, int, int]] = []
+        self._seen: dict[int, int] = {}
 
-    def see(self, rows: int) -> None:
+    @property
+    def wrong(self) -> tuple[int, int, int]:
+        """How many looks, or partitions in one, were empty, partial, backwards."""
+        return self.empty, len(self.partial), len(self.backwards)
+
+    def see(self, found: Mapping[int, tuple[int, int]]) -> None:
+        """Take one more look: by partition, how many rows there are, and how many there are by the last of them."""
         self.looks += 1
-        if rows < self.highest:
-            self.backwards.append((self.highest, rows))
-        self.highest = max(self.highest, rows)
+        self.empty += not found
+        for partition in {*found, *self._seen}:
+            rows, by_the_last = found.get(partition, (0, 0))
+            known = self._seen.get(partition, 0)
+            if rows != by_the_last:
+                self.partial.append((partition, rows, by_the_last))
+            if by_the_last < known:
+                self.backwards.append((partition, known, by_the_last))
+            self._seen[partition] = max(known, by_the_last)
 
 
 def rows_of(env: Environment) -> int:
@@ -71,19 +113,36 @@ def rows_of(env: Environment) -> int:
         return int(connection.scalar(sa.text("SELECT count(*) FROM ticket_rows")))
 
 
-class Life:
-    """What goes on around a rebuild: tickets are opened, a runner follows the group, readers look."""
+_SEEN = sa.text(
+    f"SELECT customer_id % {PARTITIONS}, count(*), max(customer_id / {PARTITIONS}) + 1 FROM ticket_rows GROUP BY 1"
+)
 
-    def __init__(
-        self, env: Environment, group: ProjectionGroup, writer: LogWriter, *, begun: int, readers: int = 2
-    ) -> None:
-        self._env, self._group, self._writer = env, group, writer
+
+def seen_by(env: Environment) -> dict[int, tuple[int, int]]:
+    """One look at a view of counted tickets, as ``Sightings`` takes it."""
+    with env.store.looking() as connection:
+        return {partition: (rows, last) for partition, rows, last in connection.execute(_SEEN)}
+
+
+EACH_SECOND = 100  # tickets
+
+
+class Life:
+    """What goes on around a rebuild: a hundred tickets a second, a runner that follows the group, readers that look."""
+
+    def __init__(self, env: Environment, group: ProjectionGroup, tickets: Counted, *, readers: int = 2) -> None:
+        self._env, self._group, self._tickets = env, group, tickets
         self._stop = threading.Event()
-        self.sent, self.batches = begun, 0
+        self.batches = 0
         self.readers = [Sightings() for _ in range(readers)]
         self.failures: list[BaseException] = []
         work = [self._write, self._run, *(self._reader(sightings) for sightings in self.readers)]
         self._threads = [threading.Thread(target=self._guarded, args=(one,), daemon=True) for one in work]
+
+    @property
+    def looks(self) -> int:
+        """Of all readers."""
+        return sum(reader.looks for reader in self.readers)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -92,9 +151,10 @@ class Life:
             self.failures.append(failure)
 
     def _write(self) -> None:
+        begun, first = time.monotonic(), self._tickets.sent
         while not self._stop.wait(0.05):
-            self._writer.send(opened(self._writer, self.sent, 5))
-            self.sent += 5
+            due = int(EACH_SECOND * (time.monotonic() - begun)) - (self._tickets.sent - first)
+            self._tickets.send(due)
 
     def _run(self) -> None:
         follow(self._env, self._group, lambda runner: runner.run(stop=self._stop, on_batch=self._applied))
@@ -104,8 +164,8 @@ class Life:
 
     def _reader(self, sightings: Sightings) -> Callable[[], None]:
         def read() -> None:
-            while not self._stop.wait(0.005):
-                sightings.see(rows_of(self._env))
+            while not self._stop.wait(0.02):
+                sightings.see(seen_by(self._env))
 
         return read
 
@@ -113,6 +173,10 @@ class Life:
         """Wait until the runner has applied so many more."""
         goal = self.batches + count
         wait_until(lambda: self.batches >= goal, alive=self._require_alive, what=f"{count} batches")
+
+    def wait_for_looks(self, count: int) -> None:
+        """Wait until all readers together have looked so often."""
+        wait_until(lambda: self.looks >= count, alive=self._require_alive, what=f"{count} looks")
 
     def _require_alive(self) -> None:
         assert not self.failures, self.failures

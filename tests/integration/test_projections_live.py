@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
-from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +13,7 @@ from projections.spark import exchange, incremental
 from projections.tablestore import commit, dialects
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
-from tests.integration.ticket_history import TicketHistory
+from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
 
@@ -30,28 +28,6 @@ def road(environment, views):
     env = environment(views)
     writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
     return env, writer, ticket_group(writer)
-
-
-def view_rows(env, name):
-    with env.store.transaction() as connection:
-        found = connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()
-        rows = [[_typed(column, value) for column, value in row.items()] for row in found]
-        return {row[0]: tuple(row[1:]) for row in rows}
-
-
-FROM_TEXT = {
-    "since": dt.date.fromisoformat, "opened": dt.datetime.fromisoformat, "rate": Decimal, "hours": Decimal,
-}  # fmt: skip
-
-
-def _typed(column, value):
-    """SQLite has these as text."""
-    return FROM_TEXT[column](value) if isinstance(value, str) and column in FROM_TEXT else value
-
-
-def assert_views_as_expected(env, history):
-    assert view_rows(env, "ticket_chain") == history.expected_chain()
-    assert view_rows(env, "ticket_left") == history.expected_left()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration import rebuild_watching
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, growing_group, killed_at, opened, rows_of
-from tests.integration.ticket_history import TicketHistory
+from tests.integration.ticket_history import TicketHistory, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
 ON_BOTH = pytest.mark.parametrize("views", ["PostgreSQL", "SQLite"], indirect=True)
@@ -89,15 +89,9 @@ def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(
     assert (report.generation, report.resumed, report.serves) == (1, True, True)
     # Each table once, and the one that was half loaded again.
     assert len(loads) == len(group.tables) + 1
-    assert rows_by_key(env, "ticket_chain") == history.expected_chain()
-    assert rows_by_key(env, "ticket_left") == history.expected_left()
+    assert view_rows(env, "ticket_chain") == history.expected_chain()
+    assert view_rows(env, "ticket_left") == history.expected_left()
     assert all(verdict.equal for verdict in verify(env, group).values())
-
-
-def rows_by_key(env, name):
-    from tests.integration.test_projections_live import view_rows
-
-    return view_rows(env, name)
 
 
 def test_the_planted_fault_is_seen_a_half_loaded_table_that_is_not_emptied(env, writer, monkeypatch):

@@ -4,21 +4,52 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import sqlalchemy as sa
+
 from eventstore.kafka.producer import OutgoingRecord
+from projections import Environment
 from tests.integration.log_writer import LogWriter
 from tests.integration.tickets import Ticket
 
-_IDS = range(1, 9)
+
+def view_rows(env: Environment, name: str) -> dict[Any, tuple[Any, ...]]:
+    """The rows of a view by their keys."""
+    with env.store.transaction() as connection:
+        found = connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()
+        rows = [[_typed(column, value) for column, value in row.items()] for row in found]
+        return {row[0]: tuple(row[1:]) for row in rows}
+
+
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "since": dt.date.fromisoformat, "opened": dt.datetime.fromisoformat, "rate": Decimal, "hours": Decimal,
+}  # fmt: skip
+
+
+def _typed(column: str, value: Any) -> Any:
+    """SQLite has these as text."""
+    return _FROM_TEXT[column](value) if isinstance(value, str) and column in _FROM_TEXT else value
+
+
+def assert_views_as_expected(env: Environment, history: TicketHistory) -> None:
+    """Both views show what the history comes to."""
+    assert view_rows(env, "ticket_chain") == history.expected_chain()
+    assert view_rows(env, "ticket_left") == history.expected_left()
 
 
 class TicketHistory:
-    """Makes records step by step; ``tickets``, ``customers`` and ``regions`` are the truth after them."""
+    """Makes records step by step; ``tickets``, ``customers`` and ``regions`` are the truth after them.
 
-    def __init__(self, writer: LogWriter, seed: int) -> None:
+    There are up to ``size`` customers and regions, and three times as many tickets. ``repeated`` is the share of steps
+    after which earlier records come again.
+    """
+
+    def __init__(self, writer: LogWriter, seed: int, *, size: int = 8, repeated: float = 0.2) -> None:
         self._writer = writer
+        self._ids, self._repetition = range(1, size + 1), repeated
         self._random = random.Random(seed)
         self._sent: list[OutgoingRecord] = []
         self._deleted: set[str] = set()
@@ -31,7 +62,7 @@ class TicketHistory:
         happening = self._random.choice([self._ticket, self._ticket, self._customer, self._customer, self._region])
         records = happening()
         self._sent += records
-        if self._random.random() < 0.2:
+        if self._random.random() < self._repetition:
             records = records + self._repeated()
         return records
 
@@ -41,8 +72,8 @@ class TicketHistory:
         return sorted(again, key=self._sent.index)
 
     def _ticket(self) -> list[OutgoingRecord]:
-        identity = f"t{self._random.randint(1, 25)}"
-        customer = self._random.choice([None, *_IDS])
+        identity = f"t{self._random.randint(1, 3 * len(self._ids) + 1)}"
+        customer = self._random.choice([None, *self._ids])
         if identity in self._deleted:
             return self._customer()
         known = self.tickets.get(identity)
@@ -62,8 +93,8 @@ class TicketHistory:
 
     def _customer(self) -> list[OutgoingRecord]:
         row = {
-            "id": self._random.choice(_IDS), "name": f"name {self._random.randint(0, 99)}",
-            "region_id": self._random.choice([None, *_IDS]),
+            "id": self._random.choice(self._ids), "name": f"name {self._random.randint(0, 99)}",
+            "region_id": self._random.choice([None, *self._ids]),
             "note": self._random.choice([None, "ü, 'quoted'", "x" * 50]),
             "since": dt.date(2013, 1, self._random.randint(1, 28)),
         }  # fmt: skip
@@ -72,7 +103,7 @@ class TicketHistory:
 
     def _region(self) -> list[OutgoingRecord]:
         row = {
-            "id": self._random.choice(_IDS), "title": f"title {self._random.randint(0, 99)}",
+            "id": self._random.choice(self._ids), "title": f"title {self._random.randint(0, 99)}",
             "rate": self._random.choice([None, Decimal("12.34"), Decimal("-0.50")]),
             "opened": dt.datetime(2013, 5, 17, self._random.randint(0, 23), 30, 1, 250_000, tzinfo=dt.UTC),
         }  # fmt: skip

@@ -1,0 +1,58 @@
+"""T12: words of SQL and of databases that may be names are names, of tables, columns and views; nothing else changes.
+
+All other hostile names are refused where they are declared (tests/unit/projections/test_hostile_names.py).
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, Table, sql_view
+from projections.columns import ColumnType
+from projections.tables import IDENTIFIER
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from tests.conformance.relational_batches import RelationalBatches
+from tests.hostile_names import HOSTILE
+
+NAMES = [name for name in HOSTILE if IDENTIFIER.fullmatch(name)]
+QUERY = "SELECT id, {0}{1}{0} FROM {0}{1}{0}"  # the column of that name, of the table of that name
+
+
+def table_called(name):
+    model = sa.Table(name, sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column(name, sa.Text))
+    return Table.from_changelog(model, topic=f"words.{name}")
+
+
+TABLES = {name: table_called(name) for name in NAMES}
+
+
+def tables_of(store):
+    """Every table of the database that is not the group's own, with its columns."""
+    with store.transaction() as connection:
+        found = sa.inspect(connection)
+        places = [(schema, name) for schema in found.get_schema_names() for name in found.get_table_names(schema)]
+        return {
+            (schema, name): [column["name"] for column in found.get_columns(name, schema)]
+            for schema, name in places
+            if "words_1" not in f"{schema}.{name}"
+        }
+
+
+def test_a_word_of_sql_names_a_table_its_column_and_a_view_of_it(store):
+    views = [sql_view(name, QUERY.format("`", name), tables={name: TABLES[name]}) for name in NAMES]
+    columns = {name: {"id": ColumnType("long"), name: ColumnType("string")} for name in NAMES}
+    log, before = MemoryLog(), tables_of(store)
+    sql = {name: QUERY.format('"', name) for name in NAMES}
+    batches = RelationalBatches(store, log, ProjectionGroup("words", views), sql, columns)
+    changes = ChangeWriter(log)
+    for text in ("first", "second"):
+        for name in NAMES:
+            changes.put(TABLES[name], {"id": 1, name: f"{text} {name}"})
+        batches.catch_up()
+    assert len(NAMES) > 10
+    with store.transaction() as connection:
+        shown = {name: connection.execute(sa.text(f'SELECT * FROM "{name}"')).all() for name in NAMES}
+        assert {*sa.inspect(connection).get_view_names()} == {*NAMES}
+    assert shown == {name: [(1, f"second {name}")] for name in NAMES}
+    assert tables_of(store) == before

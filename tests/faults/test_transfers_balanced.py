@@ -1,0 +1,86 @@
+"""T2 (a): debits and credits of one topic are added up apart and joined: every published version sums to 0.
+
+FACTFOLD_KILLS chooses the size, though nothing is killed: 500 transfers in 5 versions in make test, 100,000 in 1,000
+in make faults, a million in 10,000 in make faults-full; FACTFOLD_SEED chooses them, both are printed. They come up to
+10 s out of the order of their times. A reader looks all the while, and once after each commit. The planted fault works
+the join out when one of its sides alone has come. T2 (b) is tests/integration/test_cdc_transactions.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+
+import pytest
+
+from projections import open_runner, rebuild, verify
+from projections.spark.incremental import LiveBatches
+from tests.faults.balanced_transfers import ACCOUNTS, Samples, Transfer, balance_group, in_disorder, to_everyone
+from tests.integration.log_writer import LogWriter
+
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
+VERSIONS = 5 if KILLS == 1 else 200 * KILLS
+EACH = 100  # transfers
+
+
+@pytest.fixture
+def writer(settings):
+    return LogWriter(settings, Transfer)
+
+
+@pytest.fixture
+def bank(environment, writer):
+    """Views of a transfer each, and their group."""
+    views, group = environment(), balance_group(writer.events_topic)
+    send(writer, to_everyone())
+    rebuild(views, group)
+    return views, group
+
+
+def send(writer, transfers):
+    writer.send([writer.event(identity, made) for identity, made in transfers])
+
+
+def some(count):
+    return list(in_disorder(count, seed=SEED))
+
+
+def sampled(environment, group):
+    """What was seen of all versions to the end of the topic: by a reader at any time, and after each commit."""
+    beside, each = Samples(environment.store), Samples(environment.store)
+    each.look()
+    with open_runner(environment, group) as runner, beside.going_on():
+        while runner.run_once(max_records=EACH):
+            each.look()
+    return beside, each
+
+
+@pytest.mark.timeout(max(300, 2 * VERSIONS))
+def test_every_published_version_sums_to_0(bank, writer, capsys):
+    with capsys.disabled():
+        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
+    (views, group), transfers = bank, some(VERSIONS * EACH)
+    send(writer, transfers)
+    beside, each = sampled(views, group)
+    assert (beside.unbalanced, each.unbalanced) == (set(), set())
+    assert len(each.versions) == each.looks > VERSIONS  # each of its own: not one was looked at twice
+    assert beside.looks > VERSIONS
+    assert beside.versions <= each.versions
+    assert max(each.versions) == ACCOUNTS + sum(made.cents for _, made in transfers)
+    assert all(verdict.equal for verdict in verify(views, group).values())
+
+
+def test_the_planted_fault_is_seen_one_side_is_published_first(bank, writer, monkeypatch):
+    """A mutant joins before the credits have come: they are in the next version of their accounts."""
+    (views, group), of = bank, LiveBatches.of
+
+    def debits_first(environment, log, group, run, layout, queries):
+        late = sorted(layout.views.items(), key=lambda kept: kept[0] == "credits")
+        return of(environment, log, group, run, dataclasses.replace(layout, views=dict(late)), queries)
+
+    send(writer, some(EACH))
+    monkeypatch.setattr(LiveBatches, "of", staticmethod(debits_first))
+    _, each = sampled(views, group)
+    assert each.unbalanced == {max(each.versions)}
