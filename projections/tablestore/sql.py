@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +19,12 @@ import stamina
 from projections.errors import KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.tablestore import runs
+from projections.tablestore import horizon, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
 from projections.tablestore.handing_over import hand_over_generation
-from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
+from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name, lay_out, passed_table
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.port import TableStore, ViewColumns
@@ -219,6 +220,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
             except sa.exc.IntegrityError as error:
                 raise _loaded_twice(name, layout.name) from error
         self._add_indexes(connection, layout, of_views=False)
+        horizon.note_loaded(connection, layout, now=int(time.time()))
 
     def index_views(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Add the keys of the views, and what a batch looks their rows up by; KeyNotUnique."""
@@ -281,6 +283,18 @@ class SqlTableStore(TableStore[GenerationLayout]):
         runs.set_status(connection, run, SERVING)
         runs.set_paused(connection, run, paused=any(s.paused for s in previous))
         return True
+
+    def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
+        """By the entries of deletions, which are in the order of time."""
+        with self.transaction() as connection:
+            runs.require_token(connection, run)
+            return horizon.let_go(connection, layout, before=before, most=most)
+
+    def settled(self, run: Run) -> Mapping[str, int]:
+        """As the generation has counted them."""
+        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        with self.looking() as connection:
+            return horizon.settled(connection, passed_table(space))
 
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
         """The rows that wait to be published, by group and topic."""
