@@ -30,7 +30,7 @@ from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
 from projections.tablestore.port import runner_of
-from projections.tablestore.runs import Progress, Run, filled, replaced_topics
+from projections.tablestore.runs import Progress, Run, filled, replaced_topics, superseded
 from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ def open_runner(
         boundaries = held.enter_context(open_boundaries(environment.log, group))
         letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
-        _require_same_topics(environment, group, run)
-        progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
+        progress = _started(_progress(environment, group, run), opened.beginning_offsets(list(group.inputs)))
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         standing = publisher = horizon = None
@@ -237,16 +236,21 @@ def open_runner(
         )  # fmt: skip
 
 
-def _require_same_topics(environment: Environment, group: ProjectionGroup, run: Run) -> None:
-    """Refuse a topic that was made anew since: it may have more records by now than were applied of the other one."""
+def _progress(environment: Environment, group: ProjectionGroup, run: Run) -> Progress:
+    """How far a run has come; refuses a topic that was made anew since, which may have more records than were applied.
+
+    RunSuperseded where the generation was dropped meanwhile.
+    """
     state = environment.store.state(run)
-    ids = environment.log.topic_ids(group.topics)
-    for topic in [] if state is None else replaced_topics(state, ids):
+    if state is None:
+        raise superseded(run)
+    for topic in replaced_topics(state, environment.log.topic_ids(group.topics)):
         raise OffsetsLost(
             "the topic was deleted and made anew since the views were built",
             remedy="rebuild the projection: it reads the new one from its beginning",
             place=f"topic {topic}",
         )
+    return state.progress
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

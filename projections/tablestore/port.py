@@ -19,6 +19,8 @@ from projections.tablestore.runs import SERVING, Progress, Run, RunState, servin
 from projections.views import View
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from projections.environment import Environment
     from projections.spark.keeping import Keeper
 
@@ -98,6 +100,16 @@ class DifferingRow:
 
 
 Laid = TypeVar("Laid", bound=Generation)
+
+
+class Transactions(Protocol):
+    """A database that is spoken to by SQL."""
+
+    def transaction(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """A transaction that lasts."""
+
+    def looking(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """A look, each query by itself, waiting for no writer."""
 
 
 class TableStore(ABC, Generic[Laid]):
@@ -197,6 +209,11 @@ class TableStore(ABC, Generic[Laid]):
     def settled(self, run: Run) -> Mapping[str, int]:
         """How many deletions ``let_go`` has settled so far, by table."""
         return {}
+
+    @property
+    def outbox(self) -> Transactions | None:
+        """Where rows of views wait for their topics, in tables of `outbox_tables`; None for a store without them."""
+        return None
 
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
         """The rows that wait to be published, by group and topic; none in a store without an outbox."""
