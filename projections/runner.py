@@ -109,7 +109,7 @@ class Runner:
         return report
 
     def _let_go(self) -> None:
-        settled = self._horizon.step() if self._horizon is not None else {}
+        settled = self._horizon.let_go() if self._horizon is not None else {}
         if settled:
             log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
             if self._metrics is not None:

@@ -171,11 +171,11 @@ def test_a_row_that_is_deleted_again_counts_from_its_last_deletion(shop):
         shop.batches.catch_up()
         shop.age("orders", seconds)
     now = Horizon(shop.store, shop.run, shop.layout, keep=timedelta(seconds=500))
-    assert now.step() == {"orders": 1}  # the first deletion alone
+    assert now.let_go() == {"orders": 1}  # the first deletion alone
     assert shop.state("orders") == {0: True}
     shop.age("orders", 1_000)
-    assert now.step() == {}  # it has just looked
-    assert Horizon(shop.store, shop.run, shop.layout, keep=timedelta(seconds=500)).step() == {"orders": 1}
+    assert now.let_go() == {}  # it has just looked
+    assert Horizon(shop.store, shop.run, shop.layout, keep=timedelta(seconds=500)).let_go() == {"orders": 1}
     assert shop.state("orders") == {}
 
 
@@ -195,6 +195,18 @@ def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
     assert shop.store.settled(shop.run) == {"orders": 3}
     (row,) = shop.store.generations()
     assert row["deletions_settled"] == {"orders": 3}
+
+
+def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
+    monkeypatch.setattr("projections.horizon.STEP_ROWS", 2)
+    monkeypatch.setattr("projections.horizon._MOST_SECONDS", 60.0)
+    for n in range(5):
+        shop.changes.put(orders, order(n))
+        shop.changes.delete(orders, {"id": n})
+    shop.batches.catch_up()
+    shop.age("orders", 7_200)
+    assert Horizon(shop.store, shop.run, shop.layout, keep=timedelta(hours=1)).let_go() == {"orders": 5}
+    assert shop.state("orders") == {}
 
 
 def test_nobody_else_lets_go_of_a_run_s_rows(shop):

@@ -80,7 +80,7 @@ def test_a_runner_asks_for_its_row_once_when_it_opens(environment, monkeypatch):
 
 
 def test_a_cut_over_asks_for_the_topics_ids_before_it_holds_the_serving_run_and_not_again(environment, monkeypatch):
-    rebuild(environment, GROUP, cutover=False)
+    rebuild(environment, GROUP, cut_over=False)
     held, asked, ids, switch = [], [], MemoryLog.topic_ids, SqliteTableStore.switch
     tries = iter([False, False])
     monkeypatch.setattr(SqliteTableStore, "set_held", lambda self, run, *, held: None)
@@ -89,7 +89,7 @@ def test_a_cut_over_asks_for_the_topics_ids_before_it_holds_the_serving_run_and_
         SqliteTableStore,
         "switch",
         lambda self, *given, **named: (
-            held.append(len(asked)) or next(tries, None) is None and switch(self, *given, **named)
+            held.append(len(asked)) or (next(tries, None) is None and switch(self, *given, **named))
         ),
     )
     cut_over(environment, GROUP)
