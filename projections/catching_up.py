@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from eventstore.closing import Closing
@@ -66,12 +67,15 @@ def _joined(progress: Progress, goal: Progress) -> Progress:
     return {t: {p: max(o, goal.get(t, {}).get(p, o)) for p, o in parts.items()} for t, parts in progress.items()}
 
 
-def made_anew(environment: Environment, group: ProjectionGroup, state: RunState) -> Progress:
+def made_anew(
+    environment: Environment, group: ProjectionGroup, state: RunState, ids: Mapping[str, str] | None = None
+) -> Progress:
     """What a run has read of topics that are others now, or of partitions that end before: nobody comes to it again.
 
     The ends are asked for after the progress was read, so a run that reads on meanwhile is not taken for one of them.
+    ``ids`` are those of the topics, where they were asked for already.
     """
-    others = replaced_topics(state, environment.log.topic_ids(group.topics))
+    others = replaced_topics(state, environment.log.topic_ids(group.topics) if ids is None else ids)
     with environment.log.open() as log:
         ends = log.end_offsets(list(group.inputs))
     gone = {

@@ -17,7 +17,7 @@ from projections.publishing import prepare_topics
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import drop_with_patience, hold, newest
 from projections.tablestore.port import REBUILDER, Generation
-from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run, RunState
+from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run
 
 _LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
 _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over fails, where this is not enough
@@ -65,9 +65,10 @@ def switch_to(
     catch_up.bring_beyond(at_least or {})
     for serving in store.states(group.name, SERVING):
         # Most of the way without holding anybody up.
-        catch_up.bring_beyond(_within_reach(serving.progress, made_anew(environment, group, serving)))
+        ids = environment.log.topic_ids(group.topics)
+        catch_up.bring_beyond(_within_reach(serving.progress, made_anew(environment, group, serving, ids)))
         with hold(store, serving.run):
-            while not _is_switched(environment, group, catch_up, layout, store.serving_state(group.name)):
+            while not _is_switched(environment, group, catch_up, layout, ids):
                 pass  # the runner was in the middle of a batch; it is held after it
         if ERASURES in serving.progress:
             # Its views have the values of persons open, and no erasure would ever come to it.
@@ -77,9 +78,10 @@ def switch_to(
 
 
 def _is_switched(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, served: RunState
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, ids: Mapping[str, str]
 ) -> bool:
-    anew = made_anew(environment, group, served)
+    served = environment.store.serving_state(group.name)
+    anew = made_anew(environment, group, served, ids)
     catch_up.bring_beyond(_within_reach(served.progress, anew), deadline=_HOLD_SECONDS)
     return environment.store.switch(group, _claimed(environment, catch_up), layout, anew=anew)
 

@@ -14,6 +14,7 @@
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
         ├── ErasureWaiting           a person was erased whom the views still show
         ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
+        ├── OlderThanHorizon         a change may be of a row that was deleted too long ago to be known
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
@@ -211,6 +212,10 @@ class RouterGaveUp(ProjectionError):
 
 class RunnerGaveUp(ProjectionError):
     """A runner failed more often in a row than its restarts allow; the message holds the last cause."""
+
+
+class OlderThanHorizon(ProjectionError):
+    """A change may be of a row that was deleted so long ago that nothing is known of it any more."""
 
 
 class NotYetApplied(ProjectionError):

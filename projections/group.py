@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Final, get_args
 
@@ -19,6 +20,10 @@ from projections.views import Input, View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
 
+# Longer than a source repeats itself after any failure that is repaired, and shorter than deleted rows are a burden.
+HORIZON: Final = timedelta(days=30)
+_LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
+
 _CAPTURED: Final = (ChangelogTable, VersionTable)
 
 
@@ -32,8 +37,11 @@ class ProjectionGroup:
     transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
     without schemas, and needs exactly-once delivery.
     ``bad_records`` says what becomes of records that cannot be read (``projections.faults``).
+    ``horizon`` is how long a deleted row is known to be deleted, from the commit that deleted it on: at least an hour,
+    None for ever. A change that comes later than that and may be of such a row stops the run (OlderThanHorizon).
 
-    Raises InvalidDefinition where two views mean different tables by one name, and for transactions in Avro.
+    Raises InvalidDefinition where two views mean different tables by one name, for transactions in Avro, and for a
+    horizon too short.
     """
 
     name: str
@@ -41,6 +49,7 @@ class ProjectionGroup:
     version: int = 1
     transactions: tuple[str, ...] = ()
     bad_records: BadRecords = "fail"
+    horizon: timedelta | None = HORIZON
 
     def __post_init__(self) -> None:
         checked_identifier(self.name, what="projection group")
@@ -48,6 +57,11 @@ class ProjectionGroup:
             raise InvalidDefinition(
                 f"group {self.name!r} does {self.bad_records!r} with bad records, which is not known",
                 remedy=f"choose one of {', '.join(get_args(BadRecords))}",
+            )
+        if self.horizon is not None and self.horizon < _LEAST_HORIZON:
+            raise InvalidDefinition(
+                f"group {self.name!r} forgets deleted rows after {self.horizon}, and a source may repeat more",
+                remedy="give it an hour at least, better weeks; None keeps them for ever",
             )
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")

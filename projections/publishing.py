@@ -22,7 +22,7 @@ from projections.view_topics import RowProducer, topics_of
 
 if TYPE_CHECKING:
     from projections.metrics import RunMetrics
-    from projections.tablestore.sql import SqlTableStore
+    from projections.tablestore.port import Transactions
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class ViewPublisher:
     """Publishes a group's outbox; made by ``opened_publisher``."""
 
     def __init__(
-        self, store: SqlTableStore, producer: RowProducer, group: str, *, metrics: RunMetrics | None = None
+        self, store: Transactions, producer: RowProducer, group: str, *, metrics: RunMetrics | None = None
     ) -> None:
         self._store = store
         self._producer = producer
@@ -74,7 +74,7 @@ def opened_publisher(
         yield None
         return
     prepare_topics(environment, group)
-    store = _database(environment, group)
+    store = _outbox(environment, group)
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with environment.log.view_topics().producer(group.name) as producer:
@@ -90,7 +90,7 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     specs = [topic.spec for topic in topics_of(group)]
     if not specs:
         return
-    store, topics = _database(environment, group), environment.log.view_topics()
+    store, topics = _outbox(environment, group), environment.log.view_topics()
     with store.looking() as connection:
         outbox.require_ours(connection, group.name, {v.topic.name: v.name for v in group.kept if v.topic is not None})
     made = topics.ensure(specs)
@@ -101,11 +101,10 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     _require_empty(topics.holding(unfilled))
 
 
-def _database(environment: Environment, group: ProjectionGroup) -> SqlTableStore:
-    from projections.tablestore.sql import SqlTableStore
-
-    if isinstance(environment.store, SqlTableStore):
-        return environment.store
+def _outbox(environment: Environment, group: ProjectionGroup) -> Transactions:
+    found = environment.store.outbox
+    if found is not None:
+        return found
     raise InvalidDefinition(
         f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
         remedy="leave topic=… away, or keep the group in PostgreSQL",

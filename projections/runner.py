@@ -20,6 +20,7 @@ from projections.boundaries import Boundaries, open_boundaries
 from projections.environment import Environment
 from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
+from projections.horizon import Horizon
 from projections.lag import LagClock, RunLag
 from projections.log import OffsetRange, Offsets, OpenLog
 from projections.publishing import ViewPublisher, opened_publisher
@@ -29,7 +30,7 @@ from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
 from projections.tablestore.port import runner_of
-from projections.tablestore.runs import Progress, Run, filled, replaced_topics
+from projections.tablestore.runs import Progress, Run, filled, replaced_topics, superseded
 from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Runner:
         batch: BatchSize,
         standing: Standing | None = None,
         publisher: ViewPublisher | None = None,
+        horizon: Horizon | None = None,
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
@@ -74,6 +76,7 @@ class Runner:
         self._boundaries = boundaries
         self._standing = standing
         self._publisher = publisher
+        self._horizon = horizon
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
@@ -91,6 +94,8 @@ class Runner:
         Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
         """
         may_go_on = self._standing is None or self._standing.may_go_on()
+        if may_go_on:
+            self._let_go()
         seen = self._look()
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
         if offsets is None or not offsets.records:
@@ -102,6 +107,13 @@ class Runner:
                 report.published = self._publisher.publish()
         self._learn(report)
         return report
+
+    def _let_go(self) -> None:
+        settled = self._horizon.let_go() if self._horizon is not None else {}
+        if settled:
+            log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
+            if self._metrics is not None:
+                self._metrics.let_go(settled)
 
     def lag(self) -> RunLag:
         """How far the run is behind what it has seen last."""
@@ -207,32 +219,38 @@ def open_runner(
         boundaries = held.enter_context(open_boundaries(environment.log, group))
         letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
-        _require_same_topics(environment, group, run)
-        progress = _started(store.progress(run), opened.beginning_offsets(list(group.inputs)))
+        progress = _started(_progress(environment, group, run), opened.beginning_offsets(list(group.inputs)))
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
-        standing = publisher = None
+        standing = publisher = horizon = None
         if generation is None:
+            horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
             publisher = held.enter_context(opened_publisher(environment, group, metrics=metrics))
         if publisher is not None:
             publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
-            boundaries=boundaries, batch=chosen.batch, standing=standing, publisher=publisher, metrics=metrics,
+            boundaries=boundaries, batch=chosen.batch, standing=standing, publisher=publisher,
+            horizon=horizon, metrics=metrics,
         )  # fmt: skip
 
 
-def _require_same_topics(environment: Environment, group: ProjectionGroup, run: Run) -> None:
-    """Refuse a topic that was made anew since: it may have more records by now than were applied of the other one."""
+def _progress(environment: Environment, group: ProjectionGroup, run: Run) -> Progress:
+    """How far a run has come; refuses a topic that was made anew since, which may have more records than were applied.
+
+    RunSuperseded where the generation was dropped meanwhile.
+    """
     state = environment.store.state(run)
-    ids = environment.log.topic_ids(group.topics)
-    for topic in [] if state is None else replaced_topics(state, ids):
+    if state is None:
+        raise superseded(run)
+    for topic in replaced_topics(state, environment.log.topic_ids(group.topics)):
         raise OffsetsLost(
             "the topic was deleted and made anew since the views were built",
             remedy="rebuild the projection: it reads the new one from its beginning",
             place=f"topic {topic}",
         )
+    return state.progress
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

@@ -25,6 +25,8 @@ ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
 RECORD_KEY = "_record_key"  # of a row of a view topic
 EVENT_TIME = "_time"  # of a stream's row, likewise
+# How far a snapshot's position is moved down: half of what a bigint holds; a position counts bytes and stays below it.
+BELOW_STREAMED = 1 << 62
 
 
 def checked_identifier(name: str, *, what: str) -> str:

@@ -59,6 +59,8 @@ def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> 
         version = "" if row["version"] is None else f" (version {row['version']})"
         told = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
         told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
+        settled = sum(row["deletions_settled"].values())
+        told += [f"{settled:,} deleted rows let go of"] if settled else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")

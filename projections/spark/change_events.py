@@ -29,12 +29,11 @@ from projections.columns import ColumnType
 from projections.spark.bit_fields import base64_of
 from projections.spark.failures import fault, no_fault, refuse
 from projections.spark.semantic_types import FieldForm, is_unavailable, typed
-from projections.tables import ChangelogTable, Table, VersionTable
+from projections.tables import BELOW_STREAMED, ChangelogTable, Table, VersionTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-BELOW_STREAMED: Final = 1 << 62  # half of what a bigint holds; a position counts bytes and stays below
 APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
 _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from projections.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
 from projections.spark.incremental import LiveBatches
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
-from projections.tablestore import comparison, dialects, runs, verification
+from projections.tablestore import comparison, dialects, horizon, runs, verification
 from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_set_aside
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.port import DifferingRow
@@ -53,6 +54,7 @@ class SqlKeeper(Keeper[GenerationLayout]):
         layout = layout if views else dataclasses.replace(layout, views={})
         with self._store.transaction() as connection:
             ensure_set_aside(connection, layout)
+            horizon.ensure(connection, layout, now=int(time.time()))
         return LiveBatches.of(self._environment, log, group, run, layout, queries)
 
     def load(self, frame: DataFrame, table: sa.Table, *, rows: int) -> int:  # type: ignore[override]

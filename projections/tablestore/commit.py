@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.tablestore import horizon
 from projections.tablestore.handing_over import hand_over_batch
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Progress, Run, advance
@@ -26,6 +29,7 @@ def commit_batch(
     require_mark(connection, layout, mark)
     for table in layout.tables.values():
         _merge_state(connection, table)
+    horizon.note_staged(connection, layout, now=int(time.time()))
     for view in layout.views.values():
         _merge_view(connection, view)
     hand_over_batch(connection, layout, run)

@@ -63,7 +63,7 @@ class NameSpace:
         """Columns of the types of this database."""
         return [sa.Column(name, self.dialect.column_type(column)) for name, column in columns.items()]
 
-    def logged(self, name: str, *columns: sa.Column[Any]) -> sa.Table:
+    def logged(self, name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
         """A table that outlives a crash."""
         return sa.Table(self._name(name), self.metadata, *columns)
 

@@ -73,6 +73,11 @@ def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Ru
         _add(connection, run.group, topic, sa.select(rows.keys(connection), value).select_from(view.result))
 
 
+def hands_over(layout: GenerationLayout) -> bool:
+    """Whether any view has a topic, which a cut-over makes equal to it."""
+    return any(_published(layout))
+
+
 def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
     return ((view.definition.topic.name, view) for view in layout.views.values() if view.definition.topic is not None)
 

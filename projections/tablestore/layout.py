@@ -9,10 +9,11 @@ tables' names on SQLite; dropping it drops everything. In it,
   parameters ``affected_*`` (keys the batch reaches) and ``slice_*`` (rows handed to the function); with partial
   aggregates ``before_*`` and ``after_*`` (changed rows) and ``groups_*`` (what is kept of their groups);
 - for personal columns ``destroyed`` (keys whose destruction the batch brings);
+- for each table whose deleted rows go at a horizon ``deleted_*`` (an entry a deletion), and for all ``horizon``;
 - ``set_aside``, the records that were not applied.
 
-Everything but state, view and the records set aside is UNLOGGED where there is such a thing: a crash of the server
-empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is committed.
+Everything but state, view, deletions and the records set aside is UNLOGGED where there is such a thing: a crash of the
+server empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is committed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.group import ProjectionGroup
 from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
+from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
@@ -33,12 +35,26 @@ from projections.views import View, ViewTable, may_be_null
 
 POSITION = ("_epoch", "_pos", "_offset")
 _LONG = ColumnType("long")
+AT = "_at"  # in ``deleted_*``: when the row was deleted here, in seconds since 1970
 SINCE = "_since"  # in ``affected_*`` of versions: from which event time on the batch changes what is valid
 
 
 def generation_name(group: str, generation: int) -> str:
     """The schema, or the prefix, of one generation."""
     return f"factfold_{group}_{generation}"
+
+
+@dataclass(frozen=True)
+class HorizonLayout:
+    """What is kept of the deleted rows of one table: ``passed`` is one for all, with a row for each ``table``.
+
+    ``emptied`` are the columns that deleted rows lose at the horizon; without them the rows go.
+    """
+
+    table: str
+    deleted: sa.Table
+    passed: sa.Table
+    emptied: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,7 @@ class TableLayout:
     staged: sa.Table
     wanted: sa.Table
     stored: sa.Table
+    horizon: HorizonLayout | None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -143,6 +160,7 @@ class GenerationLayout:
     marker: sa.Table
     destroyed: sa.Table | None
     aside: sa.Table
+    horizon: sa.Table
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
@@ -161,7 +179,8 @@ def lay_out(
     """Name and type every table of a generation; ``view_columns`` is what the view functions return."""
     group = group.resolved(view_columns)
     space = dialect.name_space(generation_name(group.name, generation))
-    tables = {name: _table_layout(space, name, table) for name, table in group.tables.items()}
+    horizon = passed_table(space)
+    tables = {name: _table_layout(space, name, table, horizon) for name, table in group.tables.items()}
     of_tables: dict[int, tuple[sa.Table, sa.Table]] = {id(t.table): (t.state, t.staged) for t in tables.values()}
     views: dict[str, ViewLayout] = {}
     for view in group.kept:
@@ -169,17 +188,37 @@ def lay_out(
         of_tables[id(view)] = found.view, found.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
-    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed, _aside(space))
+    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed, _aside(space), horizon)
 
 
-def _table_layout(space: NameSpace, name: str, table: Table) -> TableLayout:
+def _table_layout(space: NameSpace, name: str, table: Table, passed: sa.Table) -> TableLayout:
     return TableLayout(
         table,
         space.logged(f"state_{name}", *space.columns(table.stored), *_position_columns()),
         space.unlogged(f"staged_{name}", *space.columns(table.stored), *_staging_columns(table)),
         space.unlogged(f"wanted_{name}", *space.columns({column: table.columns[column] for column in table.key})),
         space.unlogged(f"stored_{name}", *space.columns(table.columns), sa.Column("_pos", sa.BigInteger)),
+        _horizon(space, name, table, passed),
     )
+
+
+def passed_table(space: NameSpace) -> sa.Table:
+    """How far in its source each table has lost deleted rows, and how many deletions are settled."""
+    return space.logged(
+        "horizon",
+        sa.Column("table_name", sa.Text, primary_key=True),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("epoch", "place", "settled")),
+    )
+
+
+def _horizon(space: NameSpace, name: str, table: Table, passed: sa.Table) -> HorizonLayout | None:
+    """None for versions of rows: a deletion ends a version, and is history as that is."""
+    if isinstance(table, VersionTable):
+        return None
+    key = {AT: _LONG, **{c: table.stored[c] for c in table.row_key}, "_offset": _LONG}
+    deleted = space.logged(f"deleted_{name}", *space.columns(key), sa.PrimaryKeyConstraint(*key))
+    emptied = [c for c in table.stored if c not in table.row_key] if isinstance(table, EventTable | EventStream) else []
+    return HorizonLayout(name, deleted, passed, tuple(emptied))
 
 
 def _view_layout(

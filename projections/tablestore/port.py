@@ -19,6 +19,8 @@ from projections.tablestore.runs import SERVING, Progress, Run, RunState, servin
 from projections.views import View
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
+
     from projections.environment import Environment
     from projections.spark.keeping import Keeper
 
@@ -98,6 +100,16 @@ class DifferingRow:
 
 
 Laid = TypeVar("Laid", bound=Generation)
+
+
+class Transactions(Protocol):
+    """A database that is spoken to by SQL."""
+
+    def transaction(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """A transaction that lasts."""
+
+    def looking(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """A look, each query by itself, waiting for no writer."""
 
 
 class TableStore(ABC, Generic[Laid]):
@@ -186,6 +198,23 @@ class TableStore(ABC, Generic[Laid]):
     def forget(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
 
+    def let_go(self, run: Run, layout: Laid, *, before: int, most: int) -> Mapping[str, int]:
+        """Let go of deleted rows that were deleted up to ``before``, in seconds since 1970, of a run we hold.
+
+        At most so many of each table, in a short transaction; returns how many deletions were settled, by table, each
+        once. RunSuperseded.
+        """
+        return {}
+
+    def settled(self, run: Run) -> Mapping[str, int]:
+        """How many deletions ``let_go`` has settled so far, by table."""
+        return {}
+
+    @property
+    def outbox(self) -> Transactions | None:
+        """Where rows of views wait for their topics, in tables of `outbox_tables`; None for a store without them."""
+        return None
+
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
         """The rows that wait to be published, by group and topic; none in a store without an outbox."""
         return {}
@@ -237,6 +266,7 @@ class TableStore(ABC, Generic[Laid]):
                 "paused": state.paused,
                 "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
                 "progress": state.progress,
+                "deletions_settled": self.settled(state.run),
                 "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
                 "updated_at": state.updated_at,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlalchemy as sa
@@ -18,15 +19,15 @@ import stamina
 from projections.errors import KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.tablestore import runs
+from projections.tablestore import horizon, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
-from projections.tablestore.handing_over import hand_over_generation
-from projections.tablestore.layout import GenerationLayout, ViewLayout, lay_out
+from projections.tablestore.handing_over import hand_over_generation, hands_over
+from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name, lay_out, passed_table
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
-from projections.tablestore.port import TableStore, ViewColumns
+from projections.tablestore.port import TableStore, Transactions, ViewColumns
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from projections.environment import Environment
     from projections.spark.keeping import Keeper
 
+_TRIES = 12
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
 
 
@@ -219,6 +221,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
             except sa.exc.IntegrityError as error:
                 raise _loaded_twice(name, layout.name) from error
         self._add_indexes(connection, layout, of_views=False)
+        horizon.note_loaded(connection, layout, now=int(time.time()))
 
     def index_views(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Add the keys of the views, and what a batch looks their rows up by; KeyNotUnique."""
@@ -257,15 +260,24 @@ class SqlTableStore(TableStore[GenerationLayout]):
         """Point the stable view names to a generation, in one transaction, unless readers would go back in time.
 
         Returns False, and changes nothing, where the serving run is ahead in any partition; those ``anew`` do not
-        count. A query on the view holds it up; after a minute of tries it ends with ViewInUse.
+        count. A query on the view holds it up; after a minute of tries it ends with ViewInUse. What a topic lacks is
+        worked out once: then the tries are within the transaction, else each is one, and holds up no fence.
         """
-        for attempt in stamina.retry_context(on=ViewInUse, attempts=12, timeout=60.0, wait_initial=0.2, wait_max=2.0):
+        outer, inner = (1, _TRIES) if hands_over(layout) else (_TRIES, 1)
+        for attempt in _tries(outer):
             with attempt, self.transaction() as connection:
-                return self._switch(connection, group, run, layout, anew or {})
+                return self._switch(connection, group, run, layout, anew or {}, tries=inner)
         raise AssertionError("the last attempt returns or raises")
 
     def _switch(
-        self, connection: sa.Connection, group: ProjectionGroup, run: Run, layout: GenerationLayout, anew: Progress
+        self,
+        connection: sa.Connection,
+        group: ProjectionGroup,
+        run: Run,
+        layout: GenerationLayout,
+        anew: Progress,
+        *,
+        tries: int,
     ) -> bool:
         found = {s.run.generation: s for s in runs.states(connection, group.name, lock=True)}
         runs.require_token(connection, run)
@@ -274,13 +286,32 @@ class SqlTableStore(TableStore[GenerationLayout]):
         if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
             return False
         hand_over_generation(connection, layout, group.name)
-        for view in group.views:  # those that are only read by others have no stable name
-            self._point(connection, view.name, layout.views[view.name])
+        for attempt in _tries(tries):
+            with attempt, self._reachable(), connection.begin_nested():
+                for view in group.views:  # those that are only read by others have no stable name
+                    self._point(connection, view.name, layout.views[view.name])
         for retired in previous:
             runs.retire(connection, retired.run)
         runs.set_status(connection, run, SERVING)
         runs.set_paused(connection, run, paused=any(s.paused for s in previous))
         return True
+
+    def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
+        """By the entries of deletions, which are in the order of time."""
+        with self.transaction() as connection:
+            runs.require_token(connection, run)
+            return horizon.let_go(connection, layout, before=before, most=most)
+
+    def settled(self, run: Run) -> Mapping[str, int]:
+        """As the generation has counted them."""
+        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        with self.looking() as connection:
+            return horizon.settled(connection, passed_table(space))
+
+    @property
+    def outbox(self) -> Transactions:
+        """Beside the runs."""
+        return self
 
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
         """The rows that wait to be published, by group and topic."""
@@ -296,6 +327,11 @@ class SqlTableStore(TableStore[GenerationLayout]):
         """Drop a generation's tables and forget it."""
         self._drop_tables(connection, run)
         runs.delete_run(connection, run)
+
+
+def _tries(attempts: int) -> Iterable[stamina.Attempt]:
+    """Tries for a view that a query holds, about a minute of them."""
+    return stamina.retry_context(on=ViewInUse, attempts=attempts, timeout=60.0, wait_initial=0.2, wait_max=2.0)
 
 
 def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:

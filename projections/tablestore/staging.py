@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.errors import StagingLost
 from projections.tables import EventTable, Table, set_at
-from projections.tablestore import dialects, facts, gaps
+from projections.tablestore import dialects, facts, gaps, horizon
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout
 
 
@@ -50,6 +50,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
     else:
         _place_tombstones(connection, layout)
     _drop_stale(connection, layout)
+    horizon.require_newer(connection, layout)
     _keep_unset_columns(connection, layout)
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
+from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
 from projections.errors import OffsetsLost, RunAlreadyActive
 from projections.spark.session import small_batch_session
 from projections.tablestore.port import VERIFIER
@@ -70,3 +70,28 @@ def test_views_with_floating_point_numbers_are_verified_row_by_row_and_have_no_d
 def test_a_group_is_verified_by_one_process_at_a_time(environment):
     with environment.store.exclusive("rates", role=VERIFIER), pytest.raises(RunAlreadyActive, match="verifies"):
         verify(environment, GROUP)
+
+
+def test_a_runner_asks_for_its_row_once_when_it_opens(environment, monkeypatch):
+    asked, state = [], SqliteTableStore.state
+    monkeypatch.setattr(SqliteTableStore, "state", lambda self, run: asked.append(run) or state(self, run))
+    with open_runner(environment, GROUP):
+        assert len(asked) == 1
+
+
+def test_a_cut_over_asks_for_the_topics_ids_before_it_holds_the_serving_run_and_not_again(environment, monkeypatch):
+    rebuild(environment, GROUP, cut_over=False)
+    held, asked, ids, switch = [], [], MemoryLog.topic_ids, SqliteTableStore.switch
+    tries = iter([False, False])
+    monkeypatch.setattr(SqliteTableStore, "set_held", lambda self, run, *, held: None)
+    monkeypatch.setattr(MemoryLog, "topic_ids", lambda self, topics: asked.append(topics) or ids(self, topics))
+    monkeypatch.setattr(
+        SqliteTableStore,
+        "switch",
+        lambda self, *given, **named: (
+            held.append(len(asked)) or (next(tries, None) is None and switch(self, *given, **named))
+        ),
+    )
+    cut_over(environment, GROUP)
+    assert len(held) == 3
+    assert held[0] == held[-1] == len(asked)

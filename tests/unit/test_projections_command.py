@@ -65,7 +65,8 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
     assert lines[1].startswith("tickets generation 2 (version 1): serving, paused; 3 offsets applied; kept by process ")
     assert serving | {"holder": "", "updated_at": ""} == {
         "group": "tickets", "generation": 2, "version": 1, "status": "serving", "paused": True, "holder": "",
-        "progress": {"ticket": {"0": 3}}, "topics": {}, "loaded": [], "updated_at": "",
+        "progress": {"ticket": {"0": 3}}, "deletions_settled": {}, "topics": {}, "loaded": [],
+            "updated_at": "",
     }  # fmt: skip
     assert projections("status", "others") == ""
 

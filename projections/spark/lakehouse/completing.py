@@ -38,10 +38,10 @@ class Staged:
     def of(brought: DataFrame, table: Table, stored: DataFrame) -> Staged:
         """Look up, once, what is stored of the keys."""
         rows = kept(brought).rows
-        known = within(stored, table.key, rows.select(*table.key))
+        known = within(stored, table.row_key, rows.select(*table.row_key))  # of which no part is null
         names = list(state_columns(table))
         was = known.select(*names).toDF(*(_was(name) for name in names))
-        same = all_of([rows[column] == was[_was(column)] for column in table.key])
+        same = all_of([rows[column] == was[_was(column)] for column in table.row_key])
         return Staged(table, kept(rows.join(was, same, "left")))
 
     def gaps(self) -> list[Any]:

@@ -37,11 +37,11 @@ def kept(frame: DataFrame) -> Kept:
 
     Neither is worked out again, whatever is committed meanwhile to the tables that they come from.
     """
-    few = frame.limit(DRIVER_ROWS + 1).toArrow()
+    once = frame.localCheckpoint(eager=False)  # the look at whether they are few is what works them out
+    few = once.limit(DRIVER_ROWS + 1).toArrow()
     if are_few(few.num_rows):
         return Kept(few_rows(frame.sparkSession, few), int(few.num_rows), few)
-    many = frame.localCheckpoint()
-    return Kept(many, many.count())
+    return Kept(once, once.count())
 
 
 def within(
