@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cdc.rules import OP_DELETE
 from projections.spark.change_events import Encoding, missing, parsed_columns, typed_columns
 from projections.spark.gathering import gathered
 from projections.tables import ChangelogTable, set_at
@@ -41,6 +42,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
         F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
         F.max(F.when(applied, F.col("_offset"))).alias("latest"),
+        F.max(F.when(applied & (F.col("_op") == OP_DELETE), F.col("_offset"))).alias("deletion"),
         *(_last_known(c, order).alias(f"known_{c}") for c in known),
     ]
 
@@ -48,7 +50,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 def _last_known(column: str, order: Column) -> Column:
     from pyspark.sql import functions as F
 
-    here = (F.col("_op") != "d") & ~F.col(missing(column))
+    here = (F.col("_op") != OP_DELETE) & ~F.col(missing(column))
     known = F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"), F.col("_epoch").alias("life"))
     return F.max_by(F.when(here, known), F.when(here, order))
 
@@ -78,12 +80,15 @@ def _staging(known: list[str]) -> list[Column]:
     # A tombstone has the position of its key's record before it: where that one is old, so is the tombstone.
     follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
     tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
+    # The tombstone of an old deletion stands right behind it, and may come in the next batch: it is passed over already.
+    awaits_tombstone = (F.col("deletion") == F.col("latest")) & (F.col("latest") > last["_offset"])
     return [
         F.coalesce(last["_epoch"], F.lit(0)).alias("_epoch"),
         last["_pos"].alias("_pos"),
         F.when(tombstone_is_last, F.greatest(last["_offset"], F.col("tombstone")))
+        .when(awaits_tombstone, F.col("latest") + 1)
         .otherwise(last["_offset"])
         .alias("_offset"),
-        ((F.coalesce(last["_op"], F.lit("d")) == "d") | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
+        ((F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE) | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
         *(F.when(last[missing(c)], _known(c)["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]

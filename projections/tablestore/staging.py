@@ -49,6 +49,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
         gaps.require_no_gap(connection, layout)
     else:
         _place_tombstones(connection, layout)
+        _pass_over_tombstones(connection, layout)
     _drop_stale(connection, layout)
     horizon.require_newer(connection, layout)
     _keep_unset_columns(connection, layout)
@@ -79,6 +80,19 @@ def _place_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
     same = _same_key(staged, state, layout.row_key)
     connection.execute(sa.update(staged).values(place).where(staged.c._pos.is_(None), same))
     connection.execute(sa.delete(staged).where(staged.c._pos.is_(None)))
+
+
+def _pass_over_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
+    """Let a row that is there know the tombstone of an old deletion, which stands right behind it.
+
+    In the next batch the tombstone may be alone, and could not be told from one whose deletion was compacted away.
+    """
+    staged, state = layout.staged, layout.state
+    old = sa.tuple_(staged.c._epoch, staged.c._pos) < sa.tuple_(state.c._epoch, state.c._pos)
+    passed = sa.and_(staged.c._deleted, sa.not_(state.c._deleted), old, staged.c._offset >= state.c._offset)
+    again = {c: state.c[c] for c in (*layout.table.stored, "_epoch", "_pos", "_deleted")}
+    known = again | {"_offset": staged.c._offset + 1}
+    connection.execute(sa.update(staged).values(known).where(_same_key(staged, state, layout.row_key), passed))
 
 
 def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:

@@ -64,7 +64,9 @@ class Staged:
         """The rows that are newer than the stored ones, as the state has them; EventsMissing, UndecodableRecord."""
         if found := self.gaps():
             raise events_missing(self.table.topic, found[0])
-        rows = self.beside.rows if isinstance(self.table, EventTable) else self._placed(self.beside.rows)
+        rows = self.beside.rows
+        if not isinstance(self.table, EventTable):
+            rows = self._passed_over(self._placed(rows))
         rows = rows.where(self._is_newer())
         if not isinstance(self.table, EventTable):
             self._require_known(rows)
@@ -77,6 +79,16 @@ class Staged:
         alone = F.col("_pos").isNull()
         placed = {c: F.when(alone, F.col(_was(c))).otherwise(F.col(c)) for c in ("_epoch", "_pos")}
         return rows.withColumns(placed).where(F.col("_pos").isNotNull())
+
+    def _passed_over(self, rows: DataFrame) -> DataFrame:
+        """Let a row that is there know the tombstone of an old deletion, which stands right behind it."""
+        from pyspark.sql import functions as F
+
+        ours, theirs = (F.struct(*(F.col(name(p)).alias(p) for p in ("_epoch", "_pos"))) for name in (str, _was))
+        follows = F.col("_offset") >= F.col(_was("_offset"))
+        passed = F.col("_deleted") & ~F.col(_was("_deleted")) & (ours < theirs) & follows
+        again = {c: F.col(_was(c)) for c in state_columns(self.table)} | {"_offset": F.col("_offset") + 1}
+        return rows.withColumns({c: F.when(passed, known).otherwise(F.col(c)) for c, known in again.items()})
 
     def _is_newer(self) -> Column:
         from pyspark.sql import functions as F

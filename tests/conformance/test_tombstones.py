@@ -1,0 +1,92 @@
+"""A connector repeats what it sent, and a batch ends between an old deletion and its tombstone: the row stays.
+
+A tombstone without its deletion deletes, for compaction may have taken that away; so the row must know beforehand of the
+one that is to come. The planted fault is a store that does not tell it.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from projections import Environment, ProjectionGroup, open_runner, rebuild
+from projections.spark.lakehouse.completing import Staged
+from projections.spark.session import small_batch_session
+from projections.tablestore import staging
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from tests.conformance.join_views import customers, left_join, orders
+from tests.conformance.test_joins import customer, order
+from tests.conformance.view_oracle import stored
+from tests.lakehouse import opened, shown
+
+GROUP = ProjectionGroup("returned", [left_join])
+
+
+@pytest.fixture
+def sqlite(spark, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        yield Environment(spark, small_batch_session(spark), store, MemoryLog())
+
+
+def begun(environment):
+    """A row that was deleted and is there again; returns the records of its topic from the deletion on."""
+    changes = ChangeWriter(environment.log)
+    changes.put(customers, customer(1))
+    changes.put(orders, order(1))
+    changes.delete(orders, {"id": 1})
+    changes.put(orders, order(1, amount=7))
+    rebuild(environment, GROUP)
+    return list(environment.log.records(orders.topic))[1:]
+
+
+def shown_after(environment, *batches):
+    """What the view shows after each batch of records."""
+    looks = (lambda: shown(environment, GROUP)) if environment.store.place.startswith("delta:") else (
+        lambda: stored(environment.store, GROUP)
+    )  # fmt: skip
+    found = [looks()["left_join"]]
+    with open_runner(environment, GROUP) as runner:
+        for records in batches:
+            for key, value in records:
+                environment.log.append(orders.topic, key, value)
+            runner.catch_up()
+            found.append(looks()["left_join"])
+    return found
+
+
+def test_an_old_deletion_that_is_repeated_takes_nothing_away(sqlite):
+    deletion, tombstone, row = begun(sqlite)
+    found = shown_after(sqlite, [deletion], [tombstone], [row])
+    assert found == [[(1, 7, "Ann")]] * 4
+
+
+def test_nor_does_one_behind_a_newer_change_of_its_batch(sqlite):
+    deletion, tombstone, row = begun(sqlite)
+    newer = json.loads(row[1])
+    newer["after"]["amount"], newer["source"]["lsn"] = 8, newer["source"]["lsn"] + 100
+    found = shown_after(sqlite, [(row[0], json.dumps(newer).encode()), deletion], [tombstone])
+    assert found[1:] == [[(1, 8, "Ann")]] * 2
+
+
+def test_a_tombstone_whose_deletion_was_compacted_away_deletes(sqlite):
+    deletion, tombstone, row = begun(sqlite)
+    assert shown_after(sqlite, [deletion], [tombstone, row], [tombstone])[-1] == []
+
+
+def test_a_store_that_passes_over_nothing_is_caught(sqlite, monkeypatch):
+    deletion, tombstone, _ = begun(sqlite)
+    monkeypatch.setattr(staging, "_pass_over_tombstones", lambda connection, layout: None)
+    assert shown_after(sqlite, [deletion], [tombstone])[-1] == []
+
+
+def test_in_delta_lake_too(spark, tmp_path, monkeypatch):
+    environment = opened(spark, tmp_path)
+    deletion, tombstone, _ = begun(environment)
+    assert shown_after(environment, [deletion], [tombstone])[1:] == [[(1, 7, "Ann")]] * 2
+    monkeypatch.setattr(Staged, "_passed_over", lambda staged, rows: rows)
+    assert shown_after(environment, [deletion], [tombstone])[-1] == []
