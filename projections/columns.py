@@ -39,6 +39,7 @@ class ColumnType:
 
     Text may stand for something that no store of ours has: ``items`` is the type of a JSON array's items, ``bits`` the
     number of a bit string's digits, ``meaning`` what else it is. To joins they are text: only values are compared.
+    ``shape`` is the type, in Spark's DDL, of the list, map or record that a view's function gets for its JSON.
     """
 
     kind: Kind
@@ -47,11 +48,12 @@ class ColumnType:
     items: ColumnType | None = field(default=None, compare=False)
     bits: int | None = field(default=None, compare=False)
     meaning: Meaning = field(default="", compare=False)
+    shape: str = ""
 
     @property
     def said(self) -> str:
         """The type and what its text stands for, for fingerprints."""
-        parts = [self.items.said if self.items else "", str(self.bits or ""), self.meaning]
+        parts = [self.items.said if self.items else "", str(self.bits or ""), self.meaning, self.shape]
         return " ".join([self.ddl, *filter(None, parts)])
 
     @property
@@ -137,8 +139,42 @@ def from_avro(schema: Any, *, place: str) -> ColumnType:
 
 def _from_avro_object(schema: Mapping[str, Any], *, place: str) -> ColumnType:
     if is_sealed(schema):
-        return from_avro(schema["personal"], place=place)
+        return _flat(schema["personal"], place=place)
+    if schema["type"] in ("array", "map", "record"):
+        return ColumnType("string", shape=_shape(schema, place=place))
     logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
     if logical == "decimal":
         return decimal_type(schema["precision"], schema.get("scale", 0))
     return ColumnType(logical) if logical else from_avro(schema["type"], place=place)
+
+
+def _shape(schema: Any, *, place: str) -> str:
+    """The type in Spark's DDL of what an Avro schema holds, at any depth."""
+    members = [member for member in schema if member != "null"] if isinstance(schema, list) else [schema]
+    found = members[0] if len(members) == 1 else schema
+    match found["type"] if isinstance(found, Mapping) else found:
+        case "array":
+            return f"array<{_shape(found['items'], place=place)}>"
+        case "map":
+            return f"map<string,{_shape(found['values'], place=place)}>"
+        case "record":
+            fields = (f"`{f['name']}`: {_shape(f['type'], place=place)}" for f in found["fields"])
+            return f"struct<{', '.join(fields)}>"
+    if isinstance(found, Mapping) and is_sealed(found):
+        raise _not_flat(found, place)
+    return _flat(found, place=place).ddl
+
+
+def _flat(schema: Any, *, place: str) -> ColumnType:
+    found = from_avro(schema, place=place)
+    if found.shape:
+        raise _not_flat(schema, place)
+    return found
+
+
+def _not_flat(schema: Any, place: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f"{schema!r} is personal and nested, and only flat values are kept sealed",
+        remedy="make the personal parts fields of the event, each by itself",
+        place=place,
+    )

@@ -72,7 +72,7 @@ def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> Column
     if len(kinds) == 1:
         return kinds.pop()
     raise InvalidDefinition(
-        f"column {column!r} is set to different types: {', '.join(sorted(k.ddl for k in kinds)) or 'none'}",
+        f"column {column!r} is set to different types: {', '.join(sorted(k.shape or k.ddl for k in kinds)) or 'none'}",
         remedy="give every setter of a column the same type, and at least one setter",
         place=place,
     )

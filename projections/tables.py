@@ -37,6 +37,16 @@ def checked_identifier(name: str, *, what: str) -> str:
     )
 
 
+def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
+    """Refuse a list, a map or a record as a part of a key; InvalidDefinition."""
+    if kind.shape:
+        raise InvalidDefinition(
+            f"key column {column!r} is {kind.shape}, and keys are compared by flat values",
+            remedy="choose a flat column, or take a part of it in a view that this one reads",
+            place=place,
+        )
+
+
 def set_at(column: str) -> str:
     """The staging column that tells at which position a column was last set in a batch; null where it was not."""
     return f"_at_{column}"
@@ -75,6 +85,8 @@ class Table:
     def __post_init__(self) -> None:
         for column in self.columns:
             checked_identifier(column, what="column")
+        for column in self.key:
+            require_flat(column, self.columns[column], place=f"topic {self.topic}")
 
     @property
     def payload(self) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from eventstore.aggregate import Aggregate
 from eventstore.erasure import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
+from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
+from projections.spark.nesting import as_stored
 from projections.tables import EventTable, sealed_parts, set_at
 
 if TYPE_CHECKING:
@@ -102,8 +104,8 @@ def set_values(
     Raises InvalidDefinition where records of the field are sealed, and the column does not know it.
     """
     held = [(setter, _held(setter, decoder)) for setter in setters]
-    ddl = table.columns[column].ddl
-    yield column, _chosen(ddl, ((setter, _clear(setter, fields)) for setter, fields in held))
+    kind = table.columns[column]
+    yield column, _chosen(kind.ddl, ((setter, _clear(setter, fields, kind)) for setter, fields in held))
     if column in table.personal:
         _require_declared(column, setters, decoder)
         sealed = _chosen(_SEALED, ((setter, _sealed(fields)) for setter, fields in held))
@@ -144,12 +146,12 @@ def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
     return choice
 
 
-def _clear(setter: Setter, held: Sequence[_Field]) -> Column:
+def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
     from pyspark.sql import functions as F
 
     if setter.field is None:
         return F.lit(setter.value)
-    clear = [field.value for field in held if not field.sealed]
+    clear = [as_stored(f.value, kind.shape) if kind.shape else f.value for f in held if not f.sealed]
     return F.coalesce(*clear) if clear else F.lit(None)
 
 
