@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
-from projections.captured import key_and_columns, nullable_keys
+from projections.captured import NO_SHAPES, key_and_columns, nullable_keys
 from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
@@ -201,25 +201,30 @@ class Table:
         name: str | None = None,
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
+        shapes: Mapping[str, Any] = NO_SHAPES,
     ) -> ChangelogTable:
         """The current rows of an ordinary table that Debezium captures.
 
         ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Types that
-        no store here has become text: arrays and JSON as JSON, times of day and intervals as ISO 8601, bits as digits.
+        no store here has become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
+        ``shapes`` maps columns of JSON to the Python type of what is in them, a list, a dictionary or a class of
+        fields: then they are nested columns, as arrays are.
         ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
         IDENTITY FULL; InvalidDefinition for a column that needs it.
         """
-        key, columns = key_and_columns(model, full_identity=full_identity)
+        key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         return ChangelogTable(topic, key, columns, name=name, encoding=encoding)
 
     @staticmethod
-    def from_view_topic(model: Any, *, topic: str, name: str | None = None) -> ViewTopicTable:
+    def from_view_topic(
+        model: Any, *, topic: str, name: str | None = None, shapes: Mapping[str, Any] = NO_SHAPES
+    ) -> ViewTopicTable:
         """The rows of a view that another group keeps, as its view topic has them.
 
         ``model`` is a SQLAlchemy table or mapped class with the view's columns, or those that are wanted, and its key;
-        a key column that may be null says ``nullable=True``.
+        a key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
-        key, columns = key_and_columns(model, full_identity=True)
+        key, columns = key_and_columns(model, full_identity=True, shapes=shapes)
         return ViewTopicTable(topic, key, columns, name=name, nullable=nullable_keys(model))
 
     @staticmethod
@@ -230,12 +235,13 @@ class Table:
         name: str | None = None,
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
+        shapes: Mapping[str, Any] = NO_SHAPES,
     ) -> VersionTable:
         """Every version that the rows of a captured table ever had, each with the time it is valid from.
 
         For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
         """
-        key, columns = key_and_columns(model, full_identity=full_identity)
+        key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         return VersionTable(topic, key, columns, name=name, encoding=encoding)
 
 

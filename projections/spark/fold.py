@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from eventstore.aggregate import Aggregate
 from eventstore.erasure import KEY_ID
+from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
-from projections.columns import ColumnType
+from projections.avro_records import spelled_out
+from projections.columns import ColumnType, from_avro
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
+from projections.spark.nested_events import of_today
 from projections.spark.nesting import as_stored
 from projections.tables import EventTable, sealed_parts, set_at
 
@@ -122,17 +125,31 @@ class _Field:
     """A field of an event as records of one schema hold it."""
 
     value: Column
+    avro: Avro
     schema: RegisteredSchema
-    sealed: bool
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is sealed under the key of a person."""
+        return is_sealed(self.avro)
+
+    def clear(self, setter: Setter, kind: ColumnType) -> Column:
+        """The value as the column keeps it."""
+        if not kind.shape:
+            return self.value
+        place = f"{setter.event.name}.{setter.field}"
+        today = next(field.type for field in setter.event.fields if field.name == setter.field)
+        same = from_avro(self.avro, place=place) == kind
+        return as_stored(self.value if same else of_today(self.value, self.avro, today, place=place), kind.shape)
 
 
 def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
     from pyspark.sql import functions as F
 
     return [
-        _Field(F.col(column)[field["name"]], schema, is_sealed(field["type"]))
+        _Field(F.col(column)[field["name"]], field["type"], schema)
         for column, schema in decoder.columns_of(setter.event.name)
-        for field in schema.schema["fields"]
+        for field in spelled_out(schema.schema)["fields"]
         if field["name"] == setter.field
     ]
 
@@ -151,7 +168,7 @@ def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
 
     if setter.field is None:
         return F.lit(setter.value)
-    clear = [as_stored(f.value, kind.shape) if kind.shape else f.value for f in held if not f.sealed]
+    clear = [field.clear(setter, kind) for field in held if not field.sealed]
     return F.coalesce(*clear) if clear else F.lit(None)
 
 

@@ -32,16 +32,16 @@ def call(view: View, rows: Mapping[str, DataFrame]) -> DataFrame:
 def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
     """The function's arguments: versions with their validity, event times and references to versions marked.
 
-    Lists, maps and records are what their text stands for. Of a table with a condition they are the rows that it
-    accepts. Up to here it has all of them: what a batch reaches
-    includes the rows that met the condition before, and a late record of one that does not finds its newer row.
+    Lists, maps and records are Spark's own. Of a table with a condition they are the rows that it accepts. Up to here
+    it has all of them: what a batch reaches includes the rows that met the condition before, and a late record of one
+    that does not finds its newer row.
     """
-    return [_handed(view, name, _shown(rows[name], view.table(name))) for name in view.tables]
+    accepted = {name: _accepted(rows[name], view.table(name)) for name in view.tables}
+    return [opened_up(_handed(view, name, some), view.table(name).opened) for name, some in accepted.items()]
 
 
-def _shown(rows: DataFrame, table: Table) -> DataFrame:
-    some = rows if table.condition is None else rows.where(row_condition(table.condition, table.opened))
-    return opened_up(some, table.opened)
+def _accepted(rows: DataFrame, table: Table) -> DataFrame:
+    return rows if table.condition is None else rows.where(row_condition(table.condition, table.opened))
 
 
 def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:

@@ -171,7 +171,7 @@ def test_a_folded_row_is_judged_as_a_whole(spark, tmp_path):
 
 
 def test_a_condition_that_spark_forgets_shows(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(frames, "_shown", lambda rows, table: rows)
+    monkeypatch.setattr(frames, "_accepted", lambda rows, table: rows)
     with pytest.raises(AssertionError):
         folded(spark, tmp_path)
 
