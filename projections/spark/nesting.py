@@ -43,10 +43,16 @@ def canonical(text: Column, shape: str) -> Column:
     whole = F.concat(F.lit('{"value":'), text, F.lit("}"))
     options = {**_READ, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     read = F.from_json(whole, f"struct<value: {shape}, {_BAD}: string>", options)
-    fits = read[_BAD].isNull()
-    if "map<" in shape:  # a name that comes twice is no map's; the parser of variants looks for it
-        fits &= F.try_parse_json(text).isNotNull()
-    return F.when(fits, as_stored(read["value"], shape))
+    return F.when(_is_whole(read, text, shape), as_stored(read["value"], shape))
+
+
+def _is_whole(read: Column, text: Column, shape: str) -> Column:
+    """Whether all of a text was read: one part that does not fit leaves the text among what is corrupt."""
+    from pyspark.sql import functions as F
+
+    whole = read[_BAD].isNull()
+    # A name that comes twice is no map's; the parser of variants looks for it.
+    return whole & F.try_parse_json(text).isNotNull() if "map<" in shape else whole
 
 
 def as_stored(column: Column, shape: str) -> Column:
