@@ -177,7 +177,7 @@ class Table:
     @staticmethod
     def from_events(
         aggregate: type[Aggregate],
-        *,
+        *others: type[Aggregate],
         key: str,
         columns: Mapping[str, Setter | Sequence[Setter]] | None = None,
         name: str | None = None,
@@ -186,8 +186,9 @@ class Table:
         """The latest state of each aggregate, keyed by the aggregate's id.
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
-        aggregate's own ``evolve`` folds its state fields in Python workers.
+        aggregate's own ``evolve`` folds its state fields in Python workers. InvalidDefinition for several aggregates.
         """
+        _require_one(aggregate, others)
         topic = topic or aggregate.category
         if columns is None:
             return _evolved_table(aggregate, name=name, topic=topic, key=key)
@@ -372,6 +373,18 @@ def _declared_table(
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
 
 
+def _require_one(aggregate: type[Aggregate], others: Sequence[type[Aggregate]]) -> None:
+    if isinstance(aggregate, type) and issubclass(aggregate, Aggregate) and not others:
+        return
+    given = aggregate if isinstance(aggregate, Sequence) else (aggregate, *others)
+    names = ", ".join(getattr(one, "__name__", repr(one)) for one in given)
+    raise InvalidDefinition(
+        f"a table folds the events of one aggregate, and is given {names}",
+        remedy="declare a table of each and join them by their keys in a view: key='order_id', "
+        "references={'order_id': payments}, with unmatched for ids that only the other one has",
+    )
+
+
 def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequence[Setter]]) -> None:
     known = set(aggregate.event_types)
     for column, choices in setters.items():
@@ -379,7 +392,8 @@ def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequen
             if setter.event.name not in known:
                 raise InvalidDefinition(
                     f"column {column!r} is set by {setter.event.name}, which is no event of {aggregate.__name__}",
-                    remedy=f"its events are: {', '.join(sorted(known))}",
+                    remedy=f"its events are: {', '.join(sorted(known))}; a table of another aggregate with the same"
+                    " ids is joined in a view, by its key",
                 )
 
 

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+import sqlalchemy as sa
 from pyspark.sql import functions as F
 from sqlalchemy import ARRAY, JSON, Column, Integer, MetaData, Numeric, Text
 from sqlalchemy import Table as SqlTable
 
 from cdc.rules import UNAVAILABLE
 from eventstore import Aggregate, event
-from projections import ProjectionGroup, Table, on, sql_view, view
+from projections import (
+    Environment,
+    ProjectionGroup,
+    Table,
+    on,
+    open_runner,
+    read_view,
+    rebuild,
+    sql_view,
+    verify,
+    view,
+)
 from projections import field as column
 from projections.errors import InvalidDefinition, InvalidPredicate, UndecodableRecord
+from projections.spark.session import small_batch_session
+from projections.tablestore.postgres import PostgresTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
+from tests import lakehouse
 
 
 @dataclass
@@ -116,6 +134,8 @@ cities = sql_view(
     tables={"shops": shops},
 )
 
+GOODS = '{"z": [], "a": [{"zip": null, "city": "Oslo", "more": 1}, null]}'
+TOLD = '{"a":[{"city":"Oslo","zip":null},null],"z":[]}'
 FIRST = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
@@ -124,8 +144,7 @@ def pack(trial):
     trial.record("parcel-1", Parcel.Packed(tags=["z", 'a"'], to=Address("Oslo", None), prices=prices, seen=[FIRST]))
     trial.record("parcel-2", Parcel.Packed(tags=[], to=Address("Rome", "1"), prices={}, seen=[]))
     trial.record("route-1", Route.Extended(to=Address("Oslo", None), weight=Decimal(7)))
-    goods = '{"z": [], "a": [{"zip": null, "city": "Oslo", "more": 1}, null]}'
-    trial.put(shops, {"id": 1, "fees": ["1.5"], "goods": goods, "city": "Oslo"})
+    trial.put(shops, {"id": 1, "fees": ["1.5"], "goods": GOODS, "city": "Oslo"})
     trial.put(shops, {"id": 2, "fees": None, "goods": " null", "city": "Rome"})
 
 
@@ -143,8 +162,7 @@ def assert_views_are_right(rows):
     assert rows("by_city") == [{"city": "Bergen", "tags": '["a\\""]'}, {"city": "Rome", "tags": "[]"}]
     load, last = '{"Oslo":"7.0000","Åre":"0.5000"}', '{"city":"Åre","zip":"1"}'
     assert rows("tours") == [{"route_id": "1", "cities": '["Oslo","Åre"]', "load": load, "last": last}]
-    goods = '{"a":[{"city":"Oslo","zip":null},null],"z":[]}'
-    first = {"id": 1, "fees": '["1.50","2.25"]', "sum": "3.75", "goods": goods}
+    first = {"id": 1, "fees": '["1.50","2.25"]', "sum": "3.75", "goods": TOLD}
     assert rows("offers") == [first, {"id": 2, "fees": None, "sum": None, "goods": None}]
     assert rows("cities") == [{"id": 1, "number": 2, "first": "Oslo"}, {"id": 2, "number": None, "first": None}]
 
@@ -163,6 +181,37 @@ def test_nested_columns_are_kept_live_as_they_are_rebuilt(spark, tmp_path):
         with pytest.raises(UndecodableRecord, match="goods") as refused:
             trial.check()
         assert "offset" in (refused.value.place or "")
+
+
+@pytest.fixture(params=["PostgreSQL", "Delta"])
+def environment(request, spark, tmp_path):
+    if request.param == "Delta":
+        yield lakehouse.opened(spark, tmp_path)
+        return
+    with closing(PostgresTableStore(request.getfixturevalue("database")())) as store:
+        store.prepare()
+        yield Environment(spark, small_batch_session(spark), store, MemoryLog())
+
+
+def test_nested_columns_are_alike_in_every_store(environment):
+    group, changes = ProjectionGroup("shown", [offers]), ChangeWriter(environment.log)
+    changes.put(shops, {"id": 1, "fees": ["1.5"], "goods": GOODS, "city": "Oslo"})
+    rebuild(environment, group)
+    changes.put(shops, {"id": 1, "fees": ["1.5", "2.25"], "goods": UNAVAILABLE, "city": "Oslo"})
+    changes.put(shops, {"id": 2, "fees": [None], "goods": GOODS, "city": "Rome"})
+    with open_runner(environment, group) as runner:
+        runner.catch_up()
+    assert verify(environment, group)["offers"].equal
+    if isinstance(environment.store, PostgresTableStore):
+        with environment.store.looking() as connection:
+            found = [dict(row) for row in connection.execute(sa.text("SELECT * FROM offers ORDER BY id")).mappings()]
+    else:
+        view = read_view(environment.spark, environment.store.place, "offers")
+        found = view.orderBy("id").toArrow().to_pylist()
+    assert [(row["fees"], row["sum"], row["goods"]) for row in found] == [
+        ('["1.50","2.25"]', Decimal("3.75"), TOLD),
+        ("[null]", None, TOLD),
+    ]
 
 
 def test_a_nested_column_is_no_key_and_compared_with_nothing():
