@@ -43,7 +43,9 @@ def canonical(text: Column, shape: str) -> Column:
     whole = F.concat(F.lit('{"value":'), text, F.lit("}"))
     options = {**_READ, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     read = F.from_json(whole, f"struct<value: {shape}, {_BAD}: string>", options)
-    return F.when(_is_whole(read, text, shape), as_stored(read["value"], shape))
+    # An array of one: named in a lambda, what is read is read once, and not once for each of its parts.
+    told = F.transform(F.array(read), lambda one: F.when(_is_whole(one, text, shape), as_stored(one["value"], shape)))
+    return told[0]
 
 
 def _is_whole(read: Column, text: Column, shape: str) -> Column:
