@@ -107,6 +107,17 @@ def test_a_setter_of_a_foreign_event_is_refused():
         Table.from_events(Ticket, key="id", columns={"x": on(Other.Happened).set("yes")})
 
 
+class Patient(Aggregate):
+    @event
+    class Admitted:
+        allergies: Annotated[list[str], Personal(erased=[])]
+
+
+def test_a_nested_column_of_a_personal_field_is_refused():
+    with pytest.raises(InvalidDefinition, match="only flat values are kept sealed"):
+        on(Patient.Admitted).take("allergies")
+
+
 class Refund(Aggregate):
     @event
     class Paid:
