@@ -14,7 +14,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from benchmarks.flight_log import AIRLINES, AIRPORTS, EVENTS, PLANES, FlightLog
 from benchmarks.shop_log import PARTITIONS, ShopLog
+from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicSpec
 from factfold.stack import ivy
@@ -69,54 +71,71 @@ def _environment(name: str, requirement: str) -> Path:
 
 
 class KafkaStreams:
-    """Its foreign-key join, two threads, at least once; jars of the broker's own version."""
+    """Its foreign-key joins, two threads, at least once; jars of the broker's own version."""
 
-    name = f"Kafka Streams {versions().kafka}, foreign-key join"
+    name = f"Kafka Streams {versions().kafka}"
 
     def __init__(self) -> None:
         self._jars = [*kafka_jars(), *_streams_jars()]
 
-    def rate(self, log: ShopLog, *, results: int) -> float:
-        """Results a second of the join of both topics from their beginnings."""
+    def join_rate(self, log: ShopLog, *, results: int) -> float:
+        """Results a second of one foreign-key join of orders and customers from their beginnings."""
+        output = _output(log.settings, f"{log.prefix}-joined")
         with TemporaryDirectory() as folder:
-            output = f"{log.prefix}-joined"
-            ensure_topics(log.settings, [TopicSpec(output, PARTITIONS, {})])
-            arguments = [log.orders_topic, log.customers_topic, output, str(results), folder]
-            servers = log.settings.kafka.bootstrap_servers
-            path = os.pathsep.join(map(str, self._jars))
-            command = [str(require_java().executable), "-cp", path, str(_HERE / "ForeignKeyJoin.java"), servers]
-            told = _said([*command, *arguments])
+            told = self._run(
+                log.settings, "ForeignKeyJoin", log.orders_topic, log.customers_topic, output, results, folder
+            )
         if told["results"] < results:
             raise RuntimeError(f"Kafka Streams gave {told['results']} of {results} results")
-        return results / told["seconds"]
+        return float(results / told["seconds"])
+
+    def view_rate(self, log: FlightLog, *, records: int, rows: int) -> float:
+        """Records a second of `flight_details`, from the same topics as ours, until its last result."""
+        output = _output(log.settings, f"details-{uuid.uuid4().hex[:8]}")
+        with TemporaryDirectory() as folder:
+            topics, schemas = (EVENTS, AIRLINES, PLANES, AIRPORTS, output), log.schemas_file(Path(folder))
+            told = self._run(log.settings, "FlightDetails", *topics, schemas, records, folder)
+        if (told["read"], told["keys"]) != (records, rows):
+            raise RuntimeError(f"Kafka Streams read {told['read']} of {records} records, {told['keys']} of {rows} rows")
+        return float(records / told["seconds"])
+
+    def _run(self, settings: Settings, program: str, *arguments: object) -> dict[str, Any]:
+        command = [str(require_java().executable), "-cp", os.pathsep.join(map(str, self._jars))]
+        return _said([*command, str(_HERE / f"{program}.java"), settings.kafka.bootstrap_servers, *map(str, arguments)])
 
 
 class QuixStreams:
-    """Its as-of join: it has none by a foreign key, so it is given the orders keyed by their customers."""
+    """Its as-of join of the scheduled flights and their planes: it has none by a foreign key."""
 
-    name = "Quix Streams 3.28.1, join_asof"
+    name = "Quix Streams 3.28.1, join_asof with planes"
 
     def __init__(self) -> None:
-        self._python = _environment("quixstreams", "quixstreams==3.28.1")
+        self._python = _environment("quixstreams", "quixstreams[avro]==3.28.1")
 
-    def rate(self, log: ShopLog) -> float:
-        """Events a second of both topics from their beginnings."""
+    def rate(self, log: FlightLog, *, records: int) -> float:
+        """Records a second of both topics from their beginnings."""
+        output = _output(log.settings, f"enriched-{uuid.uuid4().hex[:8]}")
         with TemporaryDirectory() as folder:
-            orders, customers = log.by_customer()
-            output = f"{log.prefix}-enriched"
-            ensure_topics(log.settings, [TopicSpec(output, PARTITIONS, {})])
-            arguments = [orders, customers, output, str(log.records), folder]
-            told = _said([
-                str(self._python), str(_HERE / "quix_asof.py"), log.settings.kafka.bootstrap_servers, *arguments
-            ])  # fmt: skip
-        return float(told["events"] / told["seconds"])
+            arguments = [EVENTS, PLANES, output, log.schemas_file(Path(folder)), records, folder]
+            servers = log.settings.kafka.bootstrap_servers
+            told = _said([str(self._python), str(_HERE / "quix_flights.py"), servers, *map(str, arguments)])
+        return float(told["read"] / told["seconds"])
+
+
+def _output(settings: Settings, topic: str) -> str:
+    ensure_topics(settings, [TopicSpec(topic, PARTITIONS, {})])
+    return topic
 
 
 def _streams_jars() -> list[Path]:
-    """Kafka Streams and its store, fetched at the first use."""
-    folder = (_ENVIRONMENTS / "kafka-streams").absolute()
+    """Kafka Streams, its store, and Avro, fetched at the first use."""
+    folder = (_ENVIRONMENTS / "kafka-streams-avro").absolute()
     if not (folder / "ready").exists():
-        wanted = [f"org.apache.kafka:kafka-streams:{versions().kafka}", "org.rocksdb:rocksdbjni:10.1.3"]
+        wanted = [
+            f"org.apache.kafka:kafka-streams:{versions().kafka}",
+            "org.rocksdb:rocksdbjni:10.1.3",
+            "org.apache.avro:avro:1.12.1",
+        ]
         parsed = [Coordinate.parse(text) for text in wanted]
         ivy.retrieve(parsed, into=folder, java=require_java(), on_file=lambda: None)
         (folder / "ready").touch()
@@ -124,6 +143,9 @@ def _streams_jars() -> list[Path]:
 
 
 def _said(command: list[str]) -> dict[str, Any]:
-    """The last line that a program prints, which is JSON."""
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    """The last line that a program prints, which is JSON; what it wrote as errors is shown where it fails."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.stderr.write(done.stderr[-4000:])
+        raise RuntimeError(f"{Path(command[0]).name} of the comparison failed with {done.returncode}")
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

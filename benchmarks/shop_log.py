@@ -71,20 +71,6 @@ class ShopLog:
         """Write changes of orders that are there, each of another one."""
         self._producer.send(self._order(number) for number in self._chance.sample(range(self._orders), count))
 
-    def by_customer(self) -> tuple[str, str]:
-        """As many orders keyed by customer, and customers, for programs that join equal keys; returns both topics."""
-        orders, customers = f"{self.prefix}-by-customer", f"{self.prefix}-customers"
-        ensure_topics(self.settings, [changelog_topic(topic, partitions=PARTITIONS) for topic in (orders, customers)])
-        self._producer.send(
-            OutgoingRecord(topic=customers, key=str(number).encode(), value=_json({"city": _city(number)}))
-            for number in range(self.customers)
-        )
-        values = ((self._chance.randrange(self.customers), {"id": i, "amount": i % 100}) for i in range(self._orders))
-        self._producer.send(
-            OutgoingRecord(topic=orders, key=str(customer).encode(), value=_json(order)) for customer, order in values
-        )
-        return orders, customers
-
     def _order(self, number: int) -> OutgoingRecord:
         values = {"customer_id": self._chance.randrange(self.customers), "amount": self._chance.randrange(100)}
         return self._change(self.orders_topic, number, values)

@@ -11,7 +11,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,9 +138,8 @@ class Builder:
         with told_plainly(f"projection group {self._group.name}"), ExitStack() as kept:
             whole = None
             if missing := [name for name in self._layout.tables if name not in self.state.tables]:
-                offsets = OffsetRange(self._beginning, self.state.first)
-                aside = self._set_aside(offsets, registry)
-                whole = kept.enter_context(whole_tables(self._environment, self._group, offsets, registry, aside=aside))
+                with self._meter.step("plan"):
+                    whole = kept.enter_context(self._whole_tables(registry))
                 with self._meter.step("tables"):
                     self._load_tables(whole, missing)
             if self._merge_chunks() or missing != list(self._layout.tables):
@@ -153,6 +152,11 @@ class Builder:
                     )
         with self._meter.step("index"):
             self._finish()
+
+    def _whole_tables(self, registry: Mapping[int, RegisteredSchema]) -> AbstractContextManager[WholeTables]:
+        offsets = OffsetRange(self._beginning, self.state.first)
+        aside = self._set_aside(offsets, registry)
+        return whole_tables(self._environment, self._group, offsets, registry, aside=aside)
 
     def _set_aside(self, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]) -> SetAside:
         """Find what the first chunk is folded without, and keep it as live batches do."""
@@ -172,7 +176,7 @@ class Builder:
                 self._keeper.empty(tables.state)
             with self._counts.counted(name):
                 records = self._records_of(name)
-                rows = load_state(self._environment, whole.frames[name], tables, rows=records)
+                rows = load_state(self._environment, whole.frame(name), tables, rows=records)
             with self._noting:
                 self._table_loaded(name, rows)
 

@@ -81,7 +81,7 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
 
 
 def _compare(live: Verification, view: ViewPlace, whole: WholeTables) -> ViewVerdict:
-    rows = sum(frame.count() for frame in whole.frames.values())
+    rows = sum(whole.frame(name).count() for name in whole.group.tables)
     found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
     keys = tuple(_bare(row) for row in found.differing)
     one, other = found.one, found.other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,15 +39,23 @@ if TYPE_CHECKING:
 class WholeTables:
     """Every table of a group as it stands at given offsets, deleted rows marked; ``few`` where the log is short.
 
-    ``views`` holds those that others read, once they were needed.
+    ``make`` gives a table by its name, at its first use: while one is loaded, others are still being planned.
+    ``frames`` holds those that were used, ``views`` those that others read.
     """
 
-    frames: Mapping[str, DataFrame]
+    make: Callable[[str], DataFrame]
     group: ProjectionGroup
     disclosure: Disclosure
     small: SparkSession
     few: bool
+    frames: dict[str, DataFrame] = field(default_factory=dict)
     views: dict[str, DataFrame] = field(default_factory=dict)
+
+    def frame(self, name: str) -> DataFrame:
+        """All rows of a table."""
+        if name not in self.frames:
+            self.frames[name] = self.make(name)
+        return self.frames[name]
 
     def apply(self, view: View, columns: Mapping[str, ColumnType]) -> DataFrame:
         """The view function over whole tables, and partial aggregates among the columns, as they are stored."""
@@ -66,7 +74,7 @@ class WholeTables:
     def _rows(self, table: Table) -> DataFrame:
         if isinstance(table, ViewTable):
             return self.apply(table.view, table.columns).select(*table.columns)
-        rows = sliced_rows(self.frames[self.group.name_of(table)], table)
+        rows = sliced_rows(self.frame(self.group.name_of(table)), table)
         if not table.personal:
             return rows
         opened = self.disclosure.opened(rows.toArrow() if self.few else rows, table)
@@ -83,13 +91,16 @@ def whole_tables(
     aside: SetAside | None = None,
 ) -> Iterator[WholeTables]:
     """The tables of a group at the end of the range, kept for the block's uses; without the records set aside."""
-    reduction, frames = Reduction(registry), {}
+    reduction = Reduction(registry)
     raw = read_whole(environment, offsets.without(ERASURES), timed=group.timed_topics)
-    for name, table in group.tables.items():
+
+    def reduced(name: str) -> DataFrame:
+        table = group.tables[name]
         rows = raw[table.topic] if not aside else without(raw[table.topic], aside.of_topic(table.topic))
-        frames[name] = _complete(reduction.reduce(rows, table), table).persist()
+        return _complete(reduction.reduce(rows, table), table).persist()
+
     disclosure = Disclosure(registry, environment.keys)
-    tables = WholeTables(frames, group, disclosure, environment.small, are_few(offsets.records))
+    tables = WholeTables(reduced, group, disclosure, environment.small, are_few(offsets.records))
     try:
         yield tables
     finally:

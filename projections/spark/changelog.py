@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from projections.spark.change_events import Encoding, missing, parsed_columns, typed_columns
+from projections.spark.gathering import gathered
 from projections.tables import ChangelogTable, set_at
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ def prepare_newest_per_key(table: ChangelogTable, encoding: Encoding) -> Callabl
     parsed, typed = parsed_columns(table, encoding), typed_columns(table, encoding, known)
     aggregates = _aggregates(table, known)
     result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
-    return lambda raw: raw.select(*parsed).select(*typed).groupBy(*table.key).agg(*aggregates).select(*result)
+
+    def newest(raw: DataFrame) -> DataFrame:
+        changes = raw.select(*parsed).select(*typed)
+        return gathered(changes, table.key).agg(*aggregates).select(*result)
+
+    return newest
 
 
 def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:

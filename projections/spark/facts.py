@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from projections.spark.decode import Decoder
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.fold import identity, order_of, set_values
+from projections.spark.gathering import gathered
 from projections.streams import EventStream
 from projections.tables import EVENT_TIME
 
@@ -28,7 +29,7 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     aggregates = _aggregates(columns, order_of(decoder))
-    return lambda raw: decode(raw).where(wanted).groupBy(*by).agg(*aggregates).select(*result)
+    return lambda raw: gathered(decode(raw).where(wanted), by).agg(*aggregates).select(*result)
 
 
 def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:

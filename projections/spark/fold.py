@@ -15,6 +15,7 @@ from projections.columns import ColumnType, from_avro
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
+from projections.spark.gathering import gathered
 from projections.spark.nested_events import of_today
 from projections.spark.nesting import as_stored
 from projections.tables import EventTable, sealed_parts, set_at
@@ -44,7 +45,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     names = [*values, *(set_at(c) for c in set_columns), *STAGING]
 
     def fold(raw: DataFrame) -> DataFrame:
-        return decode(raw).select(*facts).groupBy("_stream").agg(*aggregates).select(key, *names)
+        return gathered(decode(raw).select(*facts), ["_stream"]).agg(*aggregates).select(key, *names)
 
     return fold
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from projections.errors import SessionInUse
+from projections.spark.gathering import SORTED_AGGREGATES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,8 +70,9 @@ def own_session(
 LOCAL: Final = "local[*]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
-# interpreted, four times slower.
-_COMPILED = "-XX:-DontCompileHugeMethods"
+# interpreted, four times slower. Plan after plan compiled fills the JVM's default cache of 240 MB (a session of tests
+# did in minutes), and at a full one the compiler stops for good.
+_COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 _SMALL = {
     "spark.sql.session.timeZone": "UTC",
@@ -78,6 +80,7 @@ _SMALL = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    SORTED_AGGREGATES: "false",
 }
 
 
@@ -120,6 +123,7 @@ def _defaults(memory: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.artifact.isolation.enabled": "false",
+        SORTED_AGGREGATES: "true",
         # Workers find the user's aggregates where this process found them.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
         # Consumers stay open between the batches of the live loop (the default closes them after five minutes idle).

@@ -12,7 +12,7 @@ from projections.group import ProjectionGroup
 from projections.spark.bulk import WholeTables
 from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few
-from projections.tablestore.port import Generation, TablePlace
+from projections.tablestore.port import Generation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,9 +28,9 @@ def stored_tables(
 ) -> WholeTables:
     """The tables that a log of so many records was folded into; rows that are many are read by the executors."""
     few = are_few(records)
-    frames = {name: _frame(environment, place, few=few) for name, place in layout.tables.items()}
-    return WholeTables(frames, group, Disclosure(registry, environment.keys), environment.small, few)
 
+    def stored(name: str) -> DataFrame:
+        place = layout.tables[name]
+        return environment.keeper.stored(place, {**place.table.sliced, "_deleted": ColumnType("boolean")}, few=few)
 
-def _frame(environment: Environment, place: TablePlace, *, few: bool) -> DataFrame:
-    return environment.keeper.stored(place, {**place.table.sliced, "_deleted": ColumnType("boolean")}, few=few)
+    return WholeTables(stored, group, Disclosure(registry, environment.keys), environment.small, few)

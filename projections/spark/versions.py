@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from projections.spark.change_events import Encoding, missing, parsed_columns, typed_columns
 from projections.spark.failures import refuse
+from projections.spark.gathering import gathered
 from projections.tables import VALID_FROM, VersionTable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataF
 
     def versions(raw: DataFrame) -> DataFrame:
         changes = raw.where("value IS NOT NULL").select(*parsed).select(*typed)
-        return changes.groupBy(*table.key, "_epoch", "_pos").agg(first).select(*result)
+        return gathered(changes, [*table.key, "_epoch", "_pos"]).agg(first).select(*result)
 
     return versions
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from projections.columns import ColumnType
 from projections.spark.failures import FAULT, fault, refuse_fault
+from projections.spark.gathering import gathered
 from projections.spark.semantic_types import of_text
 from projections.tables import RECORD_KEY, ViewTopicTable
 
@@ -39,7 +40,7 @@ def newest(raw: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     last = F.max_by(F.struct(*_PLACE, "value"), F.col("offset")).alias("last")
-    return raw.groupBy("key").agg(last).select("key", "last.*")
+    return gathered(raw, ["key"]).agg(last).select("key", "last.*")
 
 
 def _parsed() -> list[Column]:

@@ -77,7 +77,7 @@ def joined(spark, events, changes, *, how="left"):
     }
     risk = risk_view(payments, customer_versions, how=how)
     group = ProjectionGroup("risk", [risk])
-    tables = WholeTables(frames, group, Disclosure({}, None), spark, few=True)
+    tables = WholeTables(frames.__getitem__, group, Disclosure({}, None), spark, few=True)
     found = tables.apply(risk, view_columns(spark, group)[risk.name]).collect()
     assert len(found) == len({row.payment_id for row in found})
     return {row.payment_id: (row.credit_score, row.note) for row in found}
