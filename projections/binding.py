@@ -8,7 +8,7 @@ from typing import Any
 
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_identifier
+from projections.tables import Table, VersionTable, checked_identifier, require_flat
 from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
 
 
@@ -166,7 +166,7 @@ def check(view: View) -> None:
                 f"view {view.name!r} groups by {column!r}, which is personal, and sealed values match nothing",
                 remedy="group by a clear column",
             )
-        view.table(view.root).require(column)
+        require_flat(column, view.table(view.root).require(column), place=f"view {view.name}")
 
 
 def _check_reference(view: View, reference: Reference) -> None:
@@ -184,6 +184,7 @@ def _require_same_type(source: Table, column: str, target: Table, key: str, *, p
             "the foreign key is personal, and sealed values match nothing", remedy="refer by a clear one", place=place
         )
     integers = {"int", "long"}
+    require_flat(column, ours, place=place)
     if ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= integers:
         raise InvalidDefinition(
             f"the foreign key is {ours.ddl}, the key it points to is {theirs.ddl}",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from cdc.column_types import leaves_nulls, python_type_of, reader_for
 from cdc.errors import UnsupportedEncoding
 from projections.columns import ColumnType, decimal_type, from_python
 from projections.errors import InvalidDefinition
 
+NO_SHAPES: Final[Mapping[str, Any]] = {}
+_JSON: Final = ("JSON", "JSONB")
 _ZONED_TIME = ColumnType("string", meaning="zoned time")
 _AS_TEXT = {
     dt.time: ColumnType("string", meaning="time"),
@@ -21,10 +24,16 @@ _AS_TEXT = {
 }
 
 
-def key_and_columns(model: Any, *, full_identity: bool = False) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
-    """The primary key and the type of every column of a SQLAlchemy table or mapped class; InvalidDefinition."""
+def key_and_columns(
+    model: Any, *, full_identity: bool = False, shapes: Mapping[str, Any] = NO_SHAPES
+) -> tuple[tuple[str, ...], dict[str, ColumnType]]:
+    """The primary key and the type of every column of a SQLAlchemy table or mapped class; InvalidDefinition.
+
+    ``shapes`` gives columns of JSON the Python types of what is in them.
+    """
     table = getattr(model, "__table__", model)
     columns = {c.name: _column_type(c, full_identity=full_identity) for c in table.columns}
+    columns |= {name: _shaped(table, name, annotation) for name, annotation in shapes.items()}
     key = tuple(c.name for c in table.primary_key.columns)
     if not key:
         raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
@@ -52,18 +61,35 @@ def _column_type(column: Any, *, full_identity: bool) -> ColumnType:
     return _type_of(column.type, place)
 
 
+def _shaped(table: Any, name: str, annotation: Any) -> ColumnType:
+    place = f"{table.name}.{name}"
+    if name not in table.columns or table.columns[name].type.__visit_name__ not in _JSON:
+        raise InvalidDefinition(
+            "a shape is given for what is no column of JSON", remedy="name a JSON column of the table", place=place
+        )
+    found = from_python(annotation, place=place)
+    if not found.shape:
+        raise InvalidDefinition(
+            f"the shape of a JSON column is {annotation!r}, which is flat",
+            remedy="give a list, a dictionary of texts or a class of fields; without a shape the column is text",
+            place=place,
+        )
+    return found
+
+
 def _type_of(kind: Any, place: str) -> ColumnType:
     name, python_type = kind.__visit_name__, python_type_of(kind)
     if name == "BIT":
         return ColumnType("string", bits=kind.length or 1)
     if name == "OID":
         return ColumnType("long")
-    if name in ("JSON", "JSONB"):
+    if name in _JSON:
         return ColumnType("string")  # JSON travels as its text
     if name == "HSTORE":
         return ColumnType("string", meaning="map")
     if python_type is list:
-        return ColumnType("string", items=_type_of(kind.item_type, place))
+        items = _type_of(kind.item_type, place)
+        return ColumnType("string", items=items, shape=f"array<{items.ddl}>")
     if python_type is Decimal:
         return _decimal(kind, place)
     if python_type in (dt.time, dt.datetime) and kind.timezone:

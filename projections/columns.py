@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from eventstore.errors import UnsupportedFieldType
+from eventstore.field_compilation import compile_hints
+from eventstore.field_types import FieldType
 from eventstore.schema_registry import is_sealed
+from projections.avro_records import spelled_out, value_type
 from projections.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ class ColumnType:
 
     Text may stand for something that no store of ours has: ``items`` is the type of a JSON array's items, ``bits`` the
     number of a bit string's digits, ``meaning`` what else it is. To joins they are text: only values are compared.
+    ``shape`` is the type, in Spark's DDL, of the list, map or record that a view's function gets for its JSON.
     """
 
     kind: Kind
@@ -47,11 +52,12 @@ class ColumnType:
     items: ColumnType | None = field(default=None, compare=False)
     bits: int | None = field(default=None, compare=False)
     meaning: Meaning = field(default="", compare=False)
+    shape: str = ""
 
     @property
     def said(self) -> str:
         """The type and what its text stands for, for fingerprints."""
-        parts = [self.items.said if self.items else "", str(self.bits or ""), self.meaning]
+        parts = [self.items.said if self.items else "", str(self.bits or ""), self.meaning, self.shape]
         return " ".join([self.ddl, *filter(None, parts)])
 
     @property
@@ -63,6 +69,11 @@ class ColumnType:
     def ddl(self) -> str:
         """The type as Spark's DDL spells it."""
         return f"decimal({self.precision},{self.scale})" if self.kind == "decimal" else _SPARK[self.kind]
+
+    @property
+    def opened(self) -> str:
+        """The type, in Spark's DDL, of what a view's function gets."""
+        return self.shape or self.ddl
 
     def arrow(self) -> pa.DataType:
         """The Arrow type that Spark and PostgreSQL exchange for the column."""
@@ -85,7 +96,7 @@ def decimal_type(precision: int | None, scale: int | None) -> ColumnType:
 def from_python(annotation: Any, *, place: str) -> ColumnType:
     """The column type of a Python annotation: Optional is looked through, an enum is its name's text.
 
-    Raises InvalidDefinition for a type that is not one of a column.
+    Lists, dictionaries and records are what they are as fields of events. InvalidDefinition for any other type.
     """
     plain, digits = _unwrap(annotation)
     if plain is Decimal:
@@ -94,11 +105,18 @@ def from_python(annotation: Any, *, place: str) -> ColumnType:
         return ColumnType("string")
     if plain in _PYTHON:
         return ColumnType(_PYTHON[plain])
-    raise InvalidDefinition(
-        f"type {annotation!r} cannot be a column",
-        remedy="use str, int, float, bool, bytes, Decimal, datetime, date, UUID or an enum, or leave the column out",
-        place=place,
-    )
+    return from_avro(field_type(annotation, place=place).avro, place=place)
+
+
+def field_type(annotation: Any, *, place: str) -> FieldType:
+    """The Avro form of a Python annotation and its conversions, as a field of an event has them; InvalidDefinition."""
+    try:
+        (found,) = compile_hints({"value": annotation}, owner=place, namespace="factfold")
+    except UnsupportedFieldType as error:
+        raise InvalidDefinition(
+            f"type {annotation!r} cannot be a column", remedy=f"{error.remedy}, or leave the column out", place=place
+        ) from error
+    return found.type
 
 
 def _unwrap(annotation: Any) -> tuple[Any, tuple[int | None, int | None]]:
@@ -118,27 +136,52 @@ def _unwrap(annotation: Any) -> tuple[Any, tuple[int | None, int | None]]:
 
 
 def from_avro(schema: Any, *, place: str) -> ColumnType:
-    """The column type of an Avro field schema (Avro 1.12, logical types); unions with null are looked through.
+    """The column type of an Avro schema (1.12, logical types); unions with null are looked through.
 
-    A personal field has the type that its value has once it is open.
+    A personal field has the type that its value has once it is open. InvalidDefinition for what is no column.
     """
-    if isinstance(schema, list):
-        members = [member for member in schema if member != "null"]
-        if len(members) == 1:
-            return from_avro(members[0], place=place)
-    elif isinstance(schema, str) and schema in _AVRO:
-        return ColumnType(_AVRO[schema])
-    elif isinstance(schema, Mapping):
-        return _from_avro_object(schema, place=place)
+    return _from_avro(spelled_out(schema), place)
+
+
+def _from_avro(schema: Any, place: str) -> ColumnType:
+    match value_type(schema):
+        case str(name) if name in _AVRO:
+            return ColumnType(_AVRO[name])
+        case {"type": "array" | "map" | "record"} as nested:
+            return ColumnType("string", shape=_shape(nested, place))
+        case Mapping() as found if is_sealed(found):
+            return _flat(found["personal"], place)
+        case {"logicalType": "decimal"} as digits:
+            return decimal_type(digits["precision"], digits.get("scale", 0))
+        case {"logicalType": logical} if logical in _AVRO_LOGICAL:
+            return ColumnType(_AVRO_LOGICAL[logical])
+        case {"type": inner}:
+            return _from_avro(inner, place)
     raise InvalidDefinition(
-        f"the event field's type {schema!r} cannot be a column", remedy="declare a column of a flat field", place=place
+        f"type {schema!r} cannot be a column", remedy="declare a column of a field that has one type", place=place
     )
 
 
-def _from_avro_object(schema: Mapping[str, Any], *, place: str) -> ColumnType:
-    if is_sealed(schema):
-        return from_avro(schema["personal"], place=place)
-    logical = _AVRO_LOGICAL.get(schema.get("logicalType", ""))
-    if logical == "decimal":
-        return decimal_type(schema["precision"], schema.get("scale", 0))
-    return ColumnType(logical) if logical else from_avro(schema["type"], place=place)
+def _shape(schema: Any, place: str) -> str:
+    """The type in Spark's DDL of what an Avro schema holds, at any depth."""
+    match value_type(schema):
+        case {"type": "array", "items": items}:
+            return f"array<{_shape(items, place)}>"
+        case {"type": "map", "values": values}:
+            return f"map<string,{_shape(values, place)}>"
+        case {"type": "record", "fields": fields}:
+            parts = (f"`{field['name']}`: {_shape(field['type'], place)}" for field in fields)
+            return f"struct<{', '.join(parts)}>"
+        case found:
+            return _from_avro(found, place).ddl
+
+
+def _flat(schema: Any, place: str) -> ColumnType:
+    found = _from_avro(schema, place)
+    if found.shape:
+        raise InvalidDefinition(
+            f"what is personal is {found.shape}, and only flat values are kept sealed",
+            remedy="make the personal parts fields of the event, each by itself",
+            place=place,
+        )
+    return found

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from eventstore.event_types import EventType
 from eventstore.field_types import FieldType
 from eventstore.schema_registry import RegisteredSchema, is_sealed
+from projections.avro_records import records_in, value_type
 from projections.errors import InvalidPredicate, UnknownField
 from projections.predicates import (
     Absence,
@@ -86,7 +87,7 @@ def kind_at(schema: Mapping[str, Any], path: Path) -> FieldKind | None:
 
     Raises InvalidPredicate where the path leads through something that is no record, or to a personal field.
     """
-    records = dict(_records(schema))
+    records = dict(records_in(schema))
     found: Any = schema
     for name in path:
         record = _record(found, records)
@@ -108,7 +109,7 @@ def kind_at(schema: Mapping[str, Any], path: Path) -> FieldKind | None:
 
 def field_names(schema: Mapping[str, Any]) -> list[str]:
     """The names of the fields of an event's schema, with dots between records."""
-    records = dict(_records(schema))
+    records = dict(records_in(schema))
 
     def names(record: Mapping[str, Any], prefix: str) -> Iterator[str]:
         for field in record["fields"]:
@@ -119,33 +120,15 @@ def field_names(schema: Mapping[str, Any]) -> list[str]:
     return list(names(schema, ""))
 
 
-def _records(avro: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The records a schema defines by name: Avro defines each once and names it afterwards."""
-    if isinstance(avro, list):
-        for member in avro:
-            yield from _records(member)
-    elif isinstance(avro, Mapping):
-        if avro.get("type") == "record":
-            yield avro["name"], avro
-        for part in (*(field["type"] for field in avro.get("fields", ())), avro.get("items"), avro.get("values")):
-            yield from _records(part)
-
-
-def _value_type(avro: Any) -> Any:
-    """The type beside null in a union of the two."""
-    members = [member for member in avro if member != "null"] if isinstance(avro, list) else [avro]
-    return members[0] if len(members) == 1 else avro
-
-
 def _record(avro: Any, records: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    found = _value_type(avro)
+    found = value_type(avro)
     if isinstance(found, str):
         return records.get(found)
     return found if isinstance(found, Mapping) and found.get("type") == "record" else None
 
 
 def _kind(avro: Any) -> FieldKind:
-    found = _value_type(avro)
+    found = value_type(avro)
     if isinstance(found, str):
         return _known(_PLAIN.get(found))
     if not isinstance(found, Mapping):

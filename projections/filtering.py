@@ -17,6 +17,8 @@ _AVRO: Final[Mapping[Kind, Any]] = {
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"}, "date": {"type": "int", "logicalType": "date"},
 }  # fmt: skip
 
+_NESTED: Final = {"type": "array", "items": "string"}  # whatever it is, it is there or not, and compared with nothing
+
 
 def row_schema(columns: Mapping[str, ColumnType]) -> RegisteredSchema:
     """What predicates are compiled for: columns as the fields of a record."""
@@ -27,7 +29,7 @@ def row_schema(columns: Mapping[str, ColumnType]) -> RegisteredSchema:
 def _avro(column: ColumnType) -> Any:
     if column.kind == "decimal":
         return {"type": "bytes", "logicalType": "decimal", "precision": column.precision, "scale": column.scale}
-    return _AVRO[column.kind]
+    return _NESTED if column.shape else _AVRO[column.kind]
 
 
 def check_condition(table: Table, condition: Predicate) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from eventstore.event_types import EventType, event_type_of
 from eventstore.schema_registry import is_sealed
+from projections.avro_records import spelled_out
 from projections.columns import ColumnType, from_avro, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 
@@ -37,7 +38,7 @@ class Setter:
         return str(self._field_schema(self.field or "")["erased"]) if self.personal else None
 
     def _field_schema(self, name: str) -> Any:
-        for candidate in self.event.schema["fields"]:
+        for candidate in spelled_out(self.event.schema)["fields"]:
             if candidate["name"] == name:
                 return candidate["type"]
         known = ", ".join(f["name"] for f in self.event.schema["fields"])
@@ -72,7 +73,7 @@ def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> Column
     if len(kinds) == 1:
         return kinds.pop()
     raise InvalidDefinition(
-        f"column {column!r} is set to different types: {', '.join(sorted(k.ddl for k in kinds)) or 'none'}",
+        f"column {column!r} is set to different types: {', '.join(sorted(k.opened for k in kinds)) or 'none'}",
         remedy="give every setter of a column the same type, and at least one setter",
         place=place,
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
-from projections.captured import key_and_columns, nullable_keys
+from projections.captured import NO_SHAPES, key_and_columns, nullable_keys
 from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
@@ -37,6 +37,16 @@ def checked_identifier(name: str, *, what: str) -> str:
         f"{what} {name!r} is not a usable name",
         remedy="use lower-case letters, digits and underscores, a letter first, at most 40",
     )
+
+
+def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
+    """Refuse a list, a map or a record as a part of a key; InvalidDefinition."""
+    if kind.shape:
+        raise InvalidDefinition(
+            f"key column {column!r} is {kind.shape}, and keys are compared by flat values",
+            remedy="choose a flat column, or take a part of it in a view that this one reads",
+            place=place,
+        )
 
 
 def set_at(column: str) -> str:
@@ -77,6 +87,8 @@ class Table:
     def __post_init__(self) -> None:
         for column in self.columns:
             checked_identifier(column, what="column")
+        for column in self.key:
+            require_flat(column, self.columns[column], place=f"topic {self.topic}")
 
     @property
     def payload(self) -> tuple[str, ...]:
@@ -167,7 +179,7 @@ class Table:
     @staticmethod
     def from_events(
         aggregate: type[Aggregate],
-        *,
+        *others: type[Aggregate],
         key: str,
         columns: Mapping[str, Setter | Sequence[Setter]] | None = None,
         name: str | None = None,
@@ -176,8 +188,9 @@ class Table:
         """The latest state of each aggregate, keyed by the aggregate's id.
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
-        aggregate's own ``evolve`` folds its state fields in Python workers.
+        aggregate's own ``evolve`` folds its state fields in Python workers. InvalidDefinition for several aggregates.
         """
+        _require_one(aggregate, others)
         topic = topic or aggregate.category
         if columns is None:
             return _evolved_table(aggregate, name=name, topic=topic, key=key)
@@ -191,25 +204,30 @@ class Table:
         name: str | None = None,
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
+        shapes: Mapping[str, Any] = NO_SHAPES,
     ) -> ChangelogTable:
         """The current rows of an ordinary table that Debezium captures.
 
         ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Types that
-        no store here has become text: arrays and JSON as JSON, times of day and intervals as ISO 8601, bits as digits.
+        no store here has become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
+        ``shapes`` maps columns of JSON to the Python type of what is in them, a list, a dictionary or a class of
+        fields: then they are nested columns, as arrays are.
         ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
         IDENTITY FULL; InvalidDefinition for a column that needs it.
         """
-        key, columns = key_and_columns(model, full_identity=full_identity)
+        key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         return ChangelogTable(topic, key, columns, name=name, encoding=encoding)
 
     @staticmethod
-    def from_view_topic(model: Any, *, topic: str, name: str | None = None) -> ViewTopicTable:
+    def from_view_topic(
+        model: Any, *, topic: str, name: str | None = None, shapes: Mapping[str, Any] = NO_SHAPES
+    ) -> ViewTopicTable:
         """The rows of a view that another group keeps, as its view topic has them.
 
         ``model`` is a SQLAlchemy table or mapped class with the view's columns, or those that are wanted, and its key;
-        a key column that may be null says ``nullable=True``.
+        a key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
-        key, columns = key_and_columns(model, full_identity=True)
+        key, columns = key_and_columns(model, full_identity=True, shapes=shapes)
         return ViewTopicTable(topic, key, columns, name=name, nullable=nullable_keys(model))
 
     @staticmethod
@@ -220,12 +238,13 @@ class Table:
         name: str | None = None,
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
+        shapes: Mapping[str, Any] = NO_SHAPES,
     ) -> VersionTable:
         """Every version that the rows of a captured table ever had, each with the time it is valid from.
 
         For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
         """
-        key, columns = key_and_columns(model, full_identity=full_identity)
+        key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         return VersionTable(topic, key, columns, name=name, encoding=encoding)
 
 
@@ -356,6 +375,18 @@ def _declared_table(
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
 
 
+def _require_one(aggregate: type[Aggregate], others: Sequence[type[Aggregate]]) -> None:
+    if isinstance(aggregate, type) and issubclass(aggregate, Aggregate) and not others:
+        return
+    given = aggregate if isinstance(aggregate, Sequence) else (aggregate, *others)
+    names = ", ".join(getattr(one, "__name__", repr(one)) for one in given)
+    raise InvalidDefinition(
+        f"a table folds the events of one aggregate, and is given {names}",
+        remedy="declare a table of each and join them by their keys in a view: key='order_id', "
+        "references={'order_id': payments}, with unmatched for ids that only the other one has",
+    )
+
+
 def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequence[Setter]]) -> None:
     known = set(aggregate.event_types)
     for column, choices in setters.items():
@@ -363,7 +394,8 @@ def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequen
             if setter.event.name not in known:
                 raise InvalidDefinition(
                     f"column {column!r} is set by {setter.event.name}, which is no event of {aggregate.__name__}",
-                    remedy=f"its events are: {', '.join(sorted(known))}",
+                    remedy=f"its events are: {', '.join(sorted(known))}; a table of another aggregate with the same"
+                    " ids is joined in a view, by its key",
                 )
 
 

@@ -28,7 +28,7 @@ from eventstore.serialization import FRAME
 from projections.columns import ColumnType
 from projections.spark.bit_fields import base64_of
 from projections.spark.failures import fault, no_fault, refuse
-from projections.spark.semantic_types import FieldForm, is_unavailable, typed
+from projections.spark.semantic_types import FieldForm, is_unavailable, is_value, typed
 from projections.tables import BELOW_STREAMED, ChangelogTable, Table, VersionTable
 
 if TYPE_CHECKING:
@@ -362,5 +362,5 @@ def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -
 
 def is_sent(text: Column, column: ColumnType) -> Column:
     """Whether there is a value: neither null nor unavailable."""
-    sent = text.isNotNull()
+    sent = text.isNotNull() & is_value(text, column)
     return sent & ~is_unavailable(text, column) if column.varies_in_length else sent

@@ -76,11 +76,11 @@ def _column(name: str, known: list[str]) -> Column:
 def _staging(known: list[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
-    last = F.col("last")
+    last, is_deletion = F.col("last"), F.coalesce(F.col("last")["_op"], F.lit(OP_DELETE)) == OP_DELETE
     # A tombstone has the position of its key's record before it: where that one is old, so is the tombstone.
     follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
     tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
-    # The tombstone of an old deletion stands right behind it, and may come in the next batch: it is passed over already.
+    # The tombstone of an old deletion stands right behind it and may come in the next batch: it is passed over here.
     awaits_tombstone = (F.col("deletion") == F.col("latest")) & (F.col("latest") > last["_offset"])
     return [
         F.coalesce(last["_epoch"], F.lit(0)).alias("_epoch"),
@@ -89,6 +89,6 @@ def _staging(known: list[str]) -> list[Column]:
         .when(awaits_tombstone, F.col("latest") + 1)
         .otherwise(last["_offset"])
         .alias("_offset"),
-        ((F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE) | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
+        (is_deletion | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
         *(F.when(last[missing(c)], _known(c)["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eventstore.aggregate import Aggregate
-from projections.columns import ColumnType
+from projections.columns import ColumnType, field_type
 from projections.spark.decode import Decoder, column_of
 from projections.spark.fold import STAGING, key_column
+from projections.spark.nesting import as_stored, opened_up
 from projections.tables import EventTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _LONG = ColumnType("long")
 _META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnType("boolean"), "_first": _LONG,
@@ -39,7 +40,8 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     from pyspark.sql import functions as F
 
     decode, key = decoder.prepare(), key_column(table)
-    ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].ddl}" for c in table.payload)])
+    ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].opened}" for c in table.payload)])
+    payload = [_stored(c, table.columns[c]) for c in table.payload]
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
     evolver = _evolver(table, {column_of(s): s.version for s in decoder.schemas})
 
@@ -49,7 +51,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
             decoded = _with_stored(decoded, table, stored)
         # What deletes a stream comes first: the events before it may be incomplete, and nobody wants them evolved.
         one_pass = _by_stream(decoded).sortWithinPartitions("_stream", F.col("_type").isNotNull(), "_version")
-        return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *table.payload, *STAGING)
+        return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *payload, *STAGING)
 
     return fold
 
@@ -64,15 +66,23 @@ def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> Da
     from pyspark.sql import functions as F
 
     stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("_stream")
-    state = stored.select(stream, F.struct("_pos", *table.payload).alias("_stored"))
+    state = opened_up(stored, table.columns).select(stream, F.struct("_pos", *table.payload).alias("_stored"))
     return decoded.join(state, "_stream", "left")
+
+
+def _stored(name: str, column: ColumnType) -> Column:
+    from pyspark.sql import functions as F
+
+    return as_stored(F.col(name), column.shape).alias(name) if column.shape else F.col(name)
 
 
 def _evolver(
     table: EventTable, schemas: Mapping[str, int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    schema = _row_schema(table)  # made here: Spark's types want the driver
+
     def evolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold, schema, kinds = _Fold(table.aggregate), _row_schema(table), table.aggregate.stored_types()
+        fold, kinds = _Fold(table), table.aggregate.stored_types()
         for batch in batches:
             for stream, version, offset, (written, values), name, stored in _events(batch, schemas):
                 events = None if name is None else partial(kinds[name].events, written, values)
@@ -94,24 +104,36 @@ def _events(batch: pa.RecordBatch, schemas: Mapping[str, int]) -> Iterator[tuple
         next(((written, v) for written, v in zip(versions, row, strict=True) if v is not None), (0, None))
         for row in zip(*decoded, strict=True)
     )
-    stored = batch.column("_stored").to_pylist() if "_stored" in names else [None] * batch.num_rows
+    known = batch.column("_stored").to_pylist(maps_as_pydicts="strict") if "_stored" in names else None
+    stored = known or [None] * batch.num_rows
     plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
 
 
 def _row_schema(table: EventTable) -> pa.Schema:
     """The Arrow schema of folded rows."""
-    payload = [(column, table.columns[column].arrow()) for column in table.payload]
+    payload = [(column, _arrow(table.columns[column])) for column in table.payload]
     return pa.schema([("_stream", pa.string()), *payload, *((name, c.arrow()) for name, c in _META.items())])
+
+
+def _arrow(column: ColumnType) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType
+
+    return to_arrow_type(DataType.fromDDL(column.shape), timezone="UTC") if column.shape else column.arrow()
 
 
 class _Fold:
     """The state of the stream at hand, and the rows of the streams before it."""
 
-    def __init__(self, aggregate: type[Aggregate]) -> None:
+    def __init__(self, table: EventTable) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._aggregate = aggregate
-        self._restore = {c: r for c, t in aggregate.state_fields().items() if (r := _restorer(t))}
+        self._aggregate = aggregate = table.aggregate
+        annotations = aggregate.state_fields()
+        nested = {c: field_type(annotations[c], place=c) for c in table.payload if table.columns[c].shape}
+        self._plain = {c: kind.to_plain or _same for c, kind in nested.items()}
+        self._restore = {c: r for c, t in annotations.items() if (r := _restorer(t))}
+        self._restore |= {c: kind.from_plain for c, kind in nested.items() if kind.from_plain}
         self._stream: str | None = None
         self._broken = False
         self._state: Aggregate = aggregate.initial_state()
@@ -162,7 +184,8 @@ class _Fold:
     def finish_stream(self) -> None:
         """Write the row of the stream at hand, unless every event of it was known."""
         if self._stream is not None and self._meta["_count"]:
-            state = {} if self._meta["_deleted"] else {c: _plain(v) for c, v in self._state.state().items()}
+            values = {} if self._meta["_deleted"] else self._state.state()
+            state = {c: self._plain.get(c, _plain)(v) for c, v in values.items()}
             self.rows.append({"_stream": self._stream, **state, **self._meta})
         self._stream = None
 
@@ -170,6 +193,10 @@ class _Fold:
         """The rows so far, as one Arrow batch."""
         rows, self.rows = self.rows, []
         return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from projections.columns import ColumnType
+from projections.spark.nesting import as_stored
 from projections.tablestore.arrow import Part, Target, arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DRIVER_ROWS = 20_000
 
@@ -83,7 +84,13 @@ def _read_parts(
 
 
 def in_table_order(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
-    """The given columns in their stored order and types."""
+    """The given columns in their stored order and types; lists, maps and records as their text."""
+    return frame.select(*(_stored_column(frame, name, column).alias(name) for name, column in columns.items()))
+
+
+def _stored_column(frame: DataFrame, name: str, column: ColumnType) -> Column:
     from pyspark.sql import functions as F
 
-    return frame.select(*(F.col(name).cast(column.ddl).alias(name) for name, column in columns.items()))
+    if column.shape and frame.schema[name].dataType.simpleString() != "string":
+        return as_stored(F.col(name), column.shape)
+    return F.col(name).cast(column.ddl)

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from eventstore.aggregate import Aggregate
 from eventstore.erasure import KEY_ID
+from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
+from projections.avro_records import spelled_out
+from projections.columns import ColumnType, from_avro
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
 from projections.spark.decode import Decoder
 from projections.spark.gathering import gathered
+from projections.spark.nested_events import of_today
+from projections.spark.nesting import as_stored
 from projections.tables import EventTable, sealed_parts, set_at
 
 if TYPE_CHECKING:
@@ -103,8 +108,8 @@ def set_values(
     Raises InvalidDefinition where records of the field are sealed, and the column does not know it.
     """
     held = [(setter, _held(setter, decoder)) for setter in setters]
-    ddl = table.columns[column].ddl
-    yield column, _chosen(ddl, ((setter, _clear(setter, fields)) for setter, fields in held))
+    kind = table.columns[column]
+    yield column, _chosen(kind.ddl, ((setter, _clear(setter, fields, kind)) for setter, fields in held))
     if column in table.personal:
         _require_declared(column, setters, decoder)
         sealed = _chosen(_SEALED, ((setter, _sealed(fields)) for setter, fields in held))
@@ -121,17 +126,31 @@ class _Field:
     """A field of an event as records of one schema hold it."""
 
     value: Column
+    avro: Avro
     schema: RegisteredSchema
-    sealed: bool
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is sealed under the key of a person."""
+        return is_sealed(self.avro)
+
+    def clear(self, setter: Setter, kind: ColumnType) -> Column:
+        """The value as the column keeps it."""
+        if not kind.shape:
+            return self.value
+        place = f"{setter.event.name}.{setter.field}"
+        today = next(field.type for field in setter.event.fields if field.name == setter.field)
+        same = from_avro(self.avro, place=place) == kind
+        return as_stored(self.value if same else of_today(self.value, self.avro, today, place=place), kind.shape)
 
 
 def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
     from pyspark.sql import functions as F
 
     return [
-        _Field(F.col(column)[field["name"]], schema, is_sealed(field["type"]))
+        _Field(F.col(column)[field["name"]], field["type"], schema)
         for column, schema in decoder.columns_of(setter.event.name)
-        for field in schema.schema["fields"]
+        for field in spelled_out(schema.schema)["fields"]
         if field["name"] == setter.field
     ]
 
@@ -145,12 +164,12 @@ def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
     return choice
 
 
-def _clear(setter: Setter, held: Sequence[_Field]) -> Column:
+def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
     from pyspark.sql import functions as F
 
     if setter.field is None:
         return F.lit(setter.value)
-    clear = [field.value for field in held if not field.sealed]
+    clear = [field.clear(setter, kind) for field in held if not field.sealed]
     return F.coalesce(*clear) if clear else F.lit(None)
 
 

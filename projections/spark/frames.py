@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from projections.spark.conditions import row_condition
+from projections.spark.nesting import opened_up
 from projections.spark.versions import with_validity
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable
@@ -31,10 +32,12 @@ def call(view: View, rows: Mapping[str, DataFrame]) -> DataFrame:
 def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
     """The function's arguments: versions with their validity, event times and references to versions marked.
 
-    Of a table with a condition they are the rows that it accepts. Up to here it has all of them: what a batch reaches
-    includes the rows that met the condition before, and a late record of one that does not finds its newer row.
+    Lists, maps and records are Spark's own. Of a table with a condition they are the rows that it accepts. Up to here
+    it has all of them: what a batch reaches includes the rows that met the condition before, and a late record of one
+    that does not finds its newer row.
     """
-    return [_handed(view, name, _accepted(rows[name], view.table(name))) for name in view.tables]
+    accepted = {name: _accepted(rows[name], view.table(name)) for name in view.tables}
+    return [opened_up(_handed(view, name, some), view.table(name).opened) for name, some in accepted.items()]
 
 
 def _accepted(rows: DataFrame, table: Table) -> DataFrame:

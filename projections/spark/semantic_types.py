@@ -29,6 +29,7 @@ from cdc.semantic_types import (
 )
 from projections.columns import ColumnType
 from projections.spark.bit_fields import base64_of, bits, unscaled
+from projections.spark.nesting import JSON_NULL, canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -84,6 +85,13 @@ def is_unavailable(text: Column, column: ColumnType) -> Column:
     return text.isin(UNAVAILABLE, _MAP) if column.meaning == "map" else text == UNAVAILABLE
 
 
+def is_value(text: Column, column: ColumnType) -> Column:
+    """Whether a text that is there is one of a value: JSON has a null of its own."""
+    from pyspark.sql import functions as F
+
+    return F.trim(text) != JSON_NULL if column.shape and column.items is None else text.isNotNull()
+
+
 def typed(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
     """The text as the column's type; null where it does not fit, and where it is unavailable."""
     from pyspark.sql import functions as F
@@ -117,6 +125,8 @@ def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
 
     if column.items is not None:
         return _array(text, column.items, None if form is None else form.items)
+    if column.shape:
+        return canonical(text, column.shape)
     if column.bits is not None:
         return bits(text, column.bits)
     match column.meaning or column.kind:

@@ -81,7 +81,7 @@ class Reading:
         if name in carried:
             return carried[name][0]
         field = next(field for field in self.kind.fields if field.name == name)
-        return _literal(self.kind.default_of(name), field.type.avro)
+        return literal(self.kind.default_of(name), field.type.avro)
 
 
 class _Columns:
@@ -93,7 +93,7 @@ class _Columns:
 
     def constant(self, value: Any, avro: Avro | None) -> tuple[Column, Avro]:
         """A literal of the constant."""
-        return _literal(value, avro), self._types.constant(value, avro)
+        return literal(value, avro), self._types.constant(value, avro)
 
     def cast(self, value: tuple[Column, Avro], to: Avro, field: str) -> tuple[Column, Avro]:
         """The column in the other type, null where that cannot be; a sealed one as it is, until it is opened."""
@@ -105,7 +105,7 @@ class _Columns:
         return found, self._types.cast(source, to, field)
 
 
-def _literal(value: Any, avro: Any) -> Column:
+def literal(value: Any, avro: Any) -> Column:
     """A plain value as a column of its Avro type."""
     from pyspark.sql import functions as F
 
@@ -113,15 +113,15 @@ def _literal(value: Any, avro: Any) -> Column:
         case None, _:
             return F.lit(None)
         case _, ["null", *others]:
-            return _literal(value, others[0] if len(others) == 1 else others)
+            return literal(value, others[0] if len(others) == 1 else others)
         case _, list(members):
             return _member(value, members)
         case _, {"type": "record", "fields": fields}:
-            return F.struct(*(_literal(value[f["name"]], f["type"]).alias(f["name"]) for f in fields))
+            return F.struct(*(literal(value[f["name"]], f["type"]).alias(f["name"]) for f in fields))
         case _, {"type": "array", "items": items}:
-            return F.array(*(_literal(item, items) for item in value))
+            return F.array(*(literal(item, items) for item in value))
         case _, {"type": "map", "values": values}:
-            return F.create_map(*(c for k, v in value.items() for c in (F.lit(k), _literal(v, values))))
+            return F.create_map(*(c for k, v in value.items() for c in (F.lit(k), literal(v, values))))
         case _, {"logicalType": "decimal"}:
             return F.lit(value).cast(_decimal(avro))
         case UUID(), _:
@@ -138,7 +138,7 @@ def _member(value: Any, members: Sequence[Avro]) -> Column:
     name, inner = value if type(value) is tuple else ("", value)
     own = next(n for n, m in enumerate(members) if (short_name(m) == name.rpartition(".")[2] if name else
                                                     isinstance(value, class_of(m))))  # fmt: skip
-    literals = [_literal(inner, member) if n == own else F.lit(None) for n, member in enumerate(members)]
+    literals = [literal(inner, member) if n == own else F.lit(None) for n, member in enumerate(members)]
     return F.struct(*(literal.alias(f"{MEMBER}{n}") for n, literal in enumerate(literals)))
 
 

@@ -15,11 +15,12 @@ from projections.spark.failures import told_plainly
 from projections.spark.frames import handed
 from projections.spark.partials import partials_of
 from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped, unordered
-from projections.tables import Table, checked_identifier
+from projections.tables import Table, checked_identifier, require_flat
 from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _KINDS: Mapping[str, Kind] = {
     "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
@@ -58,7 +59,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         _refuse_unbounded(view, result)
         schema = result.schema
     columns = {
-        checked_identifier(f.name, what="view column"): _column_type(f.dataType.simpleString(), f"{view.name}.{f.name}")
+        checked_identifier(f.name, what="view column"): _column_type(f.dataType, f"{view.name}.{f.name}")
         for f in schema.fields
     }
     if len(columns) != len(schema.fields):
@@ -70,6 +71,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
                 remedy=f"select it too; returned are: {', '.join(columns)}",
                 place=f"view {view.name}",
             )
+        require_flat(key, columns[key], place=f"view {view.name}")
     return columns | partials_of(view, result)
 
 
@@ -81,13 +83,41 @@ def _ddl(columns: Mapping[str, ColumnType]) -> str:
     return ", ".join(f"`{name}` {column.ddl}" for name, column in columns.items())
 
 
-def _column_type(simple: str, place: str) -> ColumnType:
+def _column_type(kind: DataType, place: str) -> ColumnType:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return ColumnType("string", shape=_shape(kind, place))
+    simple = kind.simpleString()
     if digits := re.fullmatch(r"decimal\((\d+),(\d+)\)", simple):
         return ColumnType("decimal", int(digits[1]), int(digits[2]))
     if simple in _KINDS:
         return ColumnType(_KINDS[simple])
     raise InvalidDefinition(
         f"a view column cannot be of type {simple}", remedy="select its parts, or cast it", place=place
+    )
+
+
+def _shape(kind: DataType, place: str) -> str:
+    """The type as a stored column has it, in Spark's DDL, at any depth."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    match kind:
+        case ArrayType():
+            return f"array<{_shape(kind.elementType, place)}>"
+        case MapType(keyType=StringType()):
+            return f"map<string,{_shape(kind.valueType, place)}>"
+        case StructType():
+            fields = (f"`{f.name.replace('`', '``')}`: {_shape(f.dataType, f'{place}.{f.name}')}" for f in kind.fields)
+            return f"struct<{', '.join(fields)}>"
+    return _column_type(kind, place).ddl if not isinstance(kind, MapType) else _of_no_text(kind, place)
+
+
+def _of_no_text(kind: DataType, place: str) -> str:
+    raise InvalidDefinition(
+        f"a map of {kind.simpleString()} has no text: JSON's names are texts",
+        remedy="give the map texts for keys",
+        place=place,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.columns import ColumnType
+from projections.columns import ColumnType, Kind
 from projections.tablestore import runs
 from projections.tablestore.json_rows import json_object
 from projections.tablestore.layout import GenerationLayout, ViewLayout
@@ -40,13 +40,13 @@ class Rows:
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> Rows:
         """As the topic's row keeps it, for the time when the definition may be gone."""
-        columns = {name: ColumnType(*kind) for name, *kind in stored["columns"]}
+        columns = {name: _column(*said) for name, *said in stored["columns"]}
         names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in columns]
         return Rows(sa.table(stored["table"], *names, schema=stored["schema"]), stored["key"], columns)
 
     def to_json(self) -> dict[str, Any]:
         """The form it is kept in."""
-        columns = [[name, kind.kind, kind.precision, kind.scale] for name, kind in self.columns.items()]
+        columns = [[name, *_said(kind)] for name, kind in self.columns.items()]
         return {"schema": self.table.schema, "table": self.table.name, "key": list(self.key), "columns": columns}
 
     def keys(self, connection: sa.Connection) -> sa.ColumnElement[str]:
@@ -60,6 +60,15 @@ class Rows:
     def records(self, connection: sa.Connection) -> sa.Select[str, str]:
         """A record for each row."""
         return sa.select(self.keys(connection), self.values(connection))
+
+
+def _said(kind: ColumnType) -> list[Any]:
+    """As topics of flat views have had it from the start: their rows are told by it."""
+    return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
+
+
+def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnType:
+    return ColumnType(kind, precision, scale, shape=shape)
 
 
 def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Run) -> None:

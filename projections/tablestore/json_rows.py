@@ -1,7 +1,8 @@
 """Rows as JSON text, written by the database: what a view topic holds, alike for every database that keeps views.
 
 Numbers are numbers, a decimal is text with all digits of its scale, a time is text in UTC with six digits and a Z,
-bytes are hexadecimal digits, and a double that is no finite number is its name. No spaces; columns in the view's order.
+bytes are hexadecimal digits, and a double that is no finite number is its name. Lists, maps and records are what their
+text is. No spaces; columns in the view's order.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterabl
     spelling = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
     parts: list[Text] = []
     for name, kind in columns:
-        value = sa.case((rows.c[name].is_(None), "null"), else_=spelling[kind.kind](rows.c[name]))
+        spelled = _nested if kind.shape else spelling[kind.kind]
+        value = sa.case((rows.c[name].is_(None), "null"), else_=spelled(rows.c[name]))
         parts += [sa.literal(f"{',' if parts else '{'}{json.dumps(name)}:"), value]
     return functools.reduce(operator.add, [*parts, sa.literal("}")])
 
 
 def _cast(column: sa.ColumnElement[Any]) -> Text:
     return sa.cast(column, sa.Text)
+
+
+def _nested(column: sa.ColumnElement[Any]) -> Text:
+    """A list, a map or a record is kept as its JSON."""
+    return sa.type_coerce(column, sa.Text)
 
 
 def _quoted(text: sa.ColumnElement[Any]) -> Text:

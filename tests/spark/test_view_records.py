@@ -22,17 +22,20 @@ EVERY = sa.Table(
     sa.Column("side", sa.Text, primary_key=True, nullable=True), sa.Column("name", sa.Text),
     sa.Column("small", sa.Integer), sa.Column("rate", sa.Double), sa.Column("open", sa.Boolean),
     sa.Column("price", sa.Numeric(18, 4)), sa.Column("at", sa.DateTime(timezone=True)), sa.Column("day", sa.Date),
-    sa.Column("raw", sa.LargeBinary), sa.Column("seen", sa.DateTime),
+    sa.Column("raw", sa.LargeBinary), sa.Column("seen", sa.DateTime), sa.Column("fees", sa.ARRAY(sa.Numeric(8, 2))),
+    sa.Column("goods", sa.JSON),
 )  # fmt: skip
-every = Table.from_view_topic(EVERY, topic="every")
+every = Table.from_view_topic(EVERY, topic="every", shapes={"goods": dict[str, list[dt.date]]})
 REDUCTION = Reduction({})
 COLUMNS = [column.name for column in EVERY.columns]
 SENT = {"id": 2**60 + 1, "side": None, "name": "__debezium_unavailable_value", "small": -1, "rate": 1 / 3, "open": True,
         "price": "-0.0500", "at": "2026-02-03T04:05:06.000070Z", "day": "0001-02-03", "raw": "00ff",
-        "seen": "2026-02-03T04:05:06.000070Z"}  # fmt: skip
+        "seen": "2026-02-03T04:05:06.000070Z", "fees": ["1.50", None],
+        "goods": {"a": ["0001-02-03"], "b": None}}  # fmt: skip
 READ = SENT | {"price": Decimal("-0.0500"), "at": dt.datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=dt.UTC),
                "day": dt.date(1, 2, 3), "raw": b"\x00\xff",
-               "seen": dt.datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=dt.UTC)}  # fmt: skip
+               "seen": dt.datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=dt.UTC), "fees": '["1.50",null]',
+               "goods": '{"a":["0001-02-03"],"b":null}'}  # fmt: skip
 NULLS = {**dict.fromkeys(COLUMNS), "id": 1}
 
 
@@ -79,6 +82,7 @@ BAD = {
     "a key of another type": record(NULLS, key={"id": "x", "side": None}),
     "a column that the view does not have": record({name: None for name in COLUMNS if name != "rate"} | {"id": 12}),
     "a value of another type": record(NULLS | {"id": 13, "price": "much"}),
+    "a nested value of another type": record(NULLS | {"id": 15, "goods": {"a": ["soon"]}}),
     "no hexadecimal digits": record(NULLS | {"id": 14, "raw": "xy"}),
 }
 

@@ -107,6 +107,30 @@ def test_a_setter_of_a_foreign_event_is_refused():
         Table.from_events(Ticket, key="id", columns={"x": on(Other.Happened).set("yes")})
 
 
+class Patient(Aggregate):
+    @event
+    class Admitted:
+        allergies: Annotated[list[str], Personal(erased=[])]
+
+
+def test_a_nested_column_of_a_personal_field_is_refused():
+    with pytest.raises(InvalidDefinition, match="only flat values are kept sealed"):
+        on(Patient.Admitted).take("allergies")
+
+
+class Refund(Aggregate):
+    @event
+    class Paid:
+        amount: int
+
+
+@pytest.mark.parametrize("given", [(Ticket, Refund), ([Ticket, Refund],)])
+def test_a_table_of_several_aggregates_is_refused_with_what_to_write_instead(given):
+    with pytest.raises(InvalidDefinition, match="one aggregate, and is given Ticket, Refund") as refused:
+        Table.from_events(*given, key="ticket_id")
+    assert "join them by their keys" in refused.value.remedy
+
+
 def test_a_table_without_primary_key_is_refused():
     keyless = sa.Table("keyless", sa.MetaData(), sa.Column("a", sa.Integer))
     with pytest.raises(InvalidDefinition, match="no primary key"):

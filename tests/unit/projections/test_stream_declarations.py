@@ -34,7 +34,7 @@ class Reading(Aggregate):
     @event
     class Noted:
         value: str
-        tags: list[str]
+        tags: int | str
 
 
 def ddl(table):
