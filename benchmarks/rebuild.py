@@ -85,7 +85,7 @@ def main(
         log = FlightLog.laid(story, servers.info, flights=flights)
         jars = [*spark_jars(), *delta_jars()]
         with Environment.open(log.settings, views_url=log.views_url, jars=jars, memory="3g") as environment:
-            for size, times in dict([(1, runs), (years, large_runs)]).items():
+            for size, times in ({1: runs} | ({years: large_runs} if years > 1 else {})).items():
                 with story.step(f"{size} years of flights"):
                     log.multiply(size)
                 archiving.append(_archive(story, environment, Path(folder)))

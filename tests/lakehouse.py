@@ -43,7 +43,8 @@ CHOSEN = {
     "chosen": "SELECT o.id, o.amount, c.full_name FROM (SELECT * FROM orders WHERE amount > 5) o"
     " LEFT JOIN (SELECT * FROM customers WHERE starts_with(full_name, 'A')) c ON o.customer_id = c.id"
 }
-SMALL = ProjectionGroup("pond", [left_join, chosen])
+SMALL = ProjectionGroup("pond", [left_join])
+FILTERED = ProjectionGroup("filtered", [chosen])
 
 
 class Killed(Exception):
@@ -64,18 +65,18 @@ def shown(environment, group):
     return {view.name: in_order(tuple(row) for row in found[view.name].collect()) for view in group.views}
 
 
-def made(spark, path):
+def made(spark, path, group=SMALL):
     """A group of one view that is served, and who writes its topics."""
     environment = opened(spark, path)
     changes = ChangeWriter(environment.log)
     changes.put(customers, customer(1))
     changes.put(orders, order(1))
-    rebuild(environment, SMALL)
+    rebuild(environment, group)
     return environment, changes
 
 
-def is_right(environment):
-    return shown(environment, SMALL) == expected(environment.log, SMALL)
+def is_right(environment, group=SMALL):
+    return shown(environment, group) == expected(environment.log, group)
 
 
 def kill(*_, **__):

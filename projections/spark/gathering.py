@@ -12,18 +12,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, GroupedData
+    from pyspark.sql import DataFrame, GroupedData, SparkSession
 
 # Spark's own rule, off by default, puts one aggregate in the place of two whose input is sorted.
 SORTED_AGGREGATES: Final = "spark.sql.execution.replaceHashWithSortAgg"
 _HASH: Final = "_hash"
 
 
+def is_for_many(session: SparkSession) -> bool:
+    """Whether a session is for many rows: others are for those of a small batch, in one partition."""
+    return session.conf.get(SORTED_AGGREGATES) == "true"
+
+
 def gathered(rows: DataFrame, key: Sequence[str]) -> GroupedData:
     """The rows grouped by the columns of a key; a column ``_hash`` may be among those of the result."""
     from pyspark.sql import functions as F
 
-    if rows.sparkSession.conf.get(SORTED_AGGREGATES) != "true":
+    if not is_for_many(rows.sparkSession):
         return rows.groupBy(*key)
     hashed = rows.withColumn(_HASH, F.xxhash64(*key))
     return hashed.repartition(_HASH).sortWithinPartitions(_HASH, *key).groupBy(_HASH, *key)

@@ -1,7 +1,7 @@
 """A connector repeats what it sent, and a batch ends between an old deletion and its tombstone: the row stays.
 
 A tombstone without its deletion deletes, for compaction may have taken that away; so the row must know beforehand of
-the one that is to come. The planted fault is a store that does not tell it.
+one that is to come. The planted fault is a store that tells nothing. Delta Lake: tests/spark/test_lakehouse_rows.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import closing
 import pytest
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
-from projections.spark.lakehouse.completing import Staged
 from projections.spark.session import small_batch_session
 from projections.tablestore import staging
 from projections.tablestore.sqlite import SqliteTableStore
@@ -21,7 +20,6 @@ from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import customers, left_join, orders
 from tests.conformance.test_joins import customer, order
 from tests.conformance.view_oracle import stored
-from tests.lakehouse import opened, shown
 
 GROUP = ProjectionGroup("returned", [left_join])
 
@@ -46,16 +44,13 @@ def begun(environment):
 
 def shown_after(environment, *batches):
     """What the view shows after each batch of records."""
-    looks = (lambda: shown(environment, GROUP)) if environment.store.place.startswith("delta:") else (
-        lambda: stored(environment.store, GROUP)
-    )  # fmt: skip
-    found = [looks()["left_join"]]
+    found = [stored(environment.store, GROUP)["left_join"]]
     with open_runner(environment, GROUP) as runner:
         for records in batches:
             for key, value in records:
                 environment.log.append(orders.topic, key, value)
             runner.catch_up()
-            found.append(looks()["left_join"])
+            found.append(stored(environment.store, GROUP)["left_join"])
     return found
 
 
@@ -82,11 +77,3 @@ def test_a_store_that_passes_over_nothing_is_caught(sqlite, monkeypatch):
     deletion, tombstone, _ = begun(sqlite)
     monkeypatch.setattr(staging, "_pass_over_tombstones", lambda connection, layout: None)
     assert shown_after(sqlite, [deletion], [tombstone])[-1] == []
-
-
-def test_in_delta_lake_too(spark, tmp_path, monkeypatch):
-    environment = opened(spark, tmp_path)
-    deletion, tombstone, _ = begun(environment)
-    assert shown_after(environment, [deletion], [tombstone])[1:] == [[(1, 7, "Ann")]] * 2
-    monkeypatch.setattr(Staged, "_passed_over", lambda staged, rows: rows)
-    assert shown_after(environment, [deletion], [tombstone])[-1] == []

@@ -27,6 +27,7 @@ from projections.spark.lakehouse.versioned import VersionedTable
 from projections.tablestore.generations import drop
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
+from tests.conformance import test_nested_columns as nested
 from tests.conformance.join_views import (
     customers,
     customers_with_totals,
@@ -36,7 +37,7 @@ from tests.conformance.join_views import (
 from tests.conformance.test_joins import STEPS, customer, first_rows, order
 from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
 from tests.conformance.test_view_topic_read import Reading, as_set, follow
-from tests.lakehouse import SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
+from tests.lakehouse import FILTERED, SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
 
 GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals])
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
@@ -58,6 +59,25 @@ def test_views_are_right_after_a_rebuild_and_after_every_change(spark, tmp_path)
                 step(changes)
             runner.catch_up()
             assert shown(environment, GROUP) == expected(environment.log, GROUP)
+
+
+def test_rows_leave_a_filtered_table_and_come_back(spark, tmp_path):
+    environment, changes = made(spark, tmp_path, FILTERED)
+    with open_runner(environment, FILTERED) as runner:
+        for amount, name in ((3, "Ann"), (9, "Bea")):
+            changes.put(orders, order(1, amount=amount))
+            changes.put(customers, customer(1, name=name))
+            runner.catch_up()
+            assert is_right(environment, FILTERED)
+            there = [row for row in shown(environment, FILTERED)["chosen"] if row[0] == 1]
+            assert there == ([(1, amount, name if name == "Ann" else None)] if amount > 5 else [])
+
+
+def test_nested_columns_are_as_in_a_database(spark, tmp_path):
+    environment = opened(spark, tmp_path)
+    nested.follow(environment)
+    view = read_view(environment.spark, environment.store.place, group=nested.SHOWN.name, view="offers")
+    assert nested.in_short(view.orderBy("id").toArrow().to_pylist()) == nested.ALIKE
 
 
 @pytest.fixture(scope="module")

@@ -60,18 +60,6 @@ def test_a_second_runner_is_refused_and_the_batch_of_a_first_one_fails(pond):
     assert shown(environment, SMALL) == before
 
 
-def test_rows_leave_a_filtered_table_and_come_back(pond):
-    environment, changes = pond
-    with open_runner(environment, SMALL) as runner:
-        for amount, name in ((3, "Ann"), (9, "Bea")):
-            changes.put(orders, order(1, amount=amount))
-            changes.put(customers, customer(1, name=name))
-            runner.catch_up()
-            assert is_right(environment)
-            there = [row for row in shown(environment, SMALL)["chosen"] if row[0] == 1]
-            assert there == ([(1, amount, name if name == "Ann" else None)] if amount > 5 else [])
-
-
 def test_a_batch_that_is_repeated_does_nothing(pond):
     environment, changes = pond
     changes.put(customers, customer(1, name="once"))

@@ -9,6 +9,7 @@ from projections import Table
 from projections.spark.exchange import DRIVER_ROWS
 from projections.spark.lakehouse.completing import Staged, state_columns
 from projections.spark.lakehouse.kept import kept
+from tests.conformance.join_views import orders
 
 MODEL = sa.Table(
     "sides",
@@ -35,13 +36,38 @@ def test_rows_are_worked_out_once(spark, rows):
 
 
 def test_a_row_whose_key_has_a_null_is_held_against_the_stored_one(spark):
-    columns = ", ".join(f"{name} {kind.ddl}" for name, kind in state_columns(sides).items())
+    def side(amount, offset):
+        key = {"one": 1, "other": None, "_record_key": '{"one":1,"other":null}'}
+        return row(spark, sides, **key, amount=amount, _pos=offset, _offset=offset)
 
-    def row(amount, offset):
-        values = {"one": 1, "other": None, "amount": amount, "_epoch": 0, "_pos": offset, "_offset": offset}
-        values |= {"_record_key": '{"one":1,"other":null}', "_deleted": False}
-        return spark.createDataFrame([tuple(values[name] for name in state_columns(sides))], columns)
+    stored = side(5, offset=5)
+    assert Staged.of(side(3, offset=3), sides, stored).whole().few.num_rows == 0
+    assert Staged.of(side(7, offset=7), sides, stored).whole().few["amount"].to_pylist() == [7]
 
-    stored = row(5, offset=5)
-    assert Staged.of(row(3, offset=3), sides, stored).whole().few.num_rows == 0
-    assert Staged.of(row(7, offset=7), sides, stored).whole().few["amount"].to_pylist() == [7]
+
+def test_a_row_knows_the_tombstone_of_an_old_deletion(spark, monkeypatch):
+    """In databases: tests/conformance/test_tombstones.py."""
+    stored = row(spark, orders, id=1, amount=7, _pos=30, _offset=3)
+    deletion = row(spark, orders, id=1, _pos=20, _offset=4, _deleted=True)
+    tombstone = row(spark, orders, id=1, _pos=None, _offset=5, _deleted=True)
+
+    def after(*batches):
+        rows = stored
+        for brought in batches:
+            found = Staged.of(brought, orders, rows).whole()
+            rows = found.rows if found.count else rows
+        (left,) = rows.collect()
+        return left["amount"], left["_deleted"]
+
+    assert after(deletion, tombstone) == (7, False)
+    assert after(tombstone) == (None, True)
+    monkeypatch.setattr(Staged, "_passed_over", lambda staged, rows: rows)  # the planted fault
+    assert after(deletion, tombstone) == (None, True)
+
+
+def row(spark, table, **values):
+    """One row of a table's state."""
+    columns = state_columns(table)
+    whole = {"_epoch": 0, "_deleted": False, **values}
+    ddl = ", ".join(f"{name} {kind.ddl}" for name, kind in columns.items())
+    return spark.createDataFrame([tuple(whole.get(name) for name in columns)], ddl)

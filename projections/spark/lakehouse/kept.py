@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.spark.exchange import DRIVER_ROWS, are_few, few_rows
+from projections.spark.gathering import is_for_many
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,13 +36,16 @@ class Kept:
 def kept(frame: DataFrame) -> Kept:
     """Work rows out: few come to the driver, from where Spark sends them to every task; many stay with the executors.
 
-    Neither is worked out again, whatever is committed meanwhile to the tables that they come from.
+    Neither is worked out again, whatever is committed meanwhile to the tables that they come from. Where many are
+    expected, the look at whether they are few works them all out; elsewhere that would cost more than all the rest.
     """
-    once = frame.localCheckpoint(eager=False)  # the look at whether they are few is what works them out
+    many = is_for_many(frame.sparkSession)
+    once = frame.localCheckpoint(eager=False) if many else frame
     few = once.limit(DRIVER_ROWS + 1).toArrow()
     if are_few(few.num_rows):
         return Kept(few_rows(frame.sparkSession, few), int(few.num_rows), few)
-    return Kept(once, once.count())
+    kept_there = once if many else frame.localCheckpoint()
+    return Kept(kept_there, kept_there.count())
 
 
 def within(

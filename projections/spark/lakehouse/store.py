@@ -17,6 +17,7 @@ from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
 from projections.partials import shown
 from projections.spark.exchange import are_few
+from projections.spark.gathering import SORTED_AGGREGATES
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse.ledger import Entries, Entry, Ledger
 from projections.spark.lakehouse.places import (
@@ -58,6 +59,7 @@ _SMALL: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    SORTED_AGGREGATES: "false",
 }
 
 
