@@ -9,7 +9,6 @@ from projections import Table
 from projections.spark.exchange import DRIVER_ROWS
 from projections.spark.lakehouse.completing import Staged, state_columns
 from projections.spark.lakehouse.kept import kept
-from tests.conformance.join_views import orders
 
 MODEL = sa.Table(
     "sides",
@@ -18,6 +17,10 @@ MODEL = sa.Table(
     sa.Column("other", sa.BigInteger, primary_key=True, nullable=True),
     sa.Column("amount", sa.BigInteger),
 )
+COUNTED = sa.Table(
+    "counted", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("amount", sa.BigInteger)
+)
+counted = Table.from_changelog(COUNTED, topic="counted-rows")
 sides = Table.from_view_topic(MODEL, topic="sides-rows")
 
 
@@ -25,12 +28,12 @@ sides = Table.from_view_topic(MODEL, topic="sides-rows")
 def test_rows_are_worked_out_once(spark, rows):
     worked_out = spark.sparkContext.accumulator(0)
 
-    def counted(batches):
+    def noted(batches):
         for batch in batches:
             worked_out.add(batch.num_rows)
             yield batch
 
-    found = kept(spark.range(rows, numPartitions=3).mapInArrow(counted, "id bigint"))
+    found = kept(spark.range(rows, numPartitions=3).mapInArrow(noted, "id bigint"))
     assert (found.count, found.rows.count(), found.few is not None) == (rows, rows, rows <= DRIVER_ROWS)
     assert worked_out.value == rows
 
@@ -47,14 +50,14 @@ def test_a_row_whose_key_has_a_null_is_held_against_the_stored_one(spark):
 
 def test_a_row_knows_the_tombstone_of_an_old_deletion(spark, monkeypatch):
     """In databases: tests/conformance/test_tombstones.py."""
-    stored = row(spark, orders, id=1, amount=7, _pos=30, _offset=3)
-    deletion = row(spark, orders, id=1, _pos=20, _offset=4, _deleted=True)
-    tombstone = row(spark, orders, id=1, _pos=None, _offset=5, _deleted=True)
+    stored = row(spark, counted, id=1, amount=7, _pos=30, _offset=3)
+    deletion = row(spark, counted, id=1, _pos=20, _offset=4, _deleted=True)
+    tombstone = row(spark, counted, id=1, _pos=None, _offset=5, _deleted=True)
 
     def after(*batches):
         rows = stored
         for brought in batches:
-            found = Staged.of(brought, orders, rows).whole()
+            found = Staged.of(brought, counted, rows).whole()
             rows = found.rows if found.count else rows
         (left,) = rows.collect()
         return left["amount"], left["_deleted"]
