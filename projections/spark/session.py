@@ -74,14 +74,13 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # did in minutes), and at a full one the compiler stops for good.
 _COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
-_SMALL = {
-    "spark.sql.session.timeZone": "UTC",
+ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     SORTED_AGGREGATES: "false",
 }
+_SMALL = {**ONE_TASK, "spark.sql.session.timeZone": "UTC", "spark.sql.autoBroadcastJoinThreshold": "-1"}
 
 
 def small_batch_session(session: SparkSession) -> SparkSession:

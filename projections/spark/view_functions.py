@@ -110,15 +110,13 @@ def _shape(kind: DataType, place: str) -> str:
         case StructType():
             fields = (f"`{f.name.replace('`', '``')}`: {_shape(f.dataType, f'{place}.{f.name}')}" for f in kind.fields)
             return f"struct<{', '.join(fields)}>"
-    return _column_type(kind, place).ddl if not isinstance(kind, MapType) else _of_no_text(kind, place)
-
-
-def _of_no_text(kind: DataType, place: str) -> str:
-    raise InvalidDefinition(
-        f"a map of {kind.simpleString()} has no text: JSON's names are texts",
-        remedy="give the map texts for keys",
-        place=place,
-    )
+        case MapType():
+            raise InvalidDefinition(
+                f"a map of {kind.simpleString()} has no text: JSON's names are texts",
+                remedy="give the map texts for keys",
+                place=place,
+            )
+    return _column_type(kind, place).ddl
 
 
 def _refuse_unbounded(view: View, result: DataFrame) -> None:

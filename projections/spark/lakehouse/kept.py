@@ -39,13 +39,13 @@ def kept(frame: DataFrame) -> Kept:
     Neither is worked out again, whatever is committed meanwhile to the tables that they come from. Where many are
     expected, the look at whether they are few works them all out; elsewhere that would cost more than all the rest.
     """
-    many = is_for_many(frame.sparkSession)
-    once = frame.localCheckpoint(eager=False) if many else frame
-    few = once.limit(DRIVER_ROWS + 1).toArrow()
+    are_many = is_for_many(frame.sparkSession)
+    rows = frame.localCheckpoint(eager=False) if are_many else frame
+    few = rows.limit(DRIVER_ROWS + 1).toArrow()
     if are_few(few.num_rows):
         return Kept(few_rows(frame.sparkSession, few), int(few.num_rows), few)
-    kept_there = once if many else frame.localCheckpoint()
-    return Kept(kept_there, kept_there.count())
+    rows = rows if are_many else frame.localCheckpoint()
+    return Kept(rows, rows.count())
 
 
 def within(

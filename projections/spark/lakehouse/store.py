@@ -10,14 +10,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
 from projections.partials import shown
 from projections.spark.exchange import are_few
-from projections.spark.gathering import SORTED_AGGREGATES
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse.ledger import Entries, Entry, Ledger
 from projections.spark.lakehouse.places import (
@@ -30,7 +29,7 @@ from projections.spark.lakehouse.places import (
     view_name,
 )
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.spark.session import has_delta_lake
+from projections.spark.session import ONE_TASK, has_delta_lake
 from projections.tables import IDENTIFIER
 from projections.tablestore.port import TableStore, ViewColumns
 from projections.tablestore.role_files import RoleFiles
@@ -54,14 +53,6 @@ if TYPE_CHECKING:
 
     from projections.spark.lakehouse.keeping import DeltaKeeper
 
-# A batch of few rows is sent to every task that reads what it is held against, and written to one file a table.
-_SMALL: Final = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    SORTED_AGGREGATES: "false",
-}
-
 
 class DeltaTableStore(TableStore[DeltaGeneration]):
     """State and views of projection groups in one folder; ``url`` is `delta:` and a path or a Hadoop URI.
@@ -79,7 +70,8 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.root = spelled(url.removeprefix("delta:"))
         self.spark = spark.newSession()
         self._large = spark.newSession()
-        for name, value in _SMALL.items():
+        # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
+        for name, value in ONE_TASK.items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
 
