@@ -27,6 +27,12 @@ from factfold.stack.versions import Coordinate, versions
 PYEVENTSOURCING = "eventsourcing[postgres]==9.5.6"
 _HERE = Path(__file__).parent / "peers"
 _ENVIRONMENTS = Path("build/peers")
+_STREAMS: dict[str, object] = {
+    "auto.offset.reset": "earliest",
+    "num.stream.threads": 2,
+    "replication.factor": 1,
+    "commit.interval.ms": 5_000,
+}
 
 
 class Pyeventsourcing:
@@ -82,9 +88,8 @@ class KafkaStreams:
         """Results a second of one foreign-key join of orders and customers from their beginnings."""
         output = _output(log.settings, f"{log.prefix}-joined")
         with TemporaryDirectory() as folder:
-            told = self._run(
-                log.settings, "ForeignKeyJoin", log.orders_topic, log.customers_topic, output, results, folder
-            )
+            topics = (log.orders_topic, log.customers_topic, output)
+            told = self._run(log.settings, "ForeignKeyJoin", Path(folder), *topics, results)
         if told["results"] < results:
             raise RuntimeError(f"Kafka Streams gave {told['results']} of {results} results")
         return float(results / told["seconds"])
@@ -94,14 +99,21 @@ class KafkaStreams:
         output = _output(log.settings, f"details-{uuid.uuid4().hex[:8]}")
         with TemporaryDirectory() as folder:
             topics, schemas = (EVENTS, AIRLINES, PLANES, AIRPORTS, output), log.schemas_file(Path(folder))
-            told = self._run(log.settings, "FlightDetails", *topics, schemas, records, folder)
+            told = self._run(log.settings, "FlightDetails", Path(folder), *topics, schemas, records)
         if (told["read"], told["keys"]) != (records, rows):
             raise RuntimeError(f"Kafka Streams read {told['read']} of {records} records, {told['keys']} of {rows} rows")
         return float(records / told["seconds"])
 
-    def _run(self, settings: Settings, program: str, *arguments: object) -> dict[str, Any]:
+    def _run(self, settings: Settings, program: str, folder: Path, *arguments: object) -> dict[str, Any]:
+        own = {
+            "application.id": f"bench-{uuid.uuid4().hex[:8]}",
+            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "state.dir": folder / "state",
+        }
+        chosen = folder / "streams.properties"
+        chosen.write_text("".join(f"{name}={value}\n" for name, value in (_STREAMS | own).items()))
         command = [str(require_java().executable), "-cp", os.pathsep.join(map(str, self._jars))]
-        return _said([*command, str(_HERE / f"{program}.java"), settings.kafka.bootstrap_servers, *map(str, arguments)])
+        return _said([*command, str(_HERE / f"{program}.java"), str(chosen), *map(str, arguments)])
 
 
 class QuixStreams:

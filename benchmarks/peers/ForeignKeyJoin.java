@@ -1,6 +1,8 @@
 // Kafka Streams' foreign-key join of the topics of benchmarks/shop_log.py: prints {"results", "seconds"}.
-// Arguments: bootstrap servers, topic of orders, topic of customers, output topic, results to expect, state folder.
+// Arguments: file of settings, topic of orders, topic of customers, output topic, results to expect.
 
+import java.io.FileReader;
+import java.io.IOException;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
@@ -33,7 +35,7 @@ public class ForeignKeyJoin {
           results.incrementAndGet();
         })
         .to(given[3], Produced.with(Serdes.String(), Serdes.String()));
-    try (KafkaStreams streams = new KafkaStreams(builder.build(), settings(given[0], given[5]))) {
+    try (KafkaStreams streams = new KafkaStreams(builder.build(), settings(given[0]))) {
       long begun = System.nanoTime();
       streams.start();
       while (results.get() < expected && System.nanoTime() - begun < 600_000_000_000L) {
@@ -50,15 +52,11 @@ public class ForeignKeyJoin {
     return "{\"id\":" + order.substring(begin, order.indexOf(',', begin)) + "}";
   }
 
-  private static Properties settings(String servers, String folder) {
+  private static Properties settings(String file) throws IOException {
     Properties settings = new Properties();
-    settings.put("application.id", "bench-" + System.nanoTime());
-    settings.put("bootstrap.servers", servers);
-    settings.put("auto.offset.reset", "earliest");
-    settings.put("num.stream.threads", "2");
-    settings.put("replication.factor", "1");
-    settings.put("commit.interval.ms", "5000");
-    settings.put("state.dir", folder);
+    try (FileReader reader = new FileReader(file)) {
+      settings.load(reader);
+    }
     return settings;
   }
 }

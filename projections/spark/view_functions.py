@@ -112,7 +112,7 @@ def _shape(kind: DataType, place: str) -> str:
             return f"struct<{', '.join(fields)}>"
         case MapType():
             raise InvalidDefinition(
-                f"a map of {kind.simpleString()} has no text: JSON's names are texts",
+                f"{kind.simpleString()} has no text: JSON's names are texts",
                 remedy="give the map texts for keys",
                 place=place,
             )

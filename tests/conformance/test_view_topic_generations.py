@@ -96,38 +96,37 @@ def test_a_cut_over_publishes_the_difference_and_a_rollback_takes_it_back(store,
     assert folded(log, TOPIC) == rows_of(store, its_layout.views["sold"])
 
 
-def test_a_view_that_is_held_is_tried_again_and_what_the_topic_lacks_is_worked_out_once(store, log, monkeypatch):
-    serve(store, log, group_of(), ROWS)
-    run, layout = built(store, log, group_of(2), ROWS[1:])
-    tries, worked_out, point, changed = [], [], type(store)._point, handing_over._changed
+def held_at_first(store, monkeypatch, *, tries):
+    """The last of so many tries alone succeeds; returns the connections by which it was tried."""
+    connections, point = [], type(store)._point
 
     def pointed(self, connection, name, view):
-        tries.append(name)
+        connections.append(connection)
         point(self, connection, name, view)
-        if len(tries) < 3:
+        if len(connections) < tries:
             raise ViewInUse("a query holds the view", remedy="end it", place=name)
 
     monkeypatch.setattr(type(store), "_point", pointed)
+    return connections
+
+
+def test_a_view_that_is_held_is_tried_again_and_what_the_topic_lacks_is_worked_out_once(store, log, monkeypatch):
+    serve(store, log, group_of(), ROWS)
+    run, layout = built(store, log, group_of(2), ROWS[1:])
+    worked_out, changed = [], handing_over._changed
+    tried = held_at_first(store, monkeypatch, tries=3)
     monkeypatch.setattr(handing_over, "_changed", lambda *given: worked_out.append(given) or changed(*given))
     assert store.switch(group_of(2), run, layout)
-    assert (len(tries), len(worked_out)) == (3, 1)
+    assert (len(tried), len(worked_out)) == (3, 1)
     publisher(store, log, "sold").publish()
     assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])
 
 
 def test_a_view_without_a_topic_is_tried_again_in_a_transaction_of_its_own(store, log, monkeypatch):
     run, layout = built(store, log, group_of(topic=None), ROWS)
-    transactions, point = [], type(store)._point
-
-    def pointed(self, connection, name, view):
-        transactions.append(connection)
-        point(self, connection, name, view)
-        if len(transactions) < 2:
-            raise ViewInUse("a query holds the view", remedy="end it", place=name)
-
-    monkeypatch.setattr(type(store), "_point", pointed)
+    tried = held_at_first(store, monkeypatch, tries=2)
     assert store.switch(group_of(topic=None), run, layout)
-    assert transactions[0] is not transactions[1]
+    assert tried[0] is not tried[1]
 
 
 def test_a_cut_over_to_other_columns_publishes_every_row_and_one_to_another_key_leaves_nothing_behind(store, log):

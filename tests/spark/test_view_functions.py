@@ -104,3 +104,9 @@ def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(sp
         return named.select("id", same("Window now() rand()").alias("name"), F.date_trunc("day", "born").alias("born"))
 
     assert set(planned(spark, function)) == {"id", "name", "born"}
+
+
+def test_a_map_whose_keys_are_no_texts_is_refused(spark):
+    with pytest.raises(InvalidDefinition, match=r"^map<bigint,string> has no text") as caught:
+        planned(spark, lambda people: people.select("id", F.array(F.create_map("id", "name")).alias("names")))
+    assert caught.value.place == "chosen.names"
