@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable, checked_identifier, require_flat
@@ -24,7 +25,8 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
-        found = View(name, key, tables, references, function, sides, topic=declared.topic)
+        peers = _peers(declared, tables, references)
+        found = View(name, key, tables, references, function, sides, topic=declared.topic, peers=peers)
         _require_all_reached(found)
     if len(set(found.key)) < len(found.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
@@ -62,7 +64,7 @@ def _require_current(name: str, tables: Mapping[str, Input]) -> None:
 
 
 def _require_alone(declared: Declaration, tables: Mapping[str, Input]) -> None:
-    if len(tables) > 1 or declared.references or declared.unmatched:
+    if len(tables) > 1 or declared.references or declared.unmatched or declared.roots:
         raise InvalidDefinition(
             f"view {declared.name!r} groups, and takes more than one table",
             remedy="join in a view of its own, and group that one: by='…' with the joined view as the only parameter",
@@ -76,6 +78,52 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
             f"view {declared.name!r} has key {', '.join(declared.key)!r}, its root table {root!r} has key"
             f" {', '.join(table.key)}",
             remedy="a view joined by foreign keys has the key of its first table; one row a group is by='…'",
+        )
+
+
+def _peers(declared: Declaration, tables: Mapping[str, Input], references: tuple[Reference, ...]) -> tuple[str, ...]:
+    """The roots beside the first."""
+    roots = [_role(root, tables, spec="roots", view=declared.name) for root in declared.roots]
+    if not roots:
+        return ()
+    place = f"view {declared.name}"
+    if next(iter(tables)) not in roots or len(set(roots)) < max(len(roots), 2):
+        raise InvalidDefinition(
+            f"the roots of view {declared.name!r} are {', '.join(roots)}",
+            remedy=f"name each once, and {next(iter(tables))!r} among them: it is the first parameter",
+            place=place,
+        )
+    if declared.unmatched:
+        raise InvalidDefinition(
+            f"view {declared.name!r} has several roots and keeps unmatched rows",
+            remedy="join the roots in a view of their own, which the one with unmatched rows reads",
+            place=place,
+        )
+    for name in roots:
+        _require_root(name, tables[name], references, key=declared.key, place=place)
+    return tuple(name for name in tables if name in roots and name != next(iter(tables)))
+
+
+def _require_root(
+    name: str, table: Input, references: tuple[Reference, ...], *, key: tuple[str, ...], place: str
+) -> None:
+    if isinstance(table, VersionTable | EventStream) or may_be_null(table):
+        raise InvalidDefinition(
+            f"root {name!r} is no table of current rows under a whole key",
+            remedy="the roots of a view are tables, or views whose key is never null",
+            place=place,
+        )
+    if len(table.key) != len(key):
+        raise InvalidDefinition(
+            f"root {name!r} has key {', '.join(table.key)}, and the view {', '.join(key)}",
+            remedy="roots have one key, column by column",
+            place=place,
+        )
+    if pointing := [str(reference) for reference in references if reference.target == name]:
+        raise InvalidDefinition(
+            f"{pointing[0]} points to a root",
+            remedy="rows that are looked up are another parameter: take the table a second time under another name",
+            place=place,
         )
 
 
@@ -146,13 +194,14 @@ def _side(
 
 
 def _require_all_reached(view: View) -> None:
-    reached = {view.root}
+    reached = set(view.roots)
     for _ in view.references:
         reached |= {r.target for r in view.references if r.source in reached}
     if missing := [table for table in view.tables if table not in reached]:
         raise InvalidDefinition(
             f"no reference of view {view.name!r} reaches table {missing[0]!r}",
-            remedy=f"add the foreign key to references: {{'column': {missing[0]}}}",
+            remedy=f"add the foreign key to references: {{'column': {missing[0]}}}, or the table to roots where its key"
+            " is the view's",
         )
 
 
@@ -160,6 +209,8 @@ def check(view: View) -> None:
     """Check the columns of a view whose tables are all known; InvalidDefinition or UnknownColumn."""
     for reference in view.references:
         _check_reference(view, reference)
+    for name in view.peers:
+        _check_shared_key(view.table(view.root), view.table(name), place=f"view {view.name}, root {name}")
     for column in view.key if view.grouped else ():
         if column in view.table(view.root).personal:
             raise InvalidDefinition(
@@ -183,14 +234,27 @@ def _require_same_type(source: Table, column: str, target: Table, key: str, *, p
         raise InvalidDefinition(
             "the foreign key is personal, and sealed values match nothing", remedy="refer by a clear one", place=place
         )
-    integers = {"int", "long"}
     require_flat(column, ours, place=place)
-    if ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= integers:
+    if _never_match(ours, theirs):
         raise InvalidDefinition(
             f"the foreign key is {ours.ddl}, the key it points to is {theirs.ddl}",
             remedy="declare both with one type: rows would never match",
             place=place,
         )
+
+
+def _never_match(ours: ColumnType, theirs: ColumnType) -> bool:
+    return ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= {"int", "long"}
+
+
+def _check_shared_key(root: Table, peer: Table, *, place: str) -> None:
+    for column, shared in zip(root.key, peer.key, strict=True):
+        if _never_match(root.columns[column], peer.columns[shared]):
+            raise InvalidDefinition(
+                f"key {shared!r} is {peer.columns[shared].ddl}, and that of the first root {root.columns[column].ddl}",
+                remedy="declare both with one type: rows would never meet",
+                place=place,
+            )
 
 
 def _require_time(source: Table, target: Table, *, place: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ def sql_view(
     tables: Mapping[str, Input],
     references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
+    roots: Sequence[str] = (),
     topic: str | ViewTopic | None = None,
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
@@ -39,11 +40,12 @@ def sql_view(
     The first table is the root. Foreign keys are the equalities of ON that hold another table's whole key; a table of a
     RIGHT or FULL JOIN stays unmatched under the columns of its key, which must be selected; columns of GROUP BY group
     the only table's rows. Where tables stand in a subquery, give ``references`` and ``unmatched`` as `view` takes them.
-    ``topic`` is where the view's rows are published too.
+    ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
+    any of them has one. ``topic`` is where the view's rows are published too.
 
     Raises InvalidDefinition or UnknownColumn.
     """
-    query = _Query(checked_identifier(name, what="view"), _parsed(name, text), tables)
+    query = _Query(checked_identifier(name, what="view"), _parsed(name, text), tables, frozenset(roots))
     function = SqlFunction(query.select, tuple(query.roles))
     if query.groups:
         declared = Declaration(name, query.groups, (), {}, grouped=True, topic=ViewTopic.of(topic))
@@ -51,7 +53,8 @@ def sql_view(
         found = query.references() if references is None else pointers(references)
         sides = query.unmatched() if unmatched is None else {as_columns(c): t for c, t in unmatched.items()}
         root = next(iter(query.roles.values()))
-        declared = Declaration(name, root.key, found, sides, grouped=False, topic=ViewTopic.of(topic))
+        topics = ViewTopic.of(topic)
+        declared = Declaration(name, root.key, found, sides, grouped=False, roots=tuple(roots), topic=topics)
     return bind(declared, function, query.roles)
 
 
@@ -100,8 +103,9 @@ class _Side:
 class _Query:
     """What a query says of its tables; each of its tables knows in ``meta`` which parameter it is."""
 
-    def __init__(self, name: str, select: exp.Select, tables: Mapping[str, Input]) -> None:
+    def __init__(self, name: str, select: exp.Select, tables: Mapping[str, Input], roots: Collection[str] = ()) -> None:
         self.name = name
+        self.roots = roots
         self.select = select
         self.roles = self._find_roles(tables)
         self.sides = {side.alias: side for side in self._find_sides()}
@@ -126,7 +130,8 @@ class _Query:
             table = join.this.alias_or_name
             if table not in self.sides:
                 raise self._refused("joins a subquery", "give its foreign keys: sql_view(…, references={…})")
-            found.append(self._reference(join, table, reached))
+            if self.sides[table].role not in self.roots:
+                found.append(self._reference(join, table, reached))
             reached.append(table)
         return tuple(found)
 
@@ -135,7 +140,7 @@ class _Query:
         return {
             tuple(self._selected(side, key) for key in self.roles[side.role].key): side.role
             for side in self.sides.values()
-            if side.kept
+            if side.kept and side.role not in self.roots
         }
 
     def _find_roles(self, tables: Mapping[str, Input]) -> dict[str, Input]:

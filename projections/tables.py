@@ -10,16 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.captured import NO_SHAPES, key_and_columns, nullable_keys
-from projections.columns import ColumnType, from_python
+from projections.columns import ColumnType
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
-from projections.setters import Setter, agreed_type
+from projections.setters import Setter
 
+if TYPE_CHECKING:
+    from projections.views import View
+
+Declared = Mapping[str, Setter | Sequence[Setter]]
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
@@ -176,25 +180,48 @@ class Table:
         some = "" if self.condition is None else f"|where {self.condition}"
         return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}{some}"
 
+    @overload
     @staticmethod
     def from_events(
         aggregate: type[Aggregate],
-        *others: type[Aggregate],
+        /,
+        *,
         key: str,
-        columns: Mapping[str, Setter | Sequence[Setter]] | None = None,
+        columns: Declared | None = None,
         name: str | None = None,
         topic: str | None = None,
-    ) -> EventTable:
+    ) -> EventTable: ...
+
+    @overload
+    @staticmethod
+    def from_events(
+        aggregate: type[Aggregate],
+        other: type[Aggregate],
+        /,
+        *others: type[Aggregate],
+        key: str,
+        columns: Declared | None = None,
+        name: str,
+    ) -> View: ...
+
+    @staticmethod
+    def from_events(
+        *aggregates: type[Aggregate],
+        key: str,
+        columns: Declared | None = None,
+        name: str | None = None,
+        topic: str | None = None,
+    ) -> EventTable | View:
         """The latest state of each aggregate, keyed by the aggregate's id.
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
-        aggregate's own ``evolve`` folds its state fields in Python workers. InvalidDefinition for several aggregates.
+        aggregate's own ``evolve`` folds its state fields in Python workers. Several aggregates of one id are one table,
+        which the store keeps as a view of that ``name``: an id has a row where any of them has a stream, and each
+        column is set by the events of one of them. Raises InvalidDefinition.
         """
-        _require_one(aggregate, others)
-        topic = topic or aggregate.category
-        if columns is None:
-            return _evolved_table(aggregate, name=name, topic=topic, key=key)
-        return _declared_table(aggregate, columns, name=name, topic=topic, key=key)
+        from projections.event_tables import folded
+
+        return folded(aggregates, key=key, columns=columns, name=name, topic=topic)
 
     @staticmethod
     def from_changelog(
@@ -357,64 +384,6 @@ def placeholders(setters: Mapping[str, Sequence[Setter]]) -> str:
     """What columns show of persons who were erased, as a part of a signature; nothing without personal ones."""
     shown = {column: [s.placeholder for s in setters[column]] for column in taken_from_personal(setters)}
     return f"|{shown}" if shown else ""
-
-
-def _declared_table(
-    aggregate: type[Aggregate],
-    declared: Mapping[str, Setter | Sequence[Setter]],
-    *,
-    name: str | None,
-    topic: str,
-    key: str,
-) -> EventTable:
-    setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in declared.items()}
-    columns = {key: ColumnType("string")}
-    for column, choices in setters.items():
-        columns[column] = agreed_type(column, choices, place=aggregate.__name__)
-    _require_own_events(aggregate, setters)
-    return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
-
-
-def _require_one(aggregate: type[Aggregate], others: Sequence[type[Aggregate]]) -> None:
-    if isinstance(aggregate, type) and issubclass(aggregate, Aggregate) and not others:
-        return
-    given = aggregate if isinstance(aggregate, Sequence) else (aggregate, *others)
-    names = ", ".join(getattr(one, "__name__", repr(one)) for one in given)
-    raise InvalidDefinition(
-        f"a table folds the events of one aggregate, and is given {names}",
-        remedy="declare a table of each and join them by their keys in a view: key='order_id', "
-        "references={'order_id': payments}, with unmatched for ids that only the other one has",
-    )
-
-
-def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequence[Setter]]) -> None:
-    known = set(aggregate.event_types)
-    for column, choices in setters.items():
-        for setter in choices:
-            if setter.event.name not in known:
-                raise InvalidDefinition(
-                    f"column {column!r} is set by {setter.event.name}, which is no event of {aggregate.__name__}",
-                    remedy=f"its events are: {', '.join(sorted(known))}; a table of another aggregate with the same"
-                    " ids is joined in a view, by its key",
-                )
-
-
-def _require_clear(aggregate: type[Aggregate]) -> None:
-    for kind in aggregate.event_types.values():
-        if kind.personal:
-            raise InvalidDefinition(
-                f"{kind.name} has personal fields, and what evolve makes of them could not be forgotten",
-                remedy="declare the columns: Table.from_events(…, columns={…}); they are kept sealed",
-                place=aggregate.__name__,
-            )
-
-
-def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, key: str) -> EventTable:
-    _require_clear(aggregate)
-    columns = {key: ColumnType("string")}
-    for state_field, annotation in aggregate.state_fields().items():
-        columns[state_field] = from_python(annotation, place=f"{aggregate.__name__}.{state_field}")
-    return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=None)
 
 
 def _of_variable_length(table: Table) -> tuple[str, ...]:

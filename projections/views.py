@@ -46,8 +46,9 @@ class View:
     """A declared view; ``tables`` are in the order of the function's parameters, the root first.
 
     ``key`` identifies a row: the root's key and that of each unmatched side, or the columns that a ``grouped`` view
-    groups its only table by. The function must be deterministic and may look only at rows that ``references`` reach
-    from a root row, or at those of one group: then a batch of changes can be answered from the rows it touches alone.
+    groups its only table by. ``peers`` are roots beside the first, whose key is the view's too. The function must be
+    deterministic and may look only at rows that ``references`` reach from a root row, or at those of one group: then a
+    batch of changes can be answered from the rows it touches alone.
     """
 
     name: str
@@ -58,11 +59,17 @@ class View:
     unmatched: tuple[Unmatched, ...] = ()
     grouped: bool = False
     topic: ViewTopic | None = None
+    peers: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
         """The name of the table whose key is the view's, or its first part."""
         return next(iter(self.tables))
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The names of the tables whose key is the view's: a key has a row where any of them has one."""
+        return (self.root, *self.peers)
 
     @property
     def root_key(self) -> tuple[str, ...]:
@@ -100,8 +107,9 @@ class View:
         """A text that changes with the function's source, its tables and references."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.references}|{self.unmatched}|{self.grouped}"
+        peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
-        return f"{self.name}|{self.key}|{tables}|{declared}|{source_digest(self.function)}{topic}"
+        return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +143,7 @@ def view(
     by: Columns | None = None,
     references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
+    roots: Sequence[Target] = (),
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
@@ -144,7 +153,8 @@ def view(
     further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
     the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
     ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
-    refers to them. ``by``, instead of all these, declares a view with one row a group of its only table's rows.
+    refers to them. ``roots`` are tables of one key, the first parameter among them: a key has a row where any of them
+    has one. ``by``, instead of all these, declares a view with one row a group of its only table's rows.
     ``tables`` overrides the look-up by parameter name.
 
     Raises InvalidDefinition or UnknownColumn.
@@ -162,7 +172,13 @@ def view(
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         declared = Declaration(
-            name, columns, pointers(references or {}), sides, grouped=by is not None, topic=ViewTopic.of(topic)
+            name,
+            columns,
+            pointers(references or {}),
+            sides,
+            grouped=by is not None,
+            roots=tuple(roots),
+            topic=ViewTopic.of(topic),
         )
         return bind(declared, function, tables_of(function, tables or {}))
 
@@ -178,6 +194,7 @@ class Declaration:
     references: tuple[Pointer, ...]
     unmatched: Mapping[tuple[str, ...], Target]
     grouped: bool
+    roots: tuple[Target, ...] = ()
     topic: ViewTopic | None = None
 
 

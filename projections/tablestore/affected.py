@@ -26,6 +26,8 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, view: Vie
         return _count(connection, _fill_groups(connection, view))
     for name in plan.upwards:
         connection.execute(_fill(layout, view, plan, name))
+    if view.definition.peers:
+        _share_keys(connection, [view.roles[name] for name in view.definition.roots])
     if view.definition.unmatched:
         _close_over_sides(connection, view, plan)
     counted = {view.definition.root, *(side.table for side in view.definition.unmatched)}
@@ -72,6 +74,13 @@ def _sealed_under(role: RoleLayout, column: str, destroyed: sa.Table) -> Keys:
     """The keys of the state's rows with a value whose key is destroyed by the batch."""
     rows = sa.select(*(role.state.c[k] for k in role.table.key))
     return rows.where(role.state.c[key_of(column)].in_(sa.select(destroyed.c["key_id"])))
+
+
+def _share_keys(connection: sa.Connection, roots: Sequence[RoleLayout]) -> None:
+    """Let each of several roots have the keys that the others reach: they are keys of the same rows of the view."""
+    for role in roots:
+        others = (other for other in roots if other is not role)
+        _add(connection, role, [sa.select(*other.key.of(other.affected)) for other in others])
 
 
 def _close_over_sides(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:

@@ -34,8 +34,8 @@ def _cut(connection: sa.Connection, view: ViewLayout, plan: ViewPlan, name: str)
 def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     """Keys of rows that the function needs, each once, and by which columns of the table they are looked up."""
     role = view.roles[name]
-    if name == view.definition.root:
-        return _reached(view), role.reached_by
+    if name in view.definition.roots:
+        return _reached(view, role), role.reached_by
     key = role.key
     parts = [
         _pointed(view.roles[reference.source].slice, reference.columns, list(key.columns))
@@ -46,10 +46,10 @@ def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     return sa.union(*parts).cte("wanted"), key
 
 
-def _reached(view: ViewLayout) -> Wanted:
+def _reached(view: ViewLayout, role: RoleLayout) -> Wanted:
     """The affected rows or groups; of those whose changes were added up, only the ones that this does not do for."""
     if view.partials is None:
-        return view.root.affected
+        return role.affected
     return sa.select(*view.key.of(view.result)).where(marked(view)).cte("wanted")
 
 

@@ -214,10 +214,34 @@ def customers_with_totals(customers, per_customer):
     return customers.join(totals, "id", "left").select("id", "full_name", "total")
 
 
-def written(name, text):
+@as_sql(
+    "SELECT id, c.full_name, p.note_name, e.staff_name, r.region_name, b.staff_name AS boss_name FROM customers c"
+    " FULL JOIN profiles p USING (id) FULL JOIN employees e USING (id)"
+    " LEFT JOIN regions r ON c.region_id = r.id LEFT JOIN bosses b ON e.boss_id = b.id"
+)
+@view(
+    key="id",
+    roots=(customers, profiles, "employees"),
+    references={"region_id": regions, "employees.boss_id": "bosses"},
+)
+def people(customers, profiles, employees, regions, bosses):
+    joined = customers.join(profiles, "id", "full").join(employees, "id", "full")
+    joined = joined.join(named(regions, region_id="id", region_name="region_name"), "region_id", "left")
+    joined = joined.join(named(bosses, boss_id="id", boss_name="staff_name"), "boss_id", "left")
+    return joined.select("id", "full_name", "note_name", "staff_name", "region_name", "boss_name")
+
+
+@as_sql("SELECT o.id, p.full_name, p.staff_name FROM orders o LEFT JOIN people p ON o.customer_id = p.id")
+@view(key="id", references={"customer_id": people})
+def orders_of_people(orders, people):
+    found = named(people, customer_id="id", full_name="full_name", staff_name="staff_name")
+    return orders.join(found, "customer_id", "left").select("id", "full_name", "staff_name")
+
+
+def written(name, text, **declared):
     """A view that is declared by its SQL alone."""
     SQL[name] = text
-    return sql_view(name, text, tables=NAMED)
+    return sql_view(name, text, tables=NAMED, **declared)
 
 
 composite_full = written(
@@ -237,17 +261,33 @@ right_at_the_end = written(
     " RIGHT JOIN regions r ON c.region_id = r.id",
 )
 
+one_key = written(
+    "one_key",
+    "SELECT coalesce(c.id, p.id) AS id, c.full_name, p.note_name, r.region_name FROM customers c"
+    " FULL JOIN profiles p ON c.id = p.id LEFT JOIN regions r ON c.region_id = r.id",
+    roots=("customers", "profiles"),
+)
+
 GROUP = ProjectionGroup(
     "joins",
     [
         inner_join, left_join, right_join, full_join, full_join_of_some, one_to_one, composite_reference,
         composite_full, of_the_same_table, many_to_many, star_of_four, full_chain, right_at_the_end, full_star,
-        per_customer, per_region, per_customer_with_orders, customers_with_totals,
+        per_customer, per_region, per_customer_with_orders, customers_with_totals, people, orders_of_people, one_key,
     ],
 )  # fmt: skip
 
 # One of each kind, for what takes Spark a second a view.
 FEW = ProjectionGroup(
     "few_joins",
-    [full_join_of_some, composite_full, of_the_same_table, star_of_four, full_chain, per_region, customers_with_totals],
+    [
+        full_join_of_some,
+        composite_full,
+        of_the_same_table,
+        star_of_four,
+        full_chain,
+        per_region,
+        customers_with_totals,
+        people,
+    ],
 )

@@ -110,6 +110,7 @@ def test_every_join_is_right_after_every_change(store, columns):
 MUTANTS = {
     "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
     "rows that were only looked up stay": (differences, "_drop_undetermined", lambda connection, view, plan: None),
+    "roots keep what they reach to themselves": (affected, "_share_keys", lambda connection, roots: None),
     "only what is new is reached": (affected, "_referenced", lambda source, columns: _of_staged(source, columns)),
     "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
 }

@@ -33,13 +33,14 @@ from tests.conformance.join_views import (
     customers_with_totals,
     full_join_of_some,
     orders,
+    people,
 )
 from tests.conformance.test_joins import STEPS, customer, first_rows, order
 from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
 from tests.conformance.test_view_topic_read import Reading, as_set, follow
 from tests.lakehouse import FILTERED, SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
 
-GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals])
+GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals, people])
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 pytestmark = pytest.mark.skipif(
     KILLS == 1,

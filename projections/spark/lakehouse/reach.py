@@ -64,6 +64,8 @@ class Reach:
         else:
             for name in self.plan.upwards:
                 self.affected[name] = kept(self._reached(name).distinct())
+            if self.view.peers:
+                self._share_keys()
             if self.view.unmatched:
                 self._close_over_sides()
         return sum(self.affected[name].count for name in {root, *(side.table for side in self.view.unmatched)})
@@ -93,6 +95,12 @@ class Reach:
         """The keys of the stored rows that point to an affected row."""
         role = self.roles[name]
         return role.keys(within(role.stored, columns, self.affected[target].rows))
+
+    def _share_keys(self) -> None:
+        """Let each of several roots have the keys that the others reach: they are keys of the same rows of the view."""
+        shared = kept(union([self.affected[name].rows for name in self.view.roots]).distinct())
+        for name in self.view.roots:
+            self.affected[name] = Kept(shared.rows.toDF(*self.roles[name].table.key), shared.count)
 
     def _close_over_sides(self) -> None:
         """Add the sides that affected rows refer to, before or after the batch, and every row that leads to them."""
@@ -128,7 +136,7 @@ class Reach:
 
     def _wanted(self, name: str, slices: Mapping[str, DataFrame]) -> tuple[Sequence[str], DataFrame]:
         """By which columns rows are looked up, and the keys that are wanted."""
-        if name == self.view.root:
+        if name in self.view.roots:
             return self.view.key if self.view.grouped else self.roles[name].table.key, self.affected[name].rows
         key = self.roles[name].table.key
         parts = [_pointers(slices[r.source], r.columns, key) for r in self.plan.references_to(name)]

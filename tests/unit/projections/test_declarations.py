@@ -118,17 +118,51 @@ def test_a_nested_column_of_a_personal_field_is_refused():
         on(Patient.Admitted).take("allergies")
 
 
+class Moving(Aggregate):
+    status: str = "none"
+
+    @event
+    class Moved:
+        to: str
+
+
 class Refund(Aggregate):
     @event
     class Paid:
         amount: int
 
 
-@pytest.mark.parametrize("given", [(Ticket, Refund), ([Ticket, Refund],)])
-def test_a_table_of_several_aggregates_is_refused_with_what_to_write_instead(given):
-    with pytest.raises(InvalidDefinition, match="one aggregate, and is given Ticket, Refund") as refused:
-        Table.from_events(*given, key="ticket_id")
-    assert "join them by their keys" in refused.value.remedy
+REFUNDED = {"paid": on(Refund.Paid).take("amount")}
+
+
+def test_a_table_of_several_aggregates_is_a_view_whose_roots_are_theirs():
+    together = Table.from_events(Ticket, Refund, name="together", key="ticket_id", columns={**DECLARED, **REFUNDED})
+    assert together.roots == ("together_ticket", "together_refund")
+    assert [list(table.columns) for table in together.tables.values()] == [
+        ["ticket_id", *DECLARED], ["ticket_id", "paid"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        ([[Ticket, Refund]], {}, "folded from aggregates, and is given"),
+        ([], {}, "folded from aggregates, and is given none"),
+        ([Ticket, Refund], {"name": None}, "kept as a view, and has no name"),
+        ([Ticket, Refund], {"name": "a b"}, "not a usable name"),
+        ([Ticket, Refund], {"topic": "tickets"}, "come from one topic"),
+        ([Ticket, Ticket], {}, "come twice"),
+        ([Ticket, Refund], {"columns": {"x": on(Moving.Moved).set("yes")}}, "events of none of the aggregates"),
+        ([Ticket, Refund], {"columns": {"hours": [on(Ticket.Opened).take("hours"), on(Refund.Paid).take("amount")]}},
+         "set by events of Ticket and Refund"),
+        ([Ticket, Moving], {}, "column 'status' of Moving is one of Ticket already"),
+        ([Ticket, Moving], {"key": "status"}, "column 'status' of Ticket is its key too"),
+        ([Ticket], {"key": "hours", "columns": DECLARED}, "column 'hours' of Ticket is its key too"),
+    ],
+)  # fmt: skip
+def test_aggregates_that_are_no_one_table_are_refused(given, options, message):
+    with pytest.raises(InvalidDefinition, match=message):
+        Table.from_events(*given, **({"name": "together", "key": "ticket_id"} | options))
 
 
 def test_a_table_without_primary_key_is_refused():
@@ -272,6 +306,44 @@ def test_the_key_of_a_view_has_a_part_of_each_unmatched_side():
 def test_what_a_view_cannot_be_is_refused(function, options, message):
     with pytest.raises((InvalidDefinition, UnknownColumn), match=message):
         declared(function, **options)
+
+
+def test_roots_share_the_key_and_are_all_reached():
+    found = declared(lambda customers, regions: customers, key="id", roots=(customers, "regions"))
+    assert (found.roots, found.key, found.key_may_be_null) == (("customers", "regions"), ("id",), False)
+    alone = declared(lambda customers: customers, key="id")
+    assert (alone.roots, "peers" in alone.signature()) == (("customers",), False)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda customers, regions: customers, {"key": "id", "roots": (regions,)}, "the roots of view .* are regions"),
+        (lambda customers: customers, {"key": "id", "roots": (customers,)}, "the roots of view .* are customers"),
+        (lambda customers, regions: customers, {"key": "id", "roots": (customers, tickets)}, "does not take"),
+        (lambda customers, regions: customers, {"key": "id", "roots": (customers, regions),
+         "references": {"region_id": regions}}, "points to a root"),
+        (lambda customers, regions, others: customers, {"key": "id", "roots": ("customers", "others"),
+         "references": {"region_id": "regions"}, "unmatched": {"region": "regions"}}, "several roots and keeps"),
+        (lambda customers, places: customers, {"key": "id", "roots": (customers, places)}, "has key country"),
+        (lambda tickets, customers: tickets, {"key": "ticket_id", "roots": (tickets, customers)}, "first root"),
+        (lambda tickets: tickets, {"by": "status", "roots": (tickets,)}, "groups, and takes more"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_root_is_refused(function, options, message):
+    with pytest.raises(InvalidDefinition, match=message):
+        declared(function, **options)
+
+
+def test_a_view_whose_key_may_be_null_is_no_root():
+    sides = declared(lambda tickets, customers: tickets, key="ticket_id", references={"customer_id": customers},
+                     unmatched={"customer": customers})  # fmt: skip
+    with pytest.raises(InvalidDefinition, match="root 'sides' is no table of current rows"):
+        view(key=sides.key, tables={"sides": sides, "places": places}, roots=("sides", "places"))(two_sides)
+
+
+def two_sides(sides, places):
+    return sides
 
 
 def test_views_that_a_group_does_not_list_are_kept_before_those_that_read_them():

@@ -1,0 +1,88 @@
+"""Several aggregates of one id as one table: a table of each, in a view of which all of them are roots.
+
+A row of a state is a stream, with one version and one deletion; so each aggregate keeps a state of its own, and what
+they say of one id meets in the view (docs/decisions/0046).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eventstore.aggregate import Aggregate
+from eventstore.identifiers import snake_case
+from projections.binding import bind
+from projections.errors import InvalidDefinition
+from projections.setters import Setter
+from projections.tables import Declared, EventTable, Table, checked_identifier
+from projections.views import Declaration, View
+
+
+def cogrouped(aggregates: Sequence[type[Aggregate]], *, key: str, columns: Declared | None, name: str) -> View:
+    """One row an id that any of the aggregates has, with the columns of all; InvalidDefinition.
+
+    ``name`` is the view's, and begins the names of its tables.
+    """
+    checked_identifier(name, what="table")
+    if columns is not None:
+        _require_one_owner_each(aggregates, columns)
+    tables = {
+        f"{name}_{snake_case(aggregate.__name__)}": _table(aggregate, aggregates, key=key, columns=columns)
+        for aggregate in aggregates
+    }
+    _require_apart(tables)
+    declared = Declaration(name, (key,), (), {}, grouped=False, roots=tuple(tables))
+    return bind(declared, FullJoin(key, tuple(tables)), tables)
+
+
+class FullJoin:
+    """The function of such a view: the tables joined by their key, which has one column for all."""
+
+    def __init__(self, key: str, tables: Sequence[str]) -> None:
+        self._key = key
+        self.signature = f"full join of {', '.join(tables)} by {key}"
+
+    def __call__(self, *frames: Any) -> Any:
+        """All rows, beside those of their keys."""
+        return functools.reduce(lambda one, other: one.join(other, self._key, "full"), frames)
+
+
+def _table(
+    aggregate: type[Aggregate], aggregates: Sequence[type[Aggregate]], *, key: str, columns: Declared | None
+) -> EventTable:
+    if columns is None:
+        return Table.from_events(aggregate, key=key)
+    others = [other for other in aggregates if other is not aggregate]
+    own = {c: setters for c, setters in columns.items() if not any(_is_set_by(setters, other) for other in others)}
+    return Table.from_events(aggregate, key=key, columns=own)
+
+
+def _is_set_by(setters: Setter | Sequence[Setter], aggregate: type[Aggregate]) -> bool:
+    known = aggregate.event_types.values()
+    return any(setter.event in known for setter in ((setters,) if isinstance(setters, Setter) else setters))
+
+
+def _require_one_owner_each(aggregates: Sequence[type[Aggregate]], columns: Declared) -> None:
+    """Versions of two streams have no order between them, so a last event of both does not exist."""
+    for column, setters in columns.items():
+        owners = [aggregate.__name__ for aggregate in aggregates if _is_set_by(setters, aggregate)]
+        if len(owners) != 1:
+            raise InvalidDefinition(
+                f"column {column!r} is set by events of {' and '.join(owners) or 'none of the aggregates'}",
+                remedy="let each column be set by the events of one of them; a view can put two columns together",
+                place=", ".join(aggregate.__name__ for aggregate in aggregates),
+            )
+
+
+def _require_apart(tables: Mapping[str, EventTable]) -> None:
+    taken: dict[str, str] = {}
+    for name, table in tables.items():
+        for column in table.payload:
+            if column in taken:
+                raise InvalidDefinition(
+                    f"column {column!r} of {table.aggregate.__name__} is one of {taken[column]} already",
+                    remedy="declare the columns with names of their own: columns={…}",
+                    place=name,
+                )
+            taken[column] = table.aggregate.__name__
