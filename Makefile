@@ -32,7 +32,7 @@ demo-flights: setup ## A year of flights the same way (FLIGHTS=20000 for fewer);
 	$(PY) -m sample_app.flights.demo $(if $(FLIGHTS),--flights $(FLIGHTS))
 
 test: setup ## Every test, with the real servers (ARGS="tests/unit -x" for some)
-	$(PY) -m pytest $(or $(ARGS),--numprocesses 2 --dist loadscope)
+	$(PY) -m pytest $(or $(ARGS),--numprocesses 3 --dist loadscope)
 
 check: setup ## Lint, format, types, import contracts, the rules of the architecture
 	$(PY) -m ruff check .

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-# What one process of `make test` runs; the other one runs the rest, and takes as long.
-_FIRST_HALF = {
-    "conformance", "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
-    "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
+# What two of the three processes of `make test` run, by folder or file; the third runs the rest. Each takes as long.
+_PARTS = {
+    "conformance": {"conformance", "spark"},
+    "integration": {
+        "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
+        "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
+    },
 }  # fmt: skip
-_OTHER_HALF = {
+_REST = {
     "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
     "test_projections_live.py", "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
-# Tests that need no server, by what their names say they run on.
-_SERVERLESS = re.compile(r"\[(embedded|memory|sqlite)|_(memory|sqlite)\.py", re.IGNORECASE)
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
@@ -44,22 +45,22 @@ def pytest_configure() -> None:
     start_lightly()
 
 
-class Halves(LoadScopeScheduling):
-    """Each process has its own half of the tests, so that it starts its servers and its Spark once.
+class Parts(LoadScopeScheduling):
+    """Each process has its own part of the tests, so that it starts its servers and its Spark once.
 
     Servers are not shared: tests stop brokers, delete all connectors, and hold transactions open that every reader of
-    a cluster waits for.
+    a cluster waits for. Three for two cores: tests wait for servers a third of their time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         place = set(nodeid.partition("::")[0].split("/"))
-        is_first = place & _FIRST_HALF and not place & _OTHER_HALF and not _SERVERLESS.search(nodeid)
-        return "first" if is_first else "other"
+        found = (part for part, of_it in _PARTS.items() if place & of_it and not place & _REST)
+        return next(found, "rest")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:
-    """Two processes of `make test` share the work."""
-    return Halves(config, log)
+    """The processes of `make test` share the work."""
+    return Parts(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
