@@ -58,7 +58,7 @@ class Parts(LoadScopeScheduling):
         return next(found, "rest")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Halves:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:
     """The processes of `make test` share the work."""
     return Parts(config, log)
 
