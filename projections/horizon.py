@@ -13,7 +13,6 @@ from projections.tablestore.runs import Run
 if TYPE_CHECKING:
     from projections.tablestore.port import TableStore
 
-_LOOK_SECONDS: Final = 60.0  # between two looks, once nothing more is due
 _MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths
 # Of a table, in a transaction: so few are looked up by their keys; of 5,000 PostgreSQL reads a state of a million rows.
 STEP_ROWS: Final = 1_000
@@ -37,7 +36,7 @@ class Horizon:
             found = self._step()
             settled.update(found)
             if all(count < STEP_ROWS for count in found.values()):
-                self._next = time.monotonic() + _LOOK_SECONDS
+                self._next = time.monotonic() + self._store.look_seconds
         return settled
 
     def _step(self) -> Mapping[str, int]:

@@ -201,10 +201,15 @@ class TableStore(ABC, Generic[Laid]):
     def let_go(self, run: Run, layout: Laid, *, before: int, most: int) -> Mapping[str, int]:
         """Let go of deleted rows that were deleted up to ``before``, in seconds since 1970, of a run we hold.
 
-        At most so many of each table, in a short transaction; returns how many deletions were settled, by table, each
-        once. RunSuperseded.
+        At most so many of each table, in a short transaction, where there are such; returns how many deletions were
+        settled, by table, each once. RunSuperseded.
         """
         return {}
+
+    @property
+    def look_seconds(self) -> float:
+        """How long a runner waits between two looks for what ``let_go`` would do."""
+        return 60.0
 
     def settled(self, run: Run) -> Mapping[str, int]:
         """How many deletions ``let_go`` has settled so far, by table."""

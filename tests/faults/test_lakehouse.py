@@ -19,11 +19,13 @@ from projections import (
     verify,
 )
 from projections.errors import (
+    OlderThanHorizon,
     SparkFailed,
 )
 from projections.spark.lakehouse import batches as batching
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
+from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import drop
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -156,6 +158,32 @@ def test_generations_are_compared_switched_gone_back_from_and_dropped(pond):
     assert drop(environment.store, SMALL.name, generation=2) == [2]
     assert [state.run.generation for state in environment.store.states()] == [1]
     assert all(verdict.equal for verdict in verify(environment, SMALL).values())
+
+
+class Forgotten(dict):
+    """Remembers nothing of what was let go."""
+
+    def get(self, name, default=None):
+        return default
+
+
+def test_deleted_rows_go_at_the_horizon_and_none_comes_back_unseen(spark, tmp_path, monkeypatch):
+    environment, changes = made(spark, tmp_path)
+    inserted = changes.put(orders, order(2))
+    changes.delete(orders, {"id": 2})
+    with open_runner(environment, SMALL) as runner:
+        runner.catch_up()
+        store, run = environment.store, runner.held
+        layout = store.layout(SMALL, run, view_columns(spark, SMALL))
+        assert store.let_go(run, layout, before=1 << 40, most=1) == {"orders": 1}
+        assert (store.let_go(run, layout, before=1 << 40, most=1), store.settled(run)) == ({}, {"orders": 1})
+        changes.put(orders, order(2), at=inserted)
+        with pytest.raises(OlderThanHorizon, match="key 2"):
+            runner.run_once()
+        assert is_right(environment)
+        monkeypatch.setattr(DeltaTableStore, "passed", lambda *_: Forgotten())  # the planted fault
+        runner.run_once()
+    assert not is_right(environment)
 
 
 class ReadingInTheLake(Reading):

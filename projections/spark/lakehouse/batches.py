@@ -32,6 +32,7 @@ from projections.spark.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.differences import ViewChange, change_of
+from projections.spark.lakehouse.horizon import Passed
 from projections.spark.lakehouse.kept import within
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, StatePlace
 from projections.spark.lakehouse.reach import Reach, RoleRows
@@ -88,8 +89,9 @@ class DeltaBatches:
         report = BatchReport(offsets.records)
         with told_plainly(f"projection group {self.group.name}"):
             with report.step("prepare"):
-                base = require_at(self.store.entry(self.run), self.run, offsets.start).tables
-            batch = DeltaBatch(self, base, report, self.store.session(offsets.records))
+                entry = require_at(self.store.entry(self.run), self.run, offsets.start)
+                passed, base = self.store.passed(self.run, entry), entry.tables
+            batch = DeltaBatch(self, base, passed, report, self.store.session(offsets.records))
             writes = batch.worked_out(offsets)
             with report.step("write"):
                 versions = _written(writes)
@@ -108,10 +110,11 @@ def _written(writes: Mapping[str, Write]) -> dict[str, int]:
 
 @dataclass
 class DeltaBatch:
-    """One batch at work, over tables at the versions of ``base``."""
+    """One batch at work, over tables at the versions of ``base``; ``passed`` says how far they have lost rows."""
 
     batches: DeltaBatches
     base: Mapping[str, int]
+    passed: Mapping[str, Passed]
     report: BatchReport
     spark: SparkSession
     stored: dict[str, DataFrame] = field(default_factory=dict)
@@ -147,7 +150,8 @@ class DeltaBatch:
     def _staged(self, place: StatePlace, raw: Rows) -> Write | None:
         stored = self._stored(place.state)
         rows = few_rows(self.spark, raw) if isinstance(raw, pa.Table) else raw
-        brought = Staged.of(self._reduced(rows, place.table, stored), place.table, stored)
+        passed = self.passed.get(self.batches.group.name_of(place.table))
+        brought = Staged.of(self._reduced(rows, place.table, stored), place.table, stored, passed)
         self.batches.gaps[place.state.name] = [(row.key, int(row.known)) for row in brought.gaps()]
         whole = brought.whole()
         self.report.staged += brought.beside.count

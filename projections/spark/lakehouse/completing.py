@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType
 from projections.spark.exchange import in_table_order
+from projections.spark.lakehouse.horizon import TIME, Passed, require_newer, timed
 from projections.spark.lakehouse.kept import Kept, all_of, any_of, kept, within
 from projections.tables import EventTable, Table, set_at
 from projections.tablestore.facts import unavailable_value
@@ -24,7 +25,7 @@ _LONG, _FLAG = ColumnType("long"), ColumnType("boolean")
 
 def state_columns(table: Table) -> dict[str, ColumnType]:
     """The columns of a table's state."""
-    return {**table.stored, **dict.fromkeys(POSITION, _LONG), "_deleted": _FLAG}
+    return {**table.stored, **dict.fromkeys(POSITION, _LONG), "_deleted": _FLAG, **TIME}
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,17 @@ class Staged:
 
     table: Table
     beside: Kept
+    passed: Passed | None = None
 
     @staticmethod
-    def of(brought: DataFrame, table: Table, stored: DataFrame) -> Staged:
-        """Look up, once, what is stored of the keys."""
-        rows = kept(brought).rows
+    def of(brought: DataFrame, table: Table, stored: DataFrame, passed: Passed | None = None) -> Staged:
+        """Look up, once, what is stored of the keys; ``passed`` is how far the table has lost deleted rows."""
+        rows = kept(timed(brought)).rows
         known = within(stored, table.row_key, rows.select(*table.row_key))  # of which no part is null
         names = list(state_columns(table))
         was = known.select(*names).toDF(*(_was(name) for name in names))
         same = all_of([rows[column] == was[_was(column)] for column in table.row_key])
-        return Staged(table, kept(rows.join(was, same, "left")))
+        return Staged(table, kept(rows.join(was, same, "left")), passed)
 
     def gaps(self) -> list[Any]:
         """Streams of which a version is missing: their key, the stored version (-1 for none), the first and the last.
@@ -61,7 +63,12 @@ class Staged:
         return found.select(key, known.alias("known"), first.alias("first"), last.alias("pos")).collect()
 
     def whole(self) -> Kept:
-        """The rows that are newer than the stored ones, as the state has them; EventsMissing, UndecodableRecord."""
+        """The rows that are newer than the stored ones, as the state has them.
+
+        EventsMissing, UndecodableRecord, OlderThanHorizon.
+        """
+        from pyspark.sql import functions as F
+
         if found := self.gaps():
             raise events_missing(self.table.topic, found[0])
         rows = self.beside.rows
@@ -70,6 +77,7 @@ class Staged:
         rows = rows.where(self._is_newer())
         if not isinstance(self.table, EventTable):
             self._require_known(rows)
+            require_newer(rows.where(F.col(_was("_pos")).isNull()), self.table, self.passed)
         return kept(in_table_order(rows.select(*self._columns()), state_columns(self.table)))
 
     def _placed(self, rows: DataFrame) -> DataFrame:

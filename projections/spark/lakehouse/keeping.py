@@ -18,6 +18,7 @@ from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.batches import DeltaBatches
 from projections.spark.lakehouse.beside import LiveViews, ServingViews
 from projections.spark.lakehouse.differences import require_unique
+from projections.spark.lakehouse.horizon import ensure, timed
 from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
@@ -49,6 +50,7 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
     ) -> DeltaBatches:
         """By joins with the stored tables, a merge a table, and the ledger's row."""
         registry = self._environment.log.schemas(group.avro_changelogs)
+        self._ensure_times(run, layout)
         return DeltaBatches(
             environment=self._environment, store=self._store, log=log, group=group, run=run, layout=layout,
             reduction=Reduction(registry), views=views,
@@ -56,7 +58,7 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
 
     def load(self, frame: DataFrame, table: VersionedTable, *, rows: int) -> int:  # type: ignore[override]
         """Make the rows all of the table: what a killed process left goes."""
-        return table.count(table.replace(frame))
+        return table.count(table.replace(timed(frame) if "_deleted" in frame.columns else frame))
 
     def empty(self, table: VersionedTable) -> None:  # type: ignore[override]
         """Nothing: loading replaces all there is."""
@@ -93,6 +95,14 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
     def comparison(self, serving: Run, run: Run, layout: DeltaGeneration) -> Iterator[Comparison]:
         """The versions that the ledger names when they are taken."""
         yield ServingViews(self._store, serving, run, layout)
+
+    def _ensure_times(self, run: Run, layout: DeltaGeneration) -> None:
+        """For a generation that was built before deleted rows had a horizon here."""
+        tables = self._entry(run).tables
+        places = [place for place in layout.tables.values() if place.state.name in tables]
+        anew = {place.state.name: ensure(place, at=tables[place.state.name]) for place in places}
+        if versions := {name: version for name, version in anew.items() if version is not None}:
+            self._store.pin(run, versions)
 
     def _entry(self, run: Run) -> Entry:
         entry = self._store.entry(run)

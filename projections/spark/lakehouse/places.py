@@ -15,6 +15,7 @@ from projections.tables import Table, VersionTable
 from projections.views import View
 
 SET_ASIDE: Final = "set_aside"
+HORIZON: Final = "horizon"
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,16 @@ class DeltaViewPlace:
 
 @dataclass(frozen=True)
 class DeltaGeneration:
-    """The tables of a generation; views that others read come before these."""
+    """The tables of a generation; views that others read come before these.
+
+    ``aside`` and ``horizon`` are made with their first rows: records set aside, how far tables have lost deleted rows.
+    """
 
     name: str
     tables: Mapping[str, StatePlace]
     views: Mapping[str, DeltaViewPlace]
     aside: VersionedTable
+    horizon: VersionedTable
 
 
 def view_name(view: str) -> str:

@@ -18,8 +18,10 @@ from projections.group import ProjectionGroup
 from projections.partials import shown
 from projections.spark.exchange import are_few
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
+from projections.spark.lakehouse import horizon
 from projections.spark.lakehouse.ledger import Entries, Entry, Ledger
 from projections.spark.lakehouse.places import (
+    HORIZON,
     SET_ASIDE,
     DeltaGeneration,
     DeltaViewPlace,
@@ -74,6 +76,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         for name, value in ONE_TASK.items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
+        self._passed: tuple[tuple[str, int | None], Mapping[str, horizon.Passed]] = (("", None), {})
 
     @property
     def place(self) -> str:
@@ -210,7 +213,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             view.name: DeltaViewPlace(view, shown(view_columns[view.name]), self.table(run, view_name(view.name)))
             for view in group.kept
         }
-        return DeltaGeneration(run.place, tables, views, self.table(run, SET_ASIDE))
+        return DeltaGeneration(run.place, tables, views, self.table(run, SET_ASIDE), self.table(run, HORIZON))
 
     def table(self, run: Run, name: str) -> VersionedTable:
         """A table of a generation."""
@@ -262,6 +265,37 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         """Drop a generation's row, and then its folder."""
         self._ledger(run.group).change(lambda entries: {n: e for n, e in entries.items() if n != run.generation})
         self._remove_folder(run)
+
+    @property
+    def look_seconds(self) -> float:
+        """An hour: a look is a query a table, of half a second, whatever it finds."""
+        return 3_600.0
+
+    def let_go(self, run: Run, layout: DeltaGeneration, *, before: int, most: int) -> Mapping[str, int]:
+        """All that are due: a write takes seconds, however little it writes."""
+        entry = _require_token(self.entry(run), run)
+        tables, passed = dict[str, int](), self.passed(run, entry)
+        gone = {}
+        for name, place in layout.tables.items():
+            if found := horizon.let_go(place, at=entry.tables[place.state.name], before=before):
+                tables[place.state.name], gone[name] = found
+        if gone:
+            known = {name: passed.get(name, horizon.Passed()).and_then(one) for name, one in gone.items()}
+            tables[HORIZON] = horizon.write_passed(layout.horizon, known, at=entry.tables.get(HORIZON))
+            self.pin(run, tables)
+        return {name: one.settled for name, one in gone.items()}
+
+    def passed(self, run: Run, entry: Entry) -> Mapping[str, horizon.Passed]:
+        """How far the tables of a run have lost deleted rows, by their names."""
+        at = entry.tables.get(HORIZON)
+        if self._passed[0] != (run.place, at):
+            self._passed = (run.place, at), horizon.read_passed(self.table(run, HORIZON), at=at)
+        return self._passed[1]
+
+    def settled(self, run: Run) -> Mapping[str, int]:
+        """As the generation has counted them."""
+        entry = self.entry(run)
+        return {} if entry is None else {name: one.settled for name, one in self.passed(run, entry).items()}
 
     def _remove_folder(self, run: Run) -> None:
         remove_folder(self.spark, self._folder(run))

@@ -6,7 +6,7 @@ it says: a batch that was killed left that. Whoever writes next goes back to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -68,11 +68,25 @@ class VersionedTable:
         Where ``changes`` has a column ``_retracted``, rows that are marked in it go. RunSuperseded where anybody else
         has committed meanwhile: then the new version is not known to hold this batch alone.
         """
+        return self._moved_on(lambda table: _merge(table, changes, key, nullable=nullable), at=at)
+
+    def delete(self, condition: str, *, at: int) -> int:
+        """Take the rows that a condition accepts out of the version ``at``; returns the new one. RunSuperseded."""
+        return self._moved_on(lambda table: table.delete(condition), at=at)
+
+    def update(self, condition: str, values: Mapping[str, str], *, at: int) -> int:
+        """Set columns, to what is Spark's SQL, in rows of the version ``at``; returns the new one. RunSuperseded."""
+        given = self.spark._jvm.java.util.HashMap()  # type: ignore[union-attr]  # noqa: SLF001
+        for column, value in values.items():
+            given[f"`{column}`"] = value
+        return self._moved_on(lambda table: table.updateExpr(condition, given), at=at)
+
+    def _moved_on(self, write: Callable[[Any], object], *, at: int) -> int:
         known = self.version()
         with self._log.told(self._superseded):
             if known != at:
                 known = self._taken_back(known, to=at)
-            self._merge(changes, key, nullable=nullable)
+            write(self._log.table())
             known = self._alone(after=known)
             if known % COMPACTED_EVERY == 0 and self._has_many_files():
                 self._log.table().optimize().executeCompaction()
@@ -91,16 +105,6 @@ class VersionedTable:
         added = [file for name, file in then.items() if name not in now]
         version = self._log.commit(transaction, removed=removed, added=added)
         return self._alone(after=known) if version == known + 1 else self._refuse()
-
-    def _merge(self, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> None:
-        same = " AND ".join(f"t.`{c}` {'<=>' if nullable else '='} s.`{c}`" for c in key)
-        source: Any = changes.alias("s")._jdf  # noqa: SLF001 - the JVM's side of it
-        merge = self._log.table().alias("t").merge(source, same)
-        if "_retracted" in changes.columns:
-            merge = merge.whenMatched("s._retracted").delete()
-            merge.whenMatched().updateAll().whenNotMatched("NOT s._retracted").insertAll().execute()
-        else:
-            merge.whenMatched().updateAll().whenNotMatched().insertAll().execute()
 
     def _has_many_files(self) -> bool:
         snapshot = self._log.snapshot()
@@ -127,6 +131,17 @@ class VersionedTable:
     @property
     def _log(self) -> DeltaLog:
         return DeltaLog(self.spark, self.path)
+
+
+def _merge(table: Any, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> None:
+    same = " AND ".join(f"t.`{c}` {'<=>' if nullable else '='} s.`{c}`" for c in key)
+    source: Any = changes.alias("s")._jdf  # noqa: SLF001 - the JVM's side of it
+    merge = table.alias("t").merge(source, same)
+    if "_retracted" in changes.columns:
+        merge = merge.whenMatched("s._retracted").delete()
+        merge.whenMatched().updateAll().whenNotMatched("NOT s._retracted").insertAll().execute()
+    else:
+        merge.whenMatched().updateAll().whenNotMatched().insertAll().execute()
 
 
 def _identity(file: Any) -> tuple[str, str]:

@@ -1,0 +1,114 @@
+"""Deleted rows up to their horizon in Delta Lake: a row says when it was deleted, and all that are due go in one write.
+
+The same rules as `projections.tablestore.horizon` has in databases. Each file's statistics say when the first row in it
+was deleted, so a look opens the files alone that have something due. How far in its source each table has lost rows is
+in a table of the generation, at the version that the ledger names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from projections.columns import ColumnType
+from projections.spark.exchange import few_rows
+from projections.spark.lakehouse.places import StatePlace
+from projections.spark.lakehouse.versioned import VersionedTable
+from projections.streams import EventStream
+from projections.tables import BELOW_STREAMED, ChangelogTable, EventTable, Table, VersionTable
+from projections.tablestore.horizon import older_than_horizon
+from projections.tablestore.layout import AT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TIME: Final = {AT: ColumnType("long")}  # of a deletion here, in seconds since 1970; null in a row that is there
+_SCHEMA: Final = pa.schema([
+    ("table_name", pa.string()), ("epoch", pa.int64()), ("place", pa.int64()), ("settled", pa.int64()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The newest place in its source of which a table has lost a row, and how many deletions are settled."""
+
+    epoch: int = 0
+    place: int = 0
+    settled: int = 0
+
+    def and_then(self, other: Passed) -> Passed:
+        """After more deletions."""
+        return Passed(*max((self.epoch, self.place), (other.epoch, other.place)), settled=self.settled + other.settled)
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    """Rows of a state with the time of their deletion, which is now."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(AT, F.when(F.col("_deleted"), F.lit(int(time.time())).cast("bigint")))
+
+
+def ensure(place: StatePlace, *, at: int) -> int | None:
+    """Give a state that was built without times its column, and its deleted rows the time of now; its new version."""
+    rows = place.state.rows(at)
+    return None if AT in rows.columns else place.state.replace(timed(rows))
+
+
+def let_go(place: StatePlace, *, at: int, before: int) -> tuple[int, Passed] | None:
+    """Settle what was deleted up to ``before``; returns the state's new version, and what went; None for nothing."""
+    if isinstance(place.table, VersionTable):  # a deletion ends a version, and is history as that is
+        return None
+    due = f"_deleted AND {AT} <= {before}"
+    gone = _gone(place.state.rows(at).where(due))
+    if not gone.settled:
+        return None
+    if isinstance(place.table, EventTable | EventStream):
+        emptied = [c for c in place.table.stored if c not in place.table.row_key]
+        return place.state.update(due, dict.fromkeys([*emptied, AT], "NULL"), at=at), gone
+    return place.state.delete(due, at=at), gone
+
+
+def _gone(rows: DataFrame) -> Passed:
+    from pyspark.sql import functions as F
+
+    last = F.max(F.struct(F.col("_epoch").alias("epoch"), _place().alias("place"))).alias("last")
+    found = rows.agg(F.count("*").alias("rows"), last).toArrow().to_pylist()[0]
+    return Passed(**found["last"], settled=found["rows"]) if found["rows"] else Passed()
+
+
+def _place() -> Column:
+    """Where in the source a row is from, a snapshot's too."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.col("_pos") < 0, F.col("_pos") + BELOW_STREAMED).otherwise(F.col("_pos"))
+
+
+def require_newer(rows: DataFrame, table: Table, passed: Passed | None) -> None:
+    """Raise OlderThanHorizon for a change, of a row that the state does not have, that may be of one which is gone."""
+    from pyspark.sql import functions as F
+
+    if passed is None or not isinstance(table, ChangelogTable):
+        return
+    last = F.struct(*(F.lit(value).cast("bigint") for value in (passed.epoch, passed.place)))
+    older = F.struct(F.col("_epoch"), _place()) <= last
+    for row in rows.where(older & ~F.col("_deleted")).select(*table.key).take(1):
+        raise older_than_horizon(table.topic, key=tuple(row))
+
+
+def write_passed(table: VersionedTable, passed: Mapping[str, Passed], *, at: int | None) -> int:
+    """Note how far tables have lost rows, in a version of the table or in none yet; returns the new version."""
+    noted = [{"table_name": name, **vars(one)} for name, one in passed.items()]
+    rows = few_rows(table.spark, pa.Table.from_pylist(noted, _SCHEMA))
+    return table.replace(rows) if at is None else table.merge(rows, ("table_name",), at=at)
+
+
+def read_passed(table: VersionedTable, *, at: int | None) -> dict[str, Passed]:
+    """How far tables have lost rows, by their names, as a version says."""
+    if at is None:
+        return {}
+    rows = table.rows(at).toArrow().to_pylist()
+    return {row["table_name"]: Passed(row["epoch"], row["place"], row["settled"]) for row in rows}
