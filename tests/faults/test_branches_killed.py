@@ -8,6 +8,7 @@ hold records twice, and that the checker sees what becomes of them.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -45,6 +46,8 @@ KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 PAYMENTS = 4_000 * KILLS
 PARTITIONS = 2
 SERVICES = "tests.faults.transfer_services"
+# Of a killed service the broker learns by its silence: in 45 s unless this is said.
+SOON_GONE = {"session.timeout.ms": "6000"}
 
 
 class Transfers:
@@ -100,9 +103,10 @@ def processes(stack, engine, tmp_path):
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
         "FACTFOLD_CHECKPOINTS": str(tmp_path / "checkpoints"),
         "FACTFOLD_DATABASE": engine.url.render_as_string(hide_password=False),
+        "FACTFOLD_KAFKA__EXTRA_LIBRDKAFKA": json.dumps(SOON_GONE),
     }
     commands = [
-        ["branches", "run", f"{SERVICES}:transfer_branches"],
+        ["branches", "run", f"{SERVICES}:transfer_branches", "--batch-seconds", "5"],
         ["subscriptions", "run", f"{SERVICES}:review"],
         ["subscriptions", "run", f"{SERVICES}:ship"],
     ]
