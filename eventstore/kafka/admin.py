@@ -79,7 +79,7 @@ class OffsetReader(Closing):
         wanted = list(topics)
         stale = time.monotonic() - self._asked_at > _METADATA_SECONDS
         if stale or any(topic not in self._partitions for topic in wanted):
-            self._partitions |= self._ask_partitions(wanted)
+            self._partitions |= _partition_counts(self._admin, wanted, self._servers, self._deadline)
             self._asked_at = time.monotonic()
         return {topic: self._partitions[topic] for topic in wanted}
 
@@ -107,14 +107,6 @@ class OffsetReader(Closing):
     def close(self) -> None:
         """Let the connection go."""
         del self._admin
-
-    def _ask_partitions(self, topics: list[str]) -> dict[str, int]:
-        with typed_errors(self._servers):
-            known = self._admin.list_topics(timeout=self._deadline).topics
-        for topic in topics:
-            if topic not in known or known[topic].error is not None:
-                raise topic_missing(topic, self._servers)
-        return {topic: len(known[topic].partitions) for topic in topics}
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec, *, committed: bool = True) -> Offsets:
         counts = self.partitions(topics)
@@ -193,6 +185,15 @@ def compare_topics(
     return TopicsCompared([spec.name for spec in wanted if spec.name not in known], mismatches)
 
 
+def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadline: float) -> dict[str, int]:
+    with typed_errors(servers):
+        known = admin.list_topics(timeout=deadline).topics
+    for topic in topics:
+        if topic not in known or known[topic].error is not None:
+            raise topic_missing(topic, servers)
+    return {topic: len(known[topic].partitions) for topic in topics}
+
+
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
     """Create the topics that are missing and check the others; return the names created.
 
@@ -215,7 +216,18 @@ def _create(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: 
     for name, future in made.items():
         with typed_errors(servers, topic=name):
             _ignore_existing(future, deadline)
-    return [spec.name for spec in specs]
+    names = list(made)
+    _wait_until_known(admin, names, servers, deadline)
+    return names
+
+
+def _wait_until_known(admin: AdminClient, topics: list[str], servers: str, deadline: float) -> None:
+    """A broker learns of a topic behind the controller that made it, on a busy machine long after that has answered."""
+    for attempt in stamina.retry_context(
+        on=TopicMissing, attempts=None, timeout=deadline, wait_initial=0.02, wait_max=0.5, wait_jitter=0.01
+    ):
+        with attempt:
+            _partition_counts(admin, topics, servers, deadline)
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 
-import duckdb
 import pyarrow as pa
 
 from projections.partials import shown
@@ -21,6 +20,7 @@ from projections.tablestore.affected import find_affected
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.differences import stage_difference
 from projections.tablestore.slices import cut_slices
+from tests.conformance import view_oracle
 
 
 class RelationalBatches:
@@ -79,7 +79,7 @@ class RelationalBatches:
 
 def run(sql, slices, columns):
     """What DuckDB makes of the slices."""
-    with duckdb.connect() as engine:
+    with view_oracle.opened() as engine:
         for name, rows in slices.items():
             engine.register(name, rows)
         found = engine.sql(sql).to_arrow_table()

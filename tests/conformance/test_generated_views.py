@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from projections import Environment, open_runner, rebuild, verify
@@ -108,10 +108,11 @@ def in_a_file(spark, folder, data, *, rich=False):
         live_through(store, world, history, view_columns(spark, world.group))
 
 
+@seed(6)
 @given(data=st.data())
-@settings(SOME, max_examples=200)
+@settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(spark, folder, data):
-    """As many views as it takes: it ends with the first that is wrong."""
+    """As many views as it takes, by a seed that soon comes to one: it ends with the first that is wrong."""
     in_a_file(spark, folder, data, rich=True)
 
 

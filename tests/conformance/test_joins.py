@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, open_runner, rebuild, verify
+from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.spark.session import small_batch_session
 from projections.spark.view_functions import view_columns
 from projections.tablestore import affected, differences
@@ -24,10 +24,14 @@ from tests.conformance.join_views import (
     TABLES,
     customers,
     employees,
+    full_chain,
+    full_star,
     orders,
+    people,
     places,
     profiles,
     regions,
+    right_join,
 )
 from tests.conformance.relational_batches import RelationalBatches
 
@@ -97,16 +101,22 @@ def columns(spark):
     return view_columns(spark, GROUP)
 
 
-def test_every_join_is_right_after_every_change(store, columns):
+def check_every_change(store, group, columns):
     log = MemoryLog()
-    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, group, SQL, columns)
     first_rows(changes)
     for happening, step in {"the first rows": lambda w: None, **STEPS}.items():
         step(changes)
         batches.catch_up()
-        assert_views_are_right(store, log, after=happening)
+        assert_views_are_right(store, log, after=happening, group=group)
 
 
+def test_every_join_is_right_after_every_change(store, columns):
+    check_every_change(store, GROUP, columns)
+
+
+# Those in which a planted fault shows: not all of them for each fault, which takes seconds.
+HARD = ProjectionGroup("hard_joins", [right_join, full_chain, full_star, people])
 MUTANTS = {
     "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
     "rows that were only looked up stay": (differences, "_drop_undetermined", lambda connection, view, plan: None),
@@ -129,7 +139,7 @@ def test_a_planted_fault_shows(mutant, tmp_path, columns, monkeypatch):
     store = SqliteTableStore(tmp_path / "views.db")
     store.prepare()
     with closing(store), pytest.raises(AssertionError, match="after"):
-        test_every_join_is_right_after_every_change(store, columns)
+        check_every_change(store, HARD, {view.name: columns[view.name] for view in HARD.kept})
 
 
 def random_change(cuts, changes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from decimal import Decimal
 
-import duckdb
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -29,6 +28,7 @@ from projections.tablestore.partials import cut_changes, has_marked
 from projections.tablestore.slices import cut_slices
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.conformance import view_oracle
 from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, compounds, extremes, sales, shops, sums
 
 
@@ -98,10 +98,10 @@ def arrow_rows(table, log):
 
 def expected(log, group):
     """Every view by its SQL, as the store's Arrow form has it."""
-    with duckdb.connect() as engine:
+    with view_oracle.opened() as engine:
         engine.register("sales", arrow_rows(sales, log))
         engine.register("shops", arrow_rows(shops, log))
-        engine.execute(f"CREATE VIEW sale_regions AS {SQL['sale_regions']}")
+        engine.execute(f"CREATE TEMP VIEW sale_regions AS {SQL['sale_regions']}")
         return {view.name: engine.sql(SQL[view.name]).to_arrow_table() for view in group.views}
 
 

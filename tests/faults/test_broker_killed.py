@@ -32,8 +32,7 @@ def settings(stack):
     return Settings.for_broker(stack.info.bootstrap_servers)
 
 
-@pytest.fixture
-def topic(settings):
+def new_topic(settings):
     name = f"reading_{uuid.uuid4().hex[:8]}"
     ensure_topics(settings, [event_topic(name, partitions=4)])
     return name
@@ -90,15 +89,21 @@ def wrong(settings, topic, acknowledged):
 
 
 @pytest.mark.timeout(max(300, 60 * KILLS))
-def test_every_acknowledged_record_is_readable_and_every_key_in_order(stack, settings, topic):
-    producer = RecordProducer(settings, deadline=120)
+def test_every_acknowledged_record_is_readable_and_every_key_in_order(stack, settings):
+    producer, topic = RecordProducer(settings, deadline=120), new_topic(settings)
     sender = Sender(topic, producer.send)
     kill_while_sending(stack, sender)
     assert wrong(settings, topic, sender.acknowledged) == (set(), []), f"FACTFOLD_KILLS={KILLS}"
 
 
 @pytest.mark.timeout(max(300, 60 * KILLS))
-def test_the_planted_fault_is_seen_a_producer_that_does_not_wait(stack, settings, topic):
+def test_the_planted_fault_is_seen_a_producer_that_does_not_wait(stack, settings):
+    """What one kill costs it is a matter of chance: of a few it is some records, or their order."""
+    assert any(is_wrong_without_waiting(stack, settings) for _ in range(4))
+
+
+def is_wrong_without_waiting(stack, settings):
+    topic = new_topic(settings)
     producer = Producer({**quiet(settings.kafka), "acks": 0, "enable.idempotence": False})
 
     def send(records):
@@ -110,4 +115,4 @@ def test_the_planted_fault_is_seen_a_producer_that_does_not_wait(stack, settings
     sender = Sender(topic, send)
     kill_while_sending(stack, sender)
     lost, disordered = wrong(settings, topic, sender.acknowledged)
-    assert lost or disordered
+    return lost or disordered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -93,9 +93,8 @@ def test_schemas_are_published_before_their_events_and_once_for_all_stores(store
     relay_once()
     (schema,) = store.schemas()
     assert read_schemas(settings)[schema.id] == schema
-    other = crate_store(database())
-    assert Relay(other, settings).run(stop=threading.Event(), once=True).schemas == 0
-    other.close()
+    with closing(crate_store(database())) as other:
+        assert Relay(other, settings).run(stop=threading.Event(), once=True).schemas == 0
 
 
 def test_a_running_relay_follows_what_is_appended_and_categories_that_are_new(store, settings):

@@ -96,7 +96,7 @@ class Ledger:
             if wanted != found:
                 rows = pa.Table.from_pylist([_as_row(entry) for entry in wanted.values()], _SCHEMA)
                 added = self._log.files_written(transaction, few_rows(self._spark, rows))
-                self._log.commit(transaction, removed=removed, added=added)
+                self._known = (self._log.commit(transaction, removed=removed, added=added), wanted)
         return wanted
 
     def _read(self, version: int) -> Entries:

@@ -1,4 +1,4 @@
-"""Offsets of a topic whose partitions have no leader yet, by an admin client that plays the broker."""
+"""Topics without leaders yet, and topics that are made but not known yet, by admin clients that play the broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eventstore import Settings
-from eventstore.errors import BrokerRefused
-from eventstore.kafka.admin import OffsetReader
+from eventstore.errors import BrokerRefused, TopicMissing
+from eventstore.kafka import admin
+from eventstore.kafka.admin import OffsetReader, ensure_topics
+from eventstore.topics import event_topic
 
 
 class Broker:
@@ -55,3 +57,36 @@ def test_a_refusal_is_not_asked_again():
     with pytest.raises(BrokerRefused):
         reader(broker).end_offsets(["order"])
     assert broker.left == 1
+
+
+class LateBroker:
+    """Makes a topic at once, and knows of it from the third question on."""
+
+    def __init__(self, knows_at: int) -> None:
+        self.questions, self._knows_at = 0, knows_at
+
+    def create_topics(self, topics, **options):
+        made: Future = Future()
+        made.set_result(None)
+        return {topic.topic: made for topic in topics}
+
+    def list_topics(self, timeout):
+        self.questions += 1
+        known = {"order": SimpleNamespace(error=None, partitions={0: None})}
+        return SimpleNamespace(topics=known if self.questions >= self._knows_at else {})
+
+
+def made_by(broker, monkeypatch, *, deadline):
+    monkeypatch.setattr(admin, "AdminClient", lambda settings: broker)
+    monkeypatch.setattr(admin, "compare_topics", lambda *_, **__: admin.TopicsCompared(["order"], []))
+    return ensure_topics(Settings.for_broker("127.0.0.1:1"), [event_topic("order", partitions=1)], deadline=deadline)
+
+
+def test_a_topic_is_made_once_the_broker_knows_of_it(monkeypatch):
+    broker = LateBroker(knows_at=3)
+    assert (made_by(broker, monkeypatch, deadline=10), broker.questions) == (["order"], 3)
+
+
+def test_a_topic_that_the_broker_never_hears_of_is_told(monkeypatch):
+    with pytest.raises(TopicMissing, match="'order' does not exist"):
+        made_by(LateBroker(knows_at=1_000_000), monkeypatch, deadline=0.2)
