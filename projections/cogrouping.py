@@ -1,7 +1,7 @@
 """Several aggregates of one id as one table: a table of each, in a view of which all of them are roots.
 
 A row of a state is a stream, with one version and one deletion; so each aggregate keeps a state of its own, and what
-they say of one id meets in the view (docs/decisions/0046).
+they say of one id meets in the view (docs/decisions/0049).
 """
 
 from __future__ import annotations

@@ -98,6 +98,10 @@ def worlds(draw: st.DrawFn, *, rich: bool = False) -> World:
             sql["again"] = f"SELECT {keys}, g.n FROM r LEFT JOIN grouped g ON r.amount = g.{group}"
             views.append(sql_view("again", sql["again"], tables={"r": tables[0], "grouped": views[1]}))
             named["r"] = tables[0]
+    if rich or draw(st.booleans()):
+        sql["met"], roots = draw(_meetings(tables))
+        views.append(sql_view("met", sql["met"], tables=roots, roots=("m0", "m1")))
+        named |= roots
     return World(ProjectionGroup("generated", views), sql, named, tuple(tables))
 
 
@@ -126,6 +130,26 @@ def _joins(draw: st.DrawFn, schemas: list[Schema], roles: list[int], number: int
     columns = {f"to_{number}_{key}": kind for key, kind in target.key.items()}
     source.others.update(columns)
     return _Join(how, before, tuple(columns), number)
+
+
+@st.composite
+def _meetings(draw: st.DrawFn, tables: list[Table]) -> tuple[str, dict[str, Table]]:
+    """Two tables of one key, which may be the same, as the roots of a view, and what either of them points to."""
+    first = draw(st.sampled_from(tables))
+    alike = [table for table in tables if table.key == first.key and _kinds(table) == _kinds(first)]
+    found = {"m0": first, "m1": draw(st.sampled_from(alike))}
+    keys = ", ".join(f"coalesce(m0.{c}, m1.{c}) AS {c}" for c in first.key)
+    text = f"SELECT {keys}, m0.amount AS one, m1.amount AS other"
+    joined = f" FROM m0 FULL JOIN m1 USING ({', '.join(first.key)})"
+    if looked_up := [table for table in tables if _kinds(table) == ["long"]]:
+        found["m2"] = draw(st.sampled_from(looked_up))
+        text += ", m2.amount AS looked_up"
+        joined += f" LEFT JOIN m2 ON {draw(st.sampled_from(['m0', 'm1']))}.amount = m2.k0"
+    return text + joined + draw(st.sampled_from(["", " WHERE m0.amount IS NULL OR m0.amount <> 1"])), found
+
+
+def _kinds(table: Table) -> list[str]:
+    return [table.columns[c].kind for c in table.key]
 
 
 def _selected(named: dict[str, Table]) -> dict[str, str]:
