@@ -13,7 +13,7 @@ def ledger_first(self, offsets):
     """The commit names the versions that the writes behind it will make."""
     report = BatchReport(offsets.records)
     base = require_at(self.store.entry(self.run), self.run, offsets.start).tables
-    writes = DeltaBatch(self, base, report, self.store.session(offsets.records)).worked_out(offsets)
+    writes = DeltaBatch(self, base, {}, report, self.store.session(offsets.records)).worked_out(offsets)
     versions = {name: base[name] + 1 for name in writes}
     self.store.advance(self.run, start=offsets.start, end=offsets.end, tables=versions, base=base)
     batches._written(writes)
