@@ -36,6 +36,11 @@ class EventStream(Table):
         return True
 
     @property
+    def lost_at_horizon(self) -> tuple[str, ...]:
+        """All values, as of a table of events."""
+        return self._values
+
+    @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """The event time once more, in microseconds since 1970: every database compares whole numbers alike."""
         return {EVENT_TIME: ColumnType("long"), **self.sealed}

@@ -140,6 +140,16 @@ class Table:
         """Whether a row stays for ever what it was when it came."""
         return False
 
+    @property
+    def lost_at_horizon(self) -> tuple[str, ...] | None:
+        """The columns that deleted rows lose at the horizon; with none the rows go, and with None all stay."""
+        return ()
+
+    @property
+    def _values(self) -> tuple[str, ...]:
+        """What the state holds of a row but what tells it apart."""
+        return tuple(column for column in self.stored if column not in self.row_key)
+
     @cached_property
     def personal(self) -> tuple[str, ...]:
         """Columns whose values are about a person, and sealed under that person's key wherever they are stored."""
@@ -283,6 +293,11 @@ class EventTable(Table):
     setters: Mapping[str, tuple[Setter, ...]] | None
 
     @property
+    def lost_at_horizon(self) -> tuple[str, ...]:
+        """All values: nothing else tells a repeated first event from the first one of a new stream."""
+        return self._values
+
+    @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Every declared column: an event sets some of them."""
         return tuple(self.setters or ())
@@ -357,6 +372,10 @@ class VersionTable(Table):
     def append_only(self) -> bool:
         """A version is never changed; the next one ends it."""
         return True
+
+    @property
+    def lost_at_horizon(self) -> None:
+        """Nothing: a deletion ends a version, and is history as that is."""
 
     @property
     def hidden(self) -> Mapping[str, ColumnType]:

@@ -8,6 +8,7 @@ before that, of a row that the state does not have, may be of one of those: it i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +17,19 @@ from eventstore.backends.sql.upserts import upsert
 from projections.errors import OlderThanHorizon
 from projections.tables import BELOW_STREAMED, ChangelogTable
 from projections.tablestore.layout import AT, GenerationLayout, HorizonLayout, TableLayout
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The newest place in its source of which a table has lost a row, and how many deletions are settled."""
+
+    epoch: int = 0
+    place: int = 0
+    settled: int = 0
+
+    def and_then(self, other: Passed) -> Passed:
+        """After more deletions."""
+        return Passed(*max((self.epoch, self.place), (other.epoch, other.place)), settled=self.settled + other.settled)
 
 
 def ensure(connection: sa.Connection, layout: GenerationLayout, *, now: int) -> None:
@@ -61,7 +75,7 @@ def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
         return
     staged, state = layout.staged, layout.state
     same = sa.and_(*(staged.c[k] == state.c[k] for k in layout.row_key))
-    older = sa.tuple_(staged.c["_epoch"], _place(staged)) <= sa.tuple_(*map(sa.literal, passed[:2]))
+    older = sa.tuple_(staged.c["_epoch"], _place(staged)) <= sa.tuple_(*map(sa.literal, (passed.epoch, passed.place)))
     key = [staged.c[k] for k in layout.key]
     found = sa.select(*key).select_from(staged.outerjoin(state, same))
     found = found.where(older, state.c["_pos"].is_(None), sa.not_(staged.c["_deleted"]))
@@ -100,22 +114,22 @@ def _let_go(connection: sa.Connection, layout: TableLayout, horizon: HorizonLayo
     first = sa.select(deleted).where(deleted.c[AT] <= before).order_by(*deleted.primary_key).limit(most).subquery()
     due = sa.tuple_(*(state.c[c] for c in of_deletion)).in_(sa.select(*(first.c[c] for c in of_deletion)))
     gone = sa.and_(due, state.c["_deleted"])  # where a topic has grown, the key's next record may have the same offset
-    last = _last(connection, state, gone)
+    epoch, place = _last(connection, state, gone)
     if horizon.emptied:
         connection.execute(sa.update(state).where(gone).values(dict.fromkeys(horizon.emptied)))
     else:
         connection.execute(sa.delete(state).where(gone))
     settled = sa.tuple_(*(deleted.c[c] for c in of_entry)).in_(sa.select(*(first.c[c] for c in of_entry)))
     removed = int(connection.execute(sa.delete(deleted).where(settled)).rowcount)
-    _keep_passed(connection, horizon, last, removed)
+    _keep_passed(connection, horizon, Passed(epoch, place, removed))
     return removed
 
 
-def _last(connection: sa.Connection, state: sa.Table, gone: sa.ColumnElement[bool]) -> tuple[int, int] | None:
-    """The place in the source of the newest of some rows."""
+def _last(connection: sa.Connection, state: sa.Table, gone: sa.ColumnElement[bool]) -> tuple[int, int]:
+    """The place in the source of the newest of some rows; its beginning where there are none."""
     place = state.c["_epoch"], _place(state)
     row = connection.execute(sa.select(*place).where(gone).order_by(*(p.desc() for p in place)).limit(1)).one_or_none()
-    return None if row is None else (row[0], row[1])
+    return (0, 0) if row is None else (row[0], row[1])
 
 
 def _place(rows: sa.Table) -> sa.ColumnElement[int]:
@@ -124,17 +138,16 @@ def _place(rows: sa.Table) -> sa.ColumnElement[int]:
     return sa.case((position < 0, position + BELOW_STREAMED), else_=position)
 
 
-def _passed(connection: sa.Connection, horizon: HorizonLayout) -> tuple[int, int, int] | None:
+def _passed(connection: sa.Connection, horizon: HorizonLayout) -> Passed | None:
     kept = horizon.passed
     query = sa.select(kept.c.epoch, kept.c.place, kept.c.settled).where(kept.c.table_name == horizon.table)
     row = connection.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1], row[2])
+    return None if row is None else Passed(*row)
 
 
-def _keep_passed(connection: sa.Connection, horizon: HorizonLayout, last: tuple[int, int] | None, settled: int) -> None:
-    *before, count = _passed(connection, horizon) or (0, 0, 0)
-    epoch, place = max(tuple(before), last or (0, 0))
-    row = {"table_name": horizon.table, "epoch": epoch, "place": place, "settled": count + settled}
+def _keep_passed(connection: sa.Connection, horizon: HorizonLayout, gone: Passed) -> None:
+    known = _passed(connection, horizon) or Passed()
+    row = {"table_name": horizon.table, **vars(known.and_then(gone))}
     statement = upsert(connection, horizon.passed).values(row)
     connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=row))
 

@@ -27,7 +27,6 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.group import ProjectionGroup
 from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
-from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
@@ -212,13 +211,12 @@ def passed_table(space: NameSpace) -> sa.Table:
 
 
 def _horizon(space: NameSpace, name: str, table: Table, passed: sa.Table) -> HorizonLayout | None:
-    """None for versions of rows: a deletion ends a version, and is history as that is."""
-    if isinstance(table, VersionTable):
+    """None for a table whose deleted rows stay."""
+    if table.lost_at_horizon is None:
         return None
     key = {AT: _LONG, **{c: table.stored[c] for c in table.row_key}, "_offset": _LONG}
     deleted = space.logged(f"deleted_{name}", *space.columns(key), sa.PrimaryKeyConstraint(*key))
-    emptied = [c for c in table.stored if c not in table.row_key] if isinstance(table, EventTable | EventStream) else []
-    return HorizonLayout(name, deleted, passed, tuple(emptied))
+    return HorizonLayout(name, deleted, passed, table.lost_at_horizon)
 
 
 def _view_layout(

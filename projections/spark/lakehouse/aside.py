@@ -20,8 +20,7 @@ def merge_set_aside(table: VersionedTable, aside: SetAside, *, at: int | None) -
     """Note records with their causes in a version of the table, or in none yet; returns the new version."""
     messages = [fault.error.message[:DEAD_LETTER_MESSAGE_LENGTH] for fault in aside]
     faults = aside.faults.set_column(FAULTS.names.index("detail"), "detail", pa.array(messages, pa.string()))
-    rows = few_rows(table.spark, faults)
-    return table.replace(rows) if at is None else table.merge(rows, _PLACE, at=at)
+    return table.put(few_rows(table.spark, faults), _PLACE, at=at)
 
 
 def read_set_aside(table: VersionedTable, *, at: int | None, before: Offsets) -> SetAside:

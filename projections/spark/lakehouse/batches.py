@@ -32,7 +32,6 @@ from projections.spark.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.differences import ViewChange, change_of
-from projections.spark.lakehouse.horizon import Passed
 from projections.spark.lakehouse.kept import within
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, StatePlace
 from projections.spark.lakehouse.reach import Reach, RoleRows
@@ -40,6 +39,7 @@ from projections.spark.lakehouse.store import DeltaTableStore, require_at
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.records import left_out, read_records
 from projections.tables import EventTable, Table
+from projections.tablestore.horizon import Passed
 from projections.tablestore.runs import Run
 from projections.tablestore.staging import stored_columns
 from projections.views import ViewTable
@@ -152,7 +152,7 @@ class DeltaBatch:
         rows = few_rows(self.spark, raw) if isinstance(raw, pa.Table) else raw
         passed = self.passed.get(self.batches.group.name_of(place.table))
         brought = Staged.of(self._reduced(rows, place.table, stored), place.table, stored, passed)
-        self.batches.gaps[place.state.name] = [(row.key, int(row.known)) for row in brought.gaps()]
+        self.batches.gaps[place.state.name] = [(row.key, int(row.known)) for row in brought.gaps]
         whole = brought.whole()
         self.report.staged += brought.beside.count
         if not whole.count:

@@ -6,15 +6,17 @@ The same steps as `projections.tablestore.staging` takes in SQL.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType
 from projections.spark.exchange import in_table_order
-from projections.spark.lakehouse.horizon import TIME, Passed, require_newer, timed
+from projections.spark.lakehouse.horizon import TIME, require_newer, timed
 from projections.spark.lakehouse.kept import Kept, all_of, any_of, kept, within
 from projections.tables import EventTable, Table, set_at
 from projections.tablestore.facts import unavailable_value
 from projections.tablestore.gaps import events_missing
+from projections.tablestore.horizon import Passed
 from projections.tablestore.layout import POSITION
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Staged:
         same = all_of([rows[column] == was[_was(column)] for column in table.row_key])
         return Staged(table, kept(rows.join(was, same, "left")), passed)
 
+    @cached_property
     def gaps(self) -> list[Any]:
         """Streams of which a version is missing: their key, the stored version (-1 for none), the first and the last.
 
@@ -69,8 +72,8 @@ class Staged:
         """
         from pyspark.sql import functions as F
 
-        if found := self.gaps():
-            raise events_missing(self.table.topic, found[0])
+        if self.gaps:
+            raise events_missing(self.table.topic, self.gaps[0])
         rows = self.beside.rows
         if not isinstance(self.table, EventTable):
             rows = self._passed_over(self._placed(rows))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,9 +17,8 @@ from projections.columns import ColumnType
 from projections.spark.exchange import few_rows
 from projections.spark.lakehouse.places import StatePlace
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.streams import EventStream
-from projections.tables import BELOW_STREAMED, ChangelogTable, EventTable, Table, VersionTable
-from projections.tablestore.horizon import older_than_horizon
+from projections.tables import BELOW_STREAMED, ChangelogTable, Table
+from projections.tablestore.horizon import Passed, older_than_horizon
 from projections.tablestore.layout import AT
 
 if TYPE_CHECKING:
@@ -30,19 +28,6 @@ TIME: Final = {AT: ColumnType("long")}  # of a deletion here, in seconds since 1
 _SCHEMA: Final = pa.schema([
     ("table_name", pa.string()), ("epoch", pa.int64()), ("place", pa.int64()), ("settled", pa.int64()),
 ])  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Passed:
-    """The newest place in its source of which a table has lost a row, and how many deletions are settled."""
-
-    epoch: int = 0
-    place: int = 0
-    settled: int = 0
-
-    def and_then(self, other: Passed) -> Passed:
-        """After more deletions."""
-        return Passed(*max((self.epoch, self.place), (other.epoch, other.place)), settled=self.settled + other.settled)
 
 
 def timed(rows: DataFrame) -> DataFrame:
@@ -60,15 +45,15 @@ def ensure(place: StatePlace, *, at: int) -> int | None:
 
 def let_go(place: StatePlace, *, at: int, before: int) -> tuple[int, Passed] | None:
     """Settle what was deleted up to ``before``; returns the state's new version, and what went; None for nothing."""
-    if isinstance(place.table, VersionTable):  # a deletion ends a version, and is history as that is
+    lost = place.table.lost_at_horizon
+    if lost is None:
         return None
     due = f"_deleted AND {AT} <= {before}"
     gone = _gone(place.state.rows(at).where(due))
     if not gone.settled:
         return None
-    if isinstance(place.table, EventTable | EventStream):
-        emptied = [c for c in place.table.stored if c not in place.table.row_key]
-        return place.state.update(due, dict.fromkeys([*emptied, AT], "NULL"), at=at), gone
+    if lost:
+        return place.state.update(due, dict.fromkeys([*lost, AT], "NULL"), at=at), gone
     return place.state.delete(due, at=at), gone
 
 
@@ -103,7 +88,7 @@ def write_passed(table: VersionedTable, passed: Mapping[str, Passed], *, at: int
     """Note how far tables have lost rows, in a version of the table or in none yet; returns the new version."""
     noted = [{"table_name": name, **vars(one)} for name, one in passed.items()]
     rows = few_rows(table.spark, pa.Table.from_pylist(noted, _SCHEMA))
-    return table.replace(rows) if at is None else table.merge(rows, ("table_name",), at=at)
+    return table.put(rows, ("table_name",), at=at)
 
 
 def read_passed(table: VersionedTable, *, at: int | None) -> dict[str, Passed]:
@@ -111,4 +96,4 @@ def read_passed(table: VersionedTable, *, at: int | None) -> dict[str, Passed]:
     if at is None:
         return {}
     rows = table.rows(at).toArrow().to_pylist()
-    return {row["table_name"]: Passed(row["epoch"], row["place"], row["settled"]) for row in rows}
+    return {row.pop("table_name"): Passed(**row) for row in rows}

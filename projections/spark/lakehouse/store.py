@@ -33,6 +33,7 @@ from projections.spark.lakehouse.places import (
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.session import ONE_TASK, has_delta_lake
 from projections.tables import IDENTIFIER
+from projections.tablestore.horizon import Passed
 from projections.tablestore.port import TableStore, ViewColumns
 from projections.tablestore.role_files import RoleFiles
 from projections.tablestore.runs import (
@@ -76,7 +77,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         for name, value in ONE_TASK.items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
-        self._passed: tuple[tuple[str, int | None], Mapping[str, horizon.Passed]] = (("", None), {})
+        self._passed: tuple[tuple[str, int | None], Mapping[str, Passed]] = (("", None), {})
 
     @property
     def place(self) -> str:
@@ -280,12 +281,12 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             if found := horizon.let_go(place, at=entry.tables[place.state.name], before=before):
                 tables[place.state.name], gone[name] = found
         if gone:
-            known = {name: passed.get(name, horizon.Passed()).and_then(one) for name, one in gone.items()}
+            known = {name: passed.get(name, Passed()).and_then(one) for name, one in gone.items()}
             tables[HORIZON] = horizon.write_passed(layout.horizon, known, at=entry.tables.get(HORIZON))
             self.pin(run, tables)
         return {name: one.settled for name, one in gone.items()}
 
-    def passed(self, run: Run, entry: Entry) -> Mapping[str, horizon.Passed]:
+    def passed(self, run: Run, entry: Entry) -> Mapping[str, Passed]:
         """How far the tables of a run have lost deleted rows, by their names."""
         at = entry.tables.get(HORIZON)
         if self._passed[0] != (run.place, at):

@@ -70,6 +70,10 @@ class VersionedTable:
         """
         return self._moved_on(lambda table: _merge(table, changes, key, nullable=nullable), at=at)
 
+    def put(self, rows: DataFrame, key: Sequence[str], *, at: int | None) -> int:
+        """As ``merge``, into a table that is made with its first rows: ``at`` is None where there are none yet."""
+        return self.replace(rows) if at is None else self.merge(rows, key, at=at)
+
     def delete(self, condition: str, *, at: int) -> int:
         """Take the rows that a condition accepts out of the version ``at``; returns the new one. RunSuperseded."""
         return self._moved_on(lambda table: table.delete(condition), at=at)
