@@ -86,11 +86,11 @@ def _peers(declared: Declaration, tables: Mapping[str, Input], references: tuple
     roots = [_role(root, tables, spec="roots", view=declared.name) for root in declared.roots]
     if not roots:
         return ()
-    place = f"view {declared.name}"
-    if next(iter(tables)) not in roots or len(set(roots)) < max(len(roots), 2):
+    place, first = f"view {declared.name}", next(iter(tables))
+    if first not in roots or len(set(roots)) < max(len(roots), 2):
         raise InvalidDefinition(
             f"the roots of view {declared.name!r} are {', '.join(roots)}",
-            remedy=f"name each once, and {next(iter(tables))!r} among them: it is the first parameter",
+            remedy=f"name two or more, each once, and {first!r} among them: it is the first parameter",
             place=place,
         )
     if declared.unmatched:
@@ -101,7 +101,7 @@ def _peers(declared: Declaration, tables: Mapping[str, Input], references: tuple
         )
     for name in roots:
         _require_root(name, tables[name], references, key=declared.key, place=place)
-    return tuple(name for name in tables if name in roots and name != next(iter(tables)))
+    return tuple(name for name in tables if name in roots and name != first)
 
 
 def _require_root(
@@ -156,7 +156,7 @@ def _role(target: Target, tables: Mapping[str, Input], *, spec: str, view: str) 
     if names:
         raise InvalidDefinition(
             f"view {view!r} takes the table that {spec!r} refers to as {' and as '.join(names)}",
-            remedy=f"say which one by its name: references={{{spec!r}: {names[-1]!r}}}",
+            remedy=f"say which one by its name: {names[-1]!r}",
         )
     raise InvalidDefinition(
         f"view {view!r} refers by {spec!r} to a table it does not take", remedy="add it as a parameter"

@@ -15,20 +15,19 @@ from eventstore.identifiers import snake_case
 from projections.binding import bind
 from projections.errors import InvalidDefinition
 from projections.setters import Setter
-from projections.tables import Declared, EventTable, Table, checked_identifier
+from projections.tables import EventTable, Setters, Table, checked_identifier
 from projections.views import Declaration, View
 
 
-def cogrouped(aggregates: Sequence[type[Aggregate]], *, key: str, columns: Declared | None, name: str) -> View:
+def cogrouped(aggregates: Sequence[type[Aggregate]], *, key: str, columns: Setters | None, name: str) -> View:
     """One row an id that any of the aggregates has, with the columns of all; InvalidDefinition.
 
     ``name`` is the view's, and begins the names of its tables.
     """
     checked_identifier(name, what="table")
-    if columns is not None:
-        _require_one_owner_each(aggregates, columns)
+    own = dict.fromkeys(aggregates) if columns is None else _by_owner(aggregates, columns)
     tables = {
-        f"{name}_{snake_case(aggregate.__name__)}": _table(aggregate, aggregates, key=key, columns=columns)
+        f"{name}_{snake_case(aggregate.__name__)}": Table.from_events(aggregate, key=key, columns=own[aggregate])
         for aggregate in aggregates
     }
     _require_apart(tables)
@@ -48,31 +47,23 @@ class FullJoin:
         return functools.reduce(lambda one, other: one.join(other, self._key, "full"), frames)
 
 
-def _table(
-    aggregate: type[Aggregate], aggregates: Sequence[type[Aggregate]], *, key: str, columns: Declared | None
-) -> EventTable:
-    if columns is None:
-        return Table.from_events(aggregate, key=key)
-    others = [other for other in aggregates if other is not aggregate]
-    own = {c: setters for c, setters in columns.items() if not any(_is_set_by(setters, other) for other in others)}
-    return Table.from_events(aggregate, key=key, columns=own)
-
-
-def _is_set_by(setters: Setter | Sequence[Setter], aggregate: type[Aggregate]) -> bool:
-    known = aggregate.event_types.values()
-    return any(setter.event in known for setter in ((setters,) if isinstance(setters, Setter) else setters))
-
-
-def _require_one_owner_each(aggregates: Sequence[type[Aggregate]], columns: Declared) -> None:
-    """Versions of two streams have no order between them, so a last event of both does not exist."""
+def _by_owner(aggregates: Sequence[type[Aggregate]], columns: Setters) -> dict[type[Aggregate], Setters]:
+    """Each aggregate's columns: versions of two streams have no order, so a last event of both does not exist."""
+    found: dict[type[Aggregate], dict[str, tuple[Setter, ...]]] = {aggregate: {} for aggregate in aggregates}
     for column, setters in columns.items():
-        owners = [aggregate.__name__ for aggregate in aggregates if _is_set_by(setters, aggregate)]
+        owners = [a for a in aggregates if any(setter.event in a.event_types.values() for setter in setters)]
         if len(owners) != 1:
             raise InvalidDefinition(
-                f"column {column!r} is set by events of {' and '.join(owners) or 'none of the aggregates'}",
+                f"column {column!r} is set by events of {_names(owners, ' and ') or 'none of the aggregates'}",
                 remedy="let each column be set by the events of one of them; a view can put two columns together",
-                place=", ".join(aggregate.__name__ for aggregate in aggregates),
+                place=_names(aggregates, ", "),
             )
+        found[owners[0]][column] = setters
+    return dict(found)
+
+
+def _names(aggregates: Sequence[type[Aggregate]], between: str) -> str:
+    return between.join(aggregate.__name__ for aggregate in aggregates)
 
 
 def _require_apart(tables: Mapping[str, EventTable]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eventstore.aggregate import Aggregate
 from projections.columns import ColumnType, from_python
 from projections.errors import InvalidDefinition
 from projections.setters import Setter, agreed_type
-from projections.tables import Declared, EventTable
+from projections.tables import Declared, EventTable, Setters
 
 if TYPE_CHECKING:
     from projections.views import View
@@ -25,13 +25,17 @@ def folded(
 ) -> EventTable | View:
     """The table of one aggregate, or of several of one id; InvalidDefinition."""
     _require_aggregates(aggregates)
+    setters = None
+    if columns is not None:
+        setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in columns.items()}
     if len(aggregates) > 1:
-        return _of_several(aggregates, key=key, columns=columns, name=name, topic=topic)
-    topic = topic or aggregates[0].category
-    _require_key_apart(aggregates[0], key, aggregates[0].state_fields() if columns is None else columns)
-    if columns is None:
-        return _evolved_table(aggregates[0], name=name, topic=topic, key=key)
-    return _declared_table(aggregates[0], columns, name=name, topic=topic, key=key)
+        return _of_several(aggregates, key=key, columns=setters, name=name, topic=topic)
+    (aggregate,) = aggregates
+    topic = topic or aggregate.category
+    _require_key_apart(aggregate, key, aggregate.state_fields() if setters is None else setters)
+    if setters is None:
+        return _evolved_table(aggregate, name=name, topic=topic, key=key)
+    return _declared_table(aggregate, setters, name=name, topic=topic, key=key)
 
 
 def _require_aggregates(given: Sequence[Any]) -> None:
@@ -55,18 +59,19 @@ def _of_several(
     aggregates: Sequence[type[Aggregate]],
     *,
     key: str,
-    columns: Declared | None,
+    columns: Setters | None,
     name: str | None,
     topic: str | None,
 ) -> View:
     from projections.cogrouping import cogrouped
 
-    place = ", ".join(aggregate.__name__ for aggregate in aggregates)
+    names = [aggregate.__name__ for aggregate in aggregates]
+    place = ", ".join(names)
     if name is None:
         raise InvalidDefinition(
             "a table of several aggregates is kept as a view, and has no name", remedy="pass name='…'", place=place
         )
-    if topic is not None or len(set(aggregates)) < len(aggregates):
+    if topic is not None or len(set(names)) < len(names):
         raise InvalidDefinition(
             f"aggregates of table {name!r} come {'from one topic' if topic else 'twice'}",
             remedy="name each once, read from its own topic; tables over topics of other names are joined in a view: "
@@ -77,14 +82,8 @@ def _of_several(
 
 
 def _declared_table(
-    aggregate: type[Aggregate],
-    declared: Declared,
-    *,
-    name: str | None,
-    topic: str,
-    key: str,
+    aggregate: type[Aggregate], setters: Setters, *, name: str | None, topic: str, key: str
 ) -> EventTable:
-    setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in declared.items()}
     columns = {key: ColumnType("string")}
     for column, choices in setters.items():
         columns[column] = agreed_type(column, choices, place=aggregate.__name__)
@@ -92,7 +91,7 @@ def _declared_table(
     return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
 
 
-def _require_own_events(aggregate: type[Aggregate], setters: Mapping[str, Sequence[Setter]]) -> None:
+def _require_own_events(aggregate: type[Aggregate], setters: Setters) -> None:
     known = set(aggregate.event_types)
     for column, choices in setters.items():
         for setter in choices:

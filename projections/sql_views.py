@@ -47,14 +47,14 @@ def sql_view(
     """
     query = _Query(checked_identifier(name, what="view"), _parsed(name, text), tables, frozenset(roots))
     function = SqlFunction(query.select, tuple(query.roles))
+    topics, given = ViewTopic.of(topic), tuple(roots)
     if query.groups:
-        declared = Declaration(name, query.groups, (), {}, grouped=True, topic=ViewTopic.of(topic))
+        declared = Declaration(name, query.groups, (), {}, grouped=True, roots=given, topic=topics)
     else:
         found = query.references() if references is None else pointers(references)
         sides = query.unmatched() if unmatched is None else {as_columns(c): t for c, t in unmatched.items()}
         root = next(iter(query.roles.values()))
-        topics = ViewTopic.of(topic)
-        declared = Declaration(name, root.key, found, sides, grouped=False, roots=tuple(roots), topic=topics)
+        declared = Declaration(name, root.key, found, sides, grouped=False, roots=given, topic=topics)
     return bind(declared, function, query.roles)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from projections.views import View
 
 Declared = Mapping[str, Setter | Sequence[Setter]]
+Setters = Mapping[str, tuple[Setter, ...]]
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
@@ -290,7 +291,7 @@ class EventTable(Table):
     """A table folded from an event topic; ``setters`` is None where the aggregate's own evolve folds."""
 
     aggregate: type[Aggregate]
-    setters: Mapping[str, tuple[Setter, ...]] | None
+    setters: Setters | None
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...]:

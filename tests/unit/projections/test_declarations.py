@@ -152,6 +152,7 @@ def test_a_table_of_several_aggregates_is_a_view_whose_roots_are_theirs():
         ([Ticket, Refund], {"name": "a b"}, "not a usable name"),
         ([Ticket, Refund], {"topic": "tickets"}, "come from one topic"),
         ([Ticket, Ticket], {}, "come twice"),
+        ([Ticket, type("Ticket", (Moving,), {}), Refund], {}, "come twice"),
         ([Ticket, Refund], {"columns": {"x": on(Moving.Moved).set("yes")}}, "events of none of the aggregates"),
         ([Ticket, Refund], {"columns": {"hours": [on(Ticket.Opened).take("hours"), on(Refund.Paid).take("amount")]}},
          "set by events of Ticket and Refund"),

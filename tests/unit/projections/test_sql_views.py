@@ -81,3 +81,8 @@ def test_what_cannot_be_kept_up_to_date_is_refused_with_what_to_write(text, mess
     with pytest.raises(InvalidDefinition, match=message) as caught:
         sql_view("some", text, tables=NAMED)
     assert remedy in caught.value.remedy
+
+
+def test_roots_of_a_query_that_groups_are_refused_and_not_passed_over():
+    with pytest.raises(InvalidDefinition, match="groups, and takes more than one table"):
+        sql_view("some", "SELECT id, count(*) AS n FROM orders GROUP BY id", tables=NAMED, roots=("orders",))
