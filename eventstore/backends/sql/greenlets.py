@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, StaticPool, event
 from sqlalchemy.util import await_only, greenlet_spawn
 
 if TYPE_CHECKING:
+    from sqlalchemy import ExceptionContext
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 __all__ = [
@@ -106,17 +107,29 @@ def undisturbed() -> Iterator[None]:
 
 
 def release_when_cut_off(engine: Engine) -> None:
-    """Let a connection whose statement was cancelled roll back before it is closed, where it is one of aiosqlite.
+    """Let a statement that was cancelled free its locks at once, where its connection is one of aiosqlite.
 
-    SQLite keeps a closed connection, and its lock, until its last cursor is gone; the exception may hold that for long.
+    SQLite keeps a closed connection, and its locks, until its last cursor is gone; the exception may hold that for
+    long. A rollback is not enough: a statement that has more rows to give (a query, a change that returns rows) reads
+    on in its snapshot, until its cursor is closed.
     """
-    if engine.driver == "aiosqlite" and not event.contains(engine, "invalidate", _roll_back):
+    if engine.driver == "aiosqlite" and not event.contains(engine, "handle_error", _end_statement):
+        event.listen(engine, "handle_error", _end_statement)
         event.listen(engine, "invalidate", _roll_back)
+
+
+def _end_statement(error: ExceptionContext) -> None:
+    # SQLAlchemy 2.1 names a cursor in its context of errors, and leaves it unset.
+    statement = error.execution_context
+    if statement is not None and isinstance(error.original_exception, asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):  # another, while the first is on its way: it is being closed
+            statement.cursor.close()
 
 
 def _roll_back(connection: Any, record: object, cause: BaseException | None) -> None:
     if isinstance(cause, asyncio.CancelledError):
-        connection.rollback()
+        with suppress(asyncio.CancelledError):
+            connection.rollback()
 
 
 def asynchronous(tx: Connection, engine: AsyncEngine) -> AsyncConnection:
