@@ -19,6 +19,7 @@ from projections.tablestore.port import runner_of
 from projections.tablestore.role_files import RoleFiles
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore
+from projections.tablestore.write_ahead_log import WriteAheadLog
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
 # Rows of a table and of its index, and how many have one key; https://www.sqlite.org/fileformat2.html#stat1tab
@@ -43,6 +44,7 @@ class SqliteTableStore(SqlTableStore):
         self.path = str(Path(path).absolute())
         super().__init__(_engine(self.path))
         self._roles = RoleFiles(self.path)
+        self._log = WriteAheadLog(self.path)
 
     @property
     def place(self) -> str:
@@ -64,6 +66,13 @@ class SqliteTableStore(SqlTableStore):
         with self._reachable(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         super().prepare()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that lasts, behind which the write-ahead log is kept short."""
+        with super().transaction() as connection:
+            yield connection
+        self._log.keep_short(self._engine)
 
     def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
         """Hold a role of a group, by a file beside the database; raises RunAlreadyActive."""
