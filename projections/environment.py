@@ -115,9 +115,9 @@ class Environment(Closing):
 
 
 def _prepared(views_url: str) -> TableStore[Any]:
-    from projections.tablestore.postgres import PostgresTableStore
+    from projections.tablestore.opening import open_table_store
 
-    store = PostgresTableStore(views_url)
+    store = open_table_store(views_url)
     store.prepare()
     return store
 

@@ -16,7 +16,7 @@ from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
 from projections.view_topics import check_topics
-from projections.views import Input, View, ViewTable
+from projections.views import View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
 
@@ -132,9 +132,14 @@ class ProjectionGroup:
     def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
         """The group whose views read tables only, given the columns of those that others read."""
         found: dict[str, View] = {}
+        read: dict[str, ViewTable] = {}  # one each, however many views read it
         for view in self.kept:
-            tables = {name: _resolved(table, found, columns) for name, table in view.tables.items()}
-            found[view.name] = replace(view, tables=tables)
+            tables = {
+                name: read.get(t.name, found[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
+            }
+            found[view.name] = kept = replace(view, tables=tables)
+            if view.name in columns:
+                read[view.name] = _as_table(kept, columns[view.name])
         return replace(self, views=tuple(found[view.name] for view in self.views))
 
     @property
@@ -174,13 +179,8 @@ class ProjectionGroup:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _resolved(table: Input, views: Mapping[str, View], columns: Mapping[str, Mapping[str, ColumnType]]) -> Input:
-    if not isinstance(table, View):
-        return table
-    if table.name not in columns:
-        return views[table.name]
-    view, read = views[table.name], shown(columns[table.name])
-    return ViewTable(f"view {table.name}", table.key, read, name=table.name, view=view)
+def _as_table(view: View, columns: Mapping[str, ColumnType]) -> ViewTable:
+    return ViewTable(f"view {view.name}", view.key, shown(columns), name=view.name, view=view)
 
 
 def _is_captured_by(prefix: str, topic: str) -> bool:

@@ -11,7 +11,17 @@ import typer
 
 from factfold.cli.comparisons import as_plain, tell_comparison
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
-from factfold.cli.projections import Group, Json, Memory, Views, app, load_group, opened_environment, print_json
+from factfold.cli.projections import (
+    Archived,
+    Group,
+    Json,
+    Memory,
+    Views,
+    app,
+    load_group,
+    opened_environment,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from projections.tablestore.port import TableStore
@@ -73,13 +83,14 @@ def diff(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Compare the generation that was built with the serving one at equal offsets; exit code 1 where a row differs."""
     from projections import diff as compare
 
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         found = compare(environment, definition)
     if as_json:
         print_json(as_plain(found))
@@ -96,13 +107,14 @@ def cutover(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Let the generation that was built serve, once it stands where the serving one does; that one stays."""
     from projections import cut_over
 
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         _tell_serving(cut_over(environment, definition), as_json=as_json)
 
 
@@ -113,13 +125,14 @@ def rollback(
     memory: Memory = "2g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    archive: Archived = None,
     as_json: Json = False,
 ) -> None:
     """Let the generation serve again that this, earlier, definition had built, once it has caught up."""
     from projections import rollback as go_back
 
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url) as environment:
+    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         _tell_serving(go_back(environment, definition), as_json=as_json)
 
 

@@ -198,7 +198,7 @@ def load_group(spec: str) -> ProjectionGroup:
 
 @contextmanager
 def opened_environment(
-    views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None = None
+    views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None
 ) -> Iterator[Environment]:
     """The environment that a command's options describe."""
     from eventstore import Settings

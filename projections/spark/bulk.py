@@ -23,6 +23,7 @@ from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
 from projections.spark.inputs import Reduction
 from projections.spark.partials import kept_columns
+from projections.spark.persisting import persisted
 from projections.spark.records import without
 from projections.spark.versions import lacks_first_values
 from projections.streams import EventStream
@@ -61,9 +62,9 @@ class WholeTables:
         """The view function over whole tables, and partial aggregates among the columns, as they are stored."""
         if view.name not in self.views:
             rows = {name: self._rows(view.table(name)) for name in view.tables}
-            self.views[view.name] = kept_columns(view, rows, columns)
-            if any(view.name == read.name for other in self.group.kept for read in other.inputs):
-                self.views[view.name].persist()
+            frame = kept_columns(view, rows, columns)
+            is_read = any(view.name == read.name for other in self.group.kept for read in other.inputs)
+            self.views[view.name] = persisted(frame) if is_read else frame
         return self.views[view.name]
 
     def release(self) -> None:
@@ -97,7 +98,7 @@ def whole_tables(
     def reduced(name: str) -> DataFrame:
         table = group.tables[name]
         rows = raw[table.topic] if not aside else without(raw[table.topic], aside.of_topic(table.topic))
-        return _complete(reduction.reduce(rows, table), table).persist()
+        return persisted(_complete(reduction.reduce(rows, table), table))
 
     disclosure = Disclosure(registry, environment.keys)
     tables = WholeTables(reduced, group, disclosure, environment.small, are_few(offsets.records))
@@ -134,7 +135,7 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
         gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
     elif isinstance(table, EventTable):
         # Compaction takes the events of a deleted stream away one by one.
-        gap = ((F.col("_first") > 0) | (F.col("_count") < F.col("_pos") + 1)) & ~deleted
+        gap = (F.col("_first") > 0) & ~deleted
         failure = _refuse_row("events_missing", table)
     else:
         staged = staged.where(F.col("_pos").isNotNull())

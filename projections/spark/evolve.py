@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _LONG = ColumnType("long")
-_META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnType("boolean"), "_first": _LONG,
-         "_count": _LONG}  # fmt: skip
+_META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnType("boolean"), "_first": _LONG}
 _ROWS = 5_000  # rows collected before they leave as one Arrow batch: a few hundred kB
 
 
@@ -135,6 +134,7 @@ class _Fold:
         self._restore = {c: r for c, t in annotations.items() if (r := _restorer(t))}
         self._restore |= {c: kind.from_plain for c, kind in nested.items() if kind.from_plain}
         self._stream: str | None = None
+        self._known = -1
         self._broken = False
         self._state: Aggregate = aggregate.initial_state()
         self._meta: dict[str, Any] = {}
@@ -150,12 +150,12 @@ class _Fold:
         """Evolve by what a record is today, unless the state has seen its version already; None deletes the stream."""
         if stream != self._stream:
             self.finish_stream()
-            self._begin(stream, version, offset, stored)
+            self._begin(stream, offset, stored)
         meta = self._meta
         if version > meta["_pos"]:
-            # What follows a gap is refused once it is staged, and the aggregate's own code never made for it.
-            self._broken |= version > meta["_pos"] + 1
-            meta["_count"] += 1
+            if version > meta["_pos"] + 1:
+                # What follows a gap is refused once it is staged, and the aggregate's own code never made for it.
+                self._broken, meta["_first"] = True, version
             meta["_pos"] = version
             meta["_deleted"] |= events is None
             if events is not None and not meta["_deleted"] and not self._broken:
@@ -164,18 +164,17 @@ class _Fold:
         if offset > meta["_offset"]:
             meta["_offset"] = offset
 
-    def _begin(self, stream: str, first: int, offset: int, stored: Mapping[str, Any] | None) -> None:
+    def _begin(self, stream: str, offset: int, stored: Mapping[str, Any] | None) -> None:
         self._stream, self._broken = stream, False
         identity = stream[len(self._aggregate.category) + 1 :]
-        known = -1
         if stored is None:
-            self._state = self._aggregate.initial_state(identity)
+            known, self._state = -1, self._aggregate.initial_state(identity)
         else:
             known = stored["_pos"]
             values = {c: self._restored(c, v) for c, v in stored.items() if c != "_pos"}
             self._state = self._aggregate.restored(values, id=identity, version=known)
-        first = max(first, known + 1) if first <= known else first
-        self._meta = {"_epoch": 0, "_pos": known, "_offset": offset, "_deleted": False, "_first": first, "_count": 0}
+        self._known = known
+        self._meta = {"_epoch": 0, "_pos": known, "_offset": offset, "_deleted": False, "_first": known + 1}
 
     def _restored(self, column: str, value: Any) -> Any:
         restore = self._restore.get(column)
@@ -183,7 +182,7 @@ class _Fold:
 
     def finish_stream(self) -> None:
         """Write the row of the stream at hand, unless every event of it was known."""
-        if self._stream is not None and self._meta["_count"]:
+        if self._stream is not None and self._meta["_pos"] > self._known:
             values = {} if self._meta["_deleted"] else self._state.state()
             state = {c: self._plain.get(c, _plain)(v) for c, v in values.items()}
             self.rows.append({"_stream": self._stream, **state, **self._meta})

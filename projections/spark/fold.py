@@ -50,7 +50,8 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     return fold
 
 
-STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first", "_count")
+# ``_first`` begins the versions that end in ``_pos`` without a gap.
+STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
 
 
 def _aggregates(columns: Mapping[str, Sequence[str]]) -> list[Column]:
@@ -69,10 +70,18 @@ def _aggregates(columns: Mapping[str, Sequence[str]]) -> list[Column]:
         F.max(order).alias("_pos"),
         F.max("_at_offset").alias("_offset"),
         F.max("_gone").alias("_deleted"),
-        F.min(order).alias("_first"),
-        # Versions, not records: one that is repeated must not hide one that is missing.
-        F.size(F.collect_set(order)).cast("bigint").alias("_count"),
+        _last_run(F.collect_set(order)).alias("_first"),
     ]
+
+
+def _last_run(versions: Column) -> Column:
+    """The first of those versions that end in the last one without a gap."""
+    from pyspark.sql import functions as F
+
+    ordered = F.array_sort(versions)
+    # The same all along a run, and less in the runs before it.
+    apart = F.transform(ordered, lambda version, place: version - place)
+    return F.element_at(ordered, F.array_position(apart, F.element_at(apart, -1)).cast("int"))
 
 
 def order_of(decoder: Decoder) -> Column:

@@ -17,11 +17,11 @@ def require_no_gap(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def events_missing(topic: str, row: Any) -> EventsMissing:
-    """The error of a stream: ``row`` has its key, the versions known and first in the batch, and the last, pos."""
+    """The error of a stream: ``row`` has its key, the version it stands at, and the first behind the gap."""
     return EventsMissing(
-        f"events are missing before version {row.pos} of {topic}-{row.key}",
+        f"events are missing before version {row.first} of {topic}-{row.key}",
         remedy="the topic lost records (was it compacted with another key?): republish it from the store",
-        place=f"topic {topic}, stored version {row.known}, first in batch {row.first}",
+        place=f"topic {topic}, stored version {row.known}",
     )
 
 
@@ -33,11 +33,9 @@ def streams_with_gaps(connection: sa.Connection, layout: TableLayout) -> list[tu
 def _gaps(layout: TableLayout) -> sa.Select[Any]:
     staged, state = layout.staged, layout.state
     known = sa.func.coalesce(state.c["_pos"], -1)
-    first, pos = staged.c["_first"], staged.c["_pos"]
-    # A batch that repeats versions below the stored one may lack those between: only a batch of new ones must be dense.
-    sparse = staged.c["_count"] < pos - first + 1
+    # Of the versions that end the batch's without a gap: what it repeats before them need not be whole.
+    first = staged.c["_first"]
     same = sa.and_(*(staged.c[column] == state.c[column] for column in layout.key))
     key = staged.c[layout.key[0]].label("key")
-    query = sa.select(key, known.label("known"), first.label("first"), pos.label("pos"))
-    lacking = sa.or_(first > known + 1, sa.and_(first > known, sparse))
-    return query.select_from(staged.outerjoin(state, same)).where(lacking, sa.not_(staged.c["_deleted"]))
+    query = sa.select(key, known.label("known"), first.label("first"))
+    return query.select_from(staged.outerjoin(state, same)).where(first > known + 1, sa.not_(staged.c["_deleted"]))

@@ -275,5 +275,5 @@ def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     """Position, and what the fold or the changelog needs to be completed from the stored row."""
     extra: list[sa.Column[Any]] = _position_columns()
     if isinstance(table, EventTable):
-        extra += [sa.Column("_first", sa.BigInteger), sa.Column("_count", sa.BigInteger)]
+        extra.append(sa.Column("_first", sa.BigInteger))
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]

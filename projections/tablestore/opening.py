@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import sqlalchemy as sa
 
 from projections.errors import TableStoreUnavailable
 from projections.tablestore.sql import SqlTableStore
+
+_WRITE: Final = "write postgresql+psycopg://user@host/database, sqlite:///shop.db, or delta:/lake/views"
+_DRIVERS: Final = ("postgresql", "postgresql+psycopg", "sqlite", "sqlite+pysqlite")
 
 
 def delta_root(url: str) -> str | None:
@@ -17,13 +22,7 @@ def sqlite_path(url: str) -> str | None:
     """The file that a SQLite URL names, None for another store's URL; raises TableStoreUnavailable."""
     if delta_root(url) is not None:
         return None
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise TableStoreUnavailable(
-            "the URL of the views' database cannot be read",
-            remedy="write postgresql+psycopg://user@host/database, sqlite:///shop.db, or delta:/lake/views",
-        ) from error
+    parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
         return None
     if not parsed.database or parsed.database == ":memory:":
@@ -52,3 +51,13 @@ def open_table_store(url: str) -> SqlTableStore:
     from projections.tablestore.postgres import PostgresTableStore
 
     return PostgresTableStore(url)
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise TableStoreUnavailable("the URL of the views' database cannot be read", remedy=_WRITE) from error
+    if parsed.drivername not in _DRIVERS:
+        raise TableStoreUnavailable(f"views cannot be kept in {parsed.drivername!r}", remedy=_WRITE)
+    return parsed

@@ -16,7 +16,7 @@ from projections.tablestore.layout import GenerationLayout, ViewLayout, generati
 from projections.tablestore.loads import close_loads_of, create_loads_tables
 from projections.tablestore.port import already_active
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore
+from projections.tablestore.sql import SqlTableStore, name_taken
 
 _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
@@ -28,6 +28,11 @@ _HELD = sa.text(
     " AND classid::bigint = :high AND objid::bigint = :low"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+_KIND = sa.text(
+    "SELECT relkind::text FROM pg_class WHERE relname = :name"
+    " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = :schema)"
+)
+_KINDS = {"r": "table", "p": "table", "f": "foreign table", "m": "materialized view", "S": "sequence", "i": "index"}
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS = "55P03", "2BP01"
 
 
@@ -108,6 +113,9 @@ class PostgresTableStore(SqlTableStore):
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         """Replace the stable view; its columns may differ, so it is dropped and made again, with the grants it had."""
         connection.execute(sa.text("SET LOCAL lock_timeout = '5s'"))
+        kind = connection.scalar(_KIND, {"schema": self._serving_schema, "name": name})
+        if kind not in (None, "v"):
+            raise name_taken(name, _KINDS.get(kind, "type"), place=self.place)
         stable = sa.Table(name, sa.MetaData(schema=self._serving_schema))
         preparer = connection.dialect.identifier_preparer
         columns = ", ".join(preparer.quote(c) for c in view.columns)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import sqlalchemy as sa
 import stamina
 
-from projections.errors import KeyNotUnique, ViewInUse
+from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tablestore import horizon, runs
@@ -372,4 +372,13 @@ def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
         f"a row of table {table!r} was loaded twice: tasks of a killed rebuild still wrote when the next one began",
         remedy="rebuild again: it begins anew",
         place=generation,
+    )
+
+
+def name_taken(name: str, kind: str, *, place: str) -> InvalidDefinition:
+    """What a database has by the stable name of a view, and is none."""
+    return InvalidDefinition(
+        f"view {name!r} has the name of a {kind} of this database",
+        remedy="rename the view, or keep the views in a database of their own",
+        place=place,
     )

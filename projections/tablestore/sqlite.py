@@ -11,14 +11,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from projections.errors import InvalidDefinition, TableStoreUnavailable, UnsupportedMaster
+from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
 from projections.tablestore.port import runner_of
 from projections.tablestore.role_files import RoleFiles
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore
+from projections.tablestore.sql import SqlTableStore, name_taken
 from projections.tablestore.write_ahead_log import WriteAheadLog
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
@@ -130,11 +130,7 @@ class SqliteTableStore(SqlTableStore):
         preparer = connection.dialect.identifier_preparer
         kind = connection.scalar(sa.text("SELECT type FROM sqlite_master WHERE name = :name"), {"name": name})
         if kind not in (None, "view"):
-            raise InvalidDefinition(
-                f"view {name!r} has the name of a {kind} of this database",
-                remedy="rename the view, or keep the views in a file of their own",
-                place=self.path,
-            )
+            raise name_taken(name, kind, place=self.path)
         stable, source = preparer.quote(name), preparer.format_table(view.view)
         columns = ", ".join(preparer.quote(c) for c in view.columns)
         connection.execute(sa.text(f"DROP VIEW IF EXISTS {stable}"))

@@ -246,7 +246,7 @@ def test_deleted_rows_that_a_build_loads_count_from_then_on(store):
 def stage_deleted(store, layout, identity, version):
     at = [version]
     columns = {"ticket_id": [identity], "_epoch": [0], "_pos": at, "_offset": at, "_deleted": [True]}
-    columns |= {"_first": at, "_count": [1]}
+    columns["_first"] = at
     store.target(layout.tables["tickets"].staged).append(ticket_batches.rows(ticket_batches.tickets.columns, **columns))
 
 

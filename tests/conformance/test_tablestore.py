@@ -179,6 +179,15 @@ def test_a_missing_version_is_seen(store):
         batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 2), "t1", to=2)
 
 
+def test_versions_that_come_again_must_be_whole_only_behind_the_stored_one(store):
+    run, layout = served(store)
+    batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
+    batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 3, first=0), "t1", to=2)
+    batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 5, first=4), "t1", to=3)
+    with pytest.raises(UndecodableRecord, match=r"(?s)before version 7 .*stored version 5"):
+        batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 8, first=7), "t1", to=4)
+
+
 @pytest.mark.parametrize(("keys", "words"), [(("t1", "t1"), "'t1' twice"), (("t9",), "no key of the rows")])
 def test_a_view_function_that_returns_wrong_keys_is_refused(store, keys, words):
     run, layout = served(store)
@@ -322,11 +331,13 @@ def test_a_value_that_sqlite_would_change_is_refused(sqlite_store, kind, value, 
         sqlite_store.target(layout.views["ticket_names"].view).append(rows(columns, ticket_id=["a"], x=[value]))
 
 
-def test_a_view_may_not_have_the_name_of_a_table_of_the_file(sqlite_store):
-    with sqlite_store.transaction() as connection:
-        connection.execute(sa.text("CREATE TABLE ticket_names (x)"))
+def test_a_view_may_not_have_the_name_of_a_table_of_the_database(store):
+    with store.transaction() as connection:
+        connection.execute(sa.text("CREATE TABLE ticket_names (x int)"))
     with pytest.raises(InvalidDefinition, match="the name of a table of this database"):
-        served(sqlite_store)
+        served(store)
+    with store.looking() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM ticket_names")).scalar_one() == 0
 
 
 @pytest.mark.parametrize(

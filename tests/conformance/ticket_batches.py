@@ -43,13 +43,13 @@ def rows(columns, **values):
     return pa.table({c: pa.array(v, columns[c].arrow() if c in columns else None) for c, v in values.items()})
 
 
-def stage_ticket(store, layout, identity, version, *, customer=1, hours="1.5"):
-    """Stage one ticket's only event, as the fold in Spark would."""
+def stage_ticket(store, layout, identity, version, *, customer=1, hours="1.5", first=None):
+    """Stage one ticket's last event, as the fold in Spark would; ``first`` begins the versions that end in it."""
     at = [version]
     store.target(layout.tables["tickets"].staged).append(
         rows(tickets.columns, ticket_id=[identity], customer_id=[customer], hours=[Decimal(hours)], status=["open"],
              _at_customer_id=at, _at_hours=at, _at_status=at, _epoch=[0], _pos=at, _offset=at, _deleted=[False],
-             _first=at, _count=[1])
+             _first=at if first is None else [first])
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from projections.spark.lakehouse.kept import within
 from projections.spark.lakehouse.ledger import Entry
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, view_name
 from projections.spark.lakehouse.store import DeltaTableStore
+from projections.spark.persisting import persisted
 from projections.tablestore.port import DifferingRow
 from projections.tablestore.runs import Progress, Run, superseded
 
@@ -49,7 +50,7 @@ class LiveViews:
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
         """The view held against what is computed again."""
         place = self.layout.views[view]
-        again = again.persist()
+        again = persisted(again)
         try:
             return difference(place, place.view.rows(self.entry.tables[place.view.name]), again, list(place.columns))
         finally:

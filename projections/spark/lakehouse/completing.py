@@ -50,7 +50,7 @@ class Staged:
 
     @cached_property
     def gaps(self) -> list[Any]:
-        """Streams of which a version is missing: their key, the stored version (-1 for none), the first and the last.
+        """Streams of which a version is missing: their key, the stored version (-1 for none), the first behind it.
 
         The same condition as `projections.tablestore.gaps`.
         """
@@ -59,11 +59,10 @@ class Staged:
         if not isinstance(self.table, EventTable):
             return []
         known = F.coalesce(F.col(_was("_pos")), F.lit(-1))
-        first, last = F.col("_first"), F.col("_pos")
-        lacking = (first > known + 1) | ((first > known) & (F.col("_count") < last - first + 1))
-        found = self.beside.rows.where(lacking & ~F.col("_deleted"))
+        first = F.col("_first")
+        found = self.beside.rows.where((first > known + 1) & ~F.col("_deleted"))
         key = F.col(self.table.key[0]).alias("key")
-        return found.select(key, known.alias("known"), first.alias("first"), last.alias("pos")).collect()
+        return found.select(key, known.alias("known"), first.alias("first")).collect()
 
     def whole(self) -> Kept:
         """The rows that are newer than the stored ones, as the state has them.

@@ -1,0 +1,85 @@
+"""The versions that end a batch's without a gap, by both folds: a missing event is found by the first of them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from decimal import Decimal
+
+import pytest
+
+from eventstore.event_types import event_type_of
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
+from projections.errors import EventsMissing
+from projections.spark.inputs import Reduction
+from projections.spark.session import small_batch_session
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.memory_log import MemoryLog
+from tests.integration.tickets import DECLARED, Ticket
+
+RAW = "topic string, partition int, offset bigint, key string, value binary"
+REGISTRY = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
+OPENED, CLOSED = Ticket.Opened(customer_id=1, hours=Decimal("1.5")), Ticket.Closed()
+# The versions that come, in their order of arrival, and the first of the last run.
+RUNS = {"whole": ([2, 0, 1], 0), "again": ([4, 5, 5, 4], 4), "a gap": ([4, 5, 7], 7), "two gaps": ([9, 3, 5, 8, 6], 8)}
+
+declared = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+evolved = Table.from_events(Ticket, key="ticket_id")
+
+
+@view(key="ticket_id")
+def declared_tickets(declared):
+    return declared
+
+
+@view(key="ticket_id")
+def evolved_tickets(evolved):
+    return evolved
+
+
+def record(version):
+    happened = OPENED if version == 0 else CLOSED
+    return f"ticket-1@{version}".encode(), event_type_of(happened).encode(happened)
+
+
+@pytest.mark.parametrize("table", [declared, evolved], ids=["declared", "evolved"])
+@pytest.mark.parametrize(("versions", "first"), RUNS.values(), ids=RUNS)
+def test_the_first_of_the_last_versions_without_a_gap(spark, table, versions, first):
+    rows = [("t", 0, at, key.decode(), bytearray(value)) for at, (key, value) in enumerate(map(record, versions))]
+    found = Reduction(REGISTRY).reduce(spark.createDataFrame(rows, RAW).repartition(2), table).collect()
+    assert [(row["_first"], row["_pos"]) for row in found] == [(first, max(versions))]
+
+
+@pytest.fixture
+def environment(spark, tmp_path):
+    store = SqliteTableStore(tmp_path / "views.db")
+    store.prepare()
+    with closing(store):
+        yield Environment(spark, small_batch_session(spark), store, MemoryLog(REGISTRY))
+
+
+def append(environment, *versions):
+    for version in versions:
+        environment.log.append("ticket", *record(version))
+
+
+@pytest.mark.parametrize("shown", [declared_tickets, evolved_tickets], ids=["declared", "evolved"])
+def test_a_version_that_is_missing_behind_such_as_come_again_is_seen(environment, shown):
+    group = ProjectionGroup("tickets", [shown])
+    append(environment, 0, 1)
+    rebuild(environment, group)
+    with open_runner(environment, group) as runner:
+        append(environment, 1, 0, 2)
+        runner.catch_up()
+        append(environment, 1, 2, 4)
+        with pytest.raises(EventsMissing, match="before version 4 of ticket-1"):
+            runner.run_once()
+
+
+def test_where_bad_records_are_skipped_what_is_behind_it_is_set_aside_live_as_in_a_rebuild(environment):
+    group = ProjectionGroup("tickets", [declared_tickets, evolved_tickets], bad_records="skip")
+    append(environment, 0, 1)
+    rebuild(environment, group)
+    with open_runner(environment, group) as runner:
+        append(environment, 0, 1, 3)
+        assert [dict(report.set_aside) for report in runner.catch_up()] == [{"behind_a_gap": 1}]
+    assert all(verdict.equal for verdict in verify(environment, group).values())
