@@ -235,24 +235,25 @@ def _require_same_type(source: Table, column: str, target: Table, key: str, *, p
             "the foreign key is personal, and sealed values match nothing", remedy="refer by a clear one", place=place
         )
     require_flat(column, ours, place=place)
-    if _never_match(ours, theirs):
+    if may_not_match(ours, theirs):
         raise InvalidDefinition(
             f"the foreign key is {ours.ddl}, the key it points to is {theirs.ddl}",
-            remedy="declare both with one type: rows would never match",
+            remedy="declare both with one type: rows that belong together would not match",
             place=place,
         )
 
 
-def _never_match(ours: ColumnType, theirs: ColumnType) -> bool:
-    return ours.kind != theirs.kind and not {ours.kind, theirs.kind} <= {"int", "long"}
+def may_not_match(ours: ColumnType, theirs: ColumnType) -> bool:
+    """Whether values that are equal may be kept differently: a decimal is text in SQLite, with all its digits."""
+    return (ours.kind, ours.scale) != (theirs.kind, theirs.scale) and not {ours.kind, theirs.kind} <= {"int", "long"}
 
 
 def _check_shared_key(root: Table, peer: Table, *, place: str) -> None:
     for column, shared in zip(root.key, peer.key, strict=True):
-        if _never_match(root.columns[column], peer.columns[shared]):
+        if may_not_match(root.columns[column], peer.columns[shared]):
             raise InvalidDefinition(
                 f"key {shared!r} is {peer.columns[shared].ddl}, and that of the first root {root.columns[column].ddl}",
-                remedy="declare both with one type: rows would never meet",
+                remedy="declare both with one type: rows that belong together would not meet",
                 place=place,
             )
 

@@ -170,6 +170,12 @@ class UnsupportedValue(ProjectionError):
     """A value that the database of the views cannot hold as it is."""
 
 
+def unsupported_value(told: str, *, place: str | None = None) -> UnsupportedValue:
+    """The error of a value that was refused while rows were written, by whomever."""
+    remedy = "correct the value at its source, or leave the column out of tables and views"
+    return UnsupportedValue(told, remedy=remedy, place=place)
+
+
 class UnsupportedMaster(ProjectionError):
     """A Spark master whose executors cannot reach the database of the views."""
 

@@ -152,12 +152,12 @@ class _Fold:
             self.finish_stream()
             self._begin(stream, offset, stored)
         meta = self._meta
+        meta["_deleted"] |= events is None  # at whatever version: a stream is deleted as a whole
         if version > meta["_pos"]:
             if version > meta["_pos"] + 1:
                 # What follows a gap is refused once it is staged, and the aggregate's own code never made for it.
                 self._broken, meta["_first"] = True, version
             meta["_pos"] = version
-            meta["_deleted"] |= events is None
             if events is not None and not meta["_deleted"] and not self._broken:
                 for event in events():
                     self._aggregate.evolve(self._state, event)
@@ -181,8 +181,8 @@ class _Fold:
         return restore(value) if restore and value is not None else value
 
     def finish_stream(self) -> None:
-        """Write the row of the stream at hand, unless every event of it was known."""
-        if self._stream is not None and self._meta["_pos"] > self._known:
+        """Write the row of the stream at hand, unless every record of it was of an event that is known."""
+        if self._stream is not None and (self._meta["_pos"] > self._known or self._meta["_deleted"]):
             values = {} if self._meta["_deleted"] else self._state.state()
             state = {c: self._plain.get(c, _plain)(v) for c, v in values.items()}
             self.rows.append({"_stream": self._stream, **state, **self._meta})

@@ -15,7 +15,9 @@ from projections.errors import (
     SparkGone,
     UndecodableRecord,
     UnknownColumn,
+    UnsupportedValue,
     offsets_lost,
+    unsupported_value,
 )
 from projections.faults import record_error
 
@@ -28,6 +30,7 @@ _UNKNOWN_COLUMN = re.compile(
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
 )
 _PYTHON_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.M)
+_UNSUPPORTED_VALUE = re.compile(rf"^{UnsupportedValue.__module__}\.{UnsupportedValue.__name__}: (.*)$", re.M)
 _OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
 # A query, source or sink that Spark keeps out of its real-time mode; other errors of the mode are of its settings.
 _NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_STREAM|SINK)_NOT\w*")
@@ -116,6 +119,8 @@ def translate(message: str, place: str) -> ProjectionError:
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
         return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
+    if refused_value := _UNSUPPORTED_VALUE.search(message):
+        return unsupported_value(refused_value.group(1)[:400], place=place)
     if _OFFSETS_LOST.search(message):
         return offsets_lost(place)
     return SparkFailed(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from projections.binding import check
+from projections.binding import check, may_not_match
 from projections.columns import ColumnType, Kind
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
@@ -64,7 +64,12 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     }
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
-    for key in view.key:
+    _require_key(view, columns)
+    return columns | partials_of(view, result)
+
+
+def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
+    for key, declared in _key_types(view).items():
         if key not in columns:
             raise UnknownColumn(
                 f"view {view.name!r} does not return its key {key!r}",
@@ -72,7 +77,22 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
                 place=f"view {view.name}",
             )
         require_flat(key, columns[key], place=f"view {view.name}")
-    return columns | partials_of(view, result)
+        if may_not_match(columns[key], declared):
+            raise InvalidDefinition(
+                f"view {view.name!r} returns its key {key!r} as {columns[key].ddl}, and its table as {declared.ddl}",
+                remedy="select it as it is there; a column of another name may hold what it is cast to",
+                place=f"view {view.name}",
+            )
+
+
+def _key_types(view: View) -> dict[str, ColumnType]:
+    """The columns of the view's key, with the types they have in the tables whose rows they name."""
+    root = view.table(view.root)
+    found = {key: root.columns[key] for key in view.root_key}
+    for side in view.unmatched:
+        table = view.table(side.table)
+        found |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}
+    return found
 
 
 def _tables(view: View) -> dict[str, Table]:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 from projections.columns import ColumnType
-from projections.errors import LoadClosed, TableStoreUnavailable
+from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
 from projections.tablestore.arrow import Part, arrow_schema
 from projections.tablestore.loads import LOADS, PARTS
 
@@ -146,8 +146,17 @@ def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
             connection = cast("adbc.Connection", held.dbapi_connection)
             with connection.cursor() as cursor:
                 yield connection, cursor
+    except adbc.DataError as error:
+        raise unsupported_value(f"the views' database cannot hold a value: {_told(error)}") from error
     except (adbc.OperationalError, adbc.InternalError, adbc.ProgrammingError) as error:
         raise TableStoreUnavailable(
-            f"the views' database failed: {str(error).splitlines()[0][:300]}",
+            f"the views' database failed: {_told(error)}",
             remedy="check that it runs; the run goes on where it stopped",
         ) from error
+
+
+def _told(error: adbc.Error) -> str:
+    """What the server said, and of which column."""
+    lines = str(error).splitlines()
+    context = next((line for line in lines if line.startswith("CONTEXT:")), "")
+    return f"{lines[0][:300]} {context[:100]}".strip()

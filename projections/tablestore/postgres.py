@@ -14,9 +14,10 @@ from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
 from projections.tablestore.loads import close_loads_of, create_loads_tables
+from projections.tablestore.names import Named
 from projections.tablestore.port import already_active
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, name_taken
+from projections.tablestore.sql import SqlTableStore
 
 _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
@@ -29,10 +30,24 @@ _HELD = sa.text(
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 _KIND = sa.text(
-    "SELECT relkind::text FROM pg_class WHERE relname = :name"
-    " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = :schema)"
+    "SELECT c.oid, relkind::text AS kind FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace"
+    " WHERE nspname = :schema AND relname = :name"
 )
-_KINDS = {"r": "table", "p": "table", "f": "foreign table", "m": "materialized view", "S": "sequence", "i": "index"}
+_SHOWN = sa.text(
+    "SELECT DISTINCT nspname FROM pg_rewrite AS r"
+    " JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid"
+    " JOIN pg_class AS c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.oid <> ev_class"
+    " JOIN pg_namespace AS n ON n.oid = relnamespace WHERE ev_class = :oid"
+)
+_KINDS = {
+    "v": "view",
+    "r": "table",
+    "p": "table",
+    "f": "foreign table",
+    "m": "materialized view",
+    "S": "sequence",
+    "i": "index",
+}
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS = "55P03", "2BP01"
 
 
@@ -110,12 +125,16 @@ class PostgresTableStore(SqlTableStore):
         columns = ", ".join(preparer.quote(c) for c in key)
         connection.execute(sa.text(f"ALTER TABLE {preparer.format_table(table)} ADD PRIMARY KEY ({columns})"))
 
+    def _named(self, connection: sa.Connection, name: str) -> Named | None:
+        found = connection.execute(_KIND, {"schema": self._serving_schema, "name": name}).one_or_none()
+        if found is None:
+            return None
+        shown = connection.scalars(_SHOWN, {"oid": found.oid}).all()
+        return Named(_KINDS.get(found.kind, "type"), shown[0] if found.kind == "v" and len(shown) == 1 else None)
+
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         """Replace the stable view; its columns may differ, so it is dropped and made again, with the grants it had."""
         connection.execute(sa.text("SET LOCAL lock_timeout = '5s'"))
-        kind = connection.scalar(_KIND, {"schema": self._serving_schema, "name": name})
-        if kind not in (None, "v"):
-            raise name_taken(name, _KINDS.get(kind, "type"), place=self.place)
         stable = sa.Table(name, sa.MetaData(schema=self._serving_schema))
         preparer = connection.dialect.identifier_preparer
         columns = ", ".join(preparer.quote(c) for c in view.columns)

@@ -25,6 +25,7 @@ from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
 from projections.tablestore.handing_over import hand_over_generation, hands_over
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name, lay_out, passed_table
+from projections.tablestore.names import Named, shows_generation_of
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.port import TableStore, Transactions, ViewColumns
@@ -80,6 +81,10 @@ class SqlTableStore(TableStore[GenerationLayout]):
     @abstractmethod
     def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Add the indexes without which the statements over working tables would be slow here."""
+
+    @abstractmethod
+    def _named(self, connection: sa.Connection, name: str) -> Named | None:
+        """What the database has under a stable name."""
 
     @abstractmethod
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
@@ -192,6 +197,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Create the tables of a new generation, without indexes; those that never served are removed."""
         with self.transaction() as connection:
+            self._require_names(connection, group)
             # Not the number of one that is removed here: a task of its builder may still be writing.
             number = runs.next_generation(connection, group.name)
             for unfinished in runs.states(connection, group.name, runs.BUILDING, BUILT):
@@ -285,16 +291,24 @@ class SqlTableStore(TableStore[GenerationLayout]):
         previous = [state for state in found.values() if state.status == SERVING]
         if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
             return False
+        self._require_names(connection, group)
         hand_over_generation(connection, layout, group.name)
         for attempt in _tries(tries):
             with attempt, self._reachable(), connection.begin_nested():
-                for view in group.views:  # those that are only read by others have no stable name
+                for view in group.views:
                     self._point(connection, view.name, layout.views[view.name])
         for retired in previous:
             runs.retire(connection, retired.run)
         runs.set_status(connection, run, SERVING)
         runs.set_paused(connection, run, paused=any(s.paused for s in previous))
         return True
+
+    def _require_names(self, connection: sa.Connection, group: ProjectionGroup) -> None:
+        """Raise InvalidDefinition where a view's name belongs to anything but a generation of the same group."""
+        for view in group.views:  # those that are only read by others have no stable name
+            found = self._named(connection, view.name)
+            if found is not None and not shows_generation_of(group.name, found):
+                raise _name_taken(view.name, found, place=self.place)
 
     def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
         """By the entries of deletions, which are in the order of time."""
@@ -375,10 +389,10 @@ def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
     )
 
 
-def name_taken(name: str, kind: str, *, place: str) -> InvalidDefinition:
-    """What a database has by the stable name of a view, and is none."""
+def _name_taken(name: str, found: Named, *, place: str) -> InvalidDefinition:
+    owner = f", which shows {found.generation}" if found.generation else ""
     return InvalidDefinition(
-        f"view {name!r} has the name of a {kind} of this database",
+        f"view {name!r} has the name of a {found.kind} of this database{owner}",
         remedy="rename the view, or keep the views in a database of their own",
         place=place,
     )

@@ -15,10 +15,11 @@ from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
+from projections.tablestore.names import Named
 from projections.tablestore.port import runner_of
 from projections.tablestore.role_files import RoleFiles
 from projections.tablestore.runs import Run
-from projections.tablestore.sql import SqlTableStore, name_taken
+from projections.tablestore.sql import SqlTableStore
 from projections.tablestore.write_ahead_log import WriteAheadLog
 
 _NEEDED = (3, 33, 0)  # UPDATE … FROM
@@ -27,6 +28,8 @@ _BROUGHT_BY_A_BATCH = sa.text(
     "INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT tbl_name, name, '100 1' FROM sqlite_master"
     " WHERE type = 'index' AND tbl_name = :name UNION ALL SELECT :name, NULL, '100'"
 )
+_NAMED = sa.text("SELECT type, sql FROM sqlite_master WHERE lower(name) = :name")
+_SHOWN = re.compile(r'FROM "?(factfold_\w+)\$')  # in the text of a view of ours
 
 
 class SqliteTableStore(SqlTableStore):
@@ -126,11 +129,15 @@ class SqliteTableStore(SqlTableStore):
                 connection.execute(_BROUGHT_BY_A_BATCH, {"name": table.name})
             connection.execute(sa.text("ANALYZE sqlite_schema"))
 
+    def _named(self, connection: sa.Connection, name: str) -> Named | None:
+        found = connection.execute(_NAMED, {"name": name}).one_or_none()
+        if found is None:
+            return None
+        shown = _SHOWN.search(found.sql or "") if found.type == "view" else None
+        return Named(found.type, shown.group(1) if shown else None)
+
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         preparer = connection.dialect.identifier_preparer
-        kind = connection.scalar(sa.text("SELECT type FROM sqlite_master WHERE name = :name"), {"name": name})
-        if kind not in (None, "view"):
-            raise name_taken(name, kind, place=self.path)
         stable, source = preparer.quote(name), preparer.format_table(view.view)
         columns = ", ".join(preparer.quote(c) for c in view.columns)
         connection.execute(sa.text(f"DROP VIEW IF EXISTS {stable}"))

@@ -47,6 +47,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
         return
     if isinstance(layout.table, EventTable):
         gaps.require_no_gap(connection, layout)
+        _place_deletions(connection, layout)
     else:
         _place_tombstones(connection, layout)
         _pass_over_tombstones(connection, layout)
@@ -82,6 +83,14 @@ def _place_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
     connection.execute(sa.delete(staged).where(staged.c._pos.is_(None)))
 
 
+def _place_deletions(connection: sa.Connection, layout: TableLayout) -> None:
+    """A stream is deleted by the first of its tombstones, though those of its last events come in the next batch."""
+    staged, state = layout.staged, layout.state
+    earlier = sa.and_(staged.c._deleted, staged.c._pos < state.c._pos)
+    same = _same_key(staged, state, layout.row_key)
+    connection.execute(sa.update(staged).values({"_pos": state.c._pos}).where(earlier, same))
+
+
 def _pass_over_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
     """Let a row that is there know the tombstone of an old deletion, which stands right behind it.
 
@@ -106,9 +115,9 @@ def _drop_stale(connection: sa.Connection, layout: TableLayout) -> None:
 def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
     """Take from the stored row what the batch did not set after it: declared columns, unavailable (TOAST) values."""
     staged, state = layout.staged, layout.state
-    same_life = staged.c._epoch == state.c._epoch  # positions of two lives of a source say nothing of each other
+    same_life = staged.c._epoch == state.c._epoch  # two lives of a source say nothing of each other
     set_at_or_before = {
-        c: sa.or_(staged.c[set_at(c)].is_(None), sa.and_(same_life, staged.c[set_at(c)] <= state.c._pos))
+        c: sa.and_(same_life, sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos))
         for c in layout.table.sometimes_unset
     }
     kept = {
@@ -124,13 +133,14 @@ def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
 
 
 def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
-    """A new row has every value; one that lacks one was an update whose earlier record is gone."""
+    """A row that is new in its life has every value; else its earlier record is gone."""
     staged, state = layout.staged, layout.state
+    is_new = sa.or_(state.c._pos.is_(None), state.c._epoch != staged.c._epoch)
     unset = {c: staged.c[set_at(c)].is_(None) for c in layout.table.sometimes_unset}
     orphans = (
         sa.select(*(staged.c[k] for k in layout.key), *(missing.label(c) for c, missing in unset.items()))
         .select_from(staged.outerjoin(state, _same_key(staged, state, layout.row_key)))
-        .where(sa.or_(*unset.values()), state.c._pos.is_(None), sa.not_(staged.c._deleted))
+        .where(sa.or_(*unset.values()), is_new, sa.not_(staged.c._deleted))
         .limit(1)
     )
     if row := connection.execute(orphans).one_or_none():

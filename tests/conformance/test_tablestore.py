@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -69,9 +71,9 @@ def sqlite_store(tmp_path):
     opened.close()
 
 
-def view_rows(store):
+def view_rows(store, view="ticket_names"):
     with store.transaction() as connection:
-        return [tuple(row) for row in connection.execute(sa.text("SELECT * FROM ticket_names ORDER BY ticket_id"))]
+        return [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {view} ORDER BY ticket_id"))]
 
 
 def sliced(store, layout, name):
@@ -154,6 +156,31 @@ def test_a_value_that_a_change_leaves_out_stays_as_it_was_and_is_missed_where_no
     batch(store, run, layout, lambda: stage_customer(store, layout, 20, note=None), to=2)
     with store.transaction() as connection:
         assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "kept"
+
+
+def test_a_value_of_another_life_of_the_source_is_not_taken(store):
+    run, layout = served(store)
+    batch(store, run, layout, lambda: stage_customer(store, layout, 10, note="of the first"), to=1)
+    with pytest.raises(UndecodableRecord, match="the value of note is unavailable"):
+        batch(store, run, layout, lambda: stage_customer(store, layout, 20, note=None, epoch=1), to=2)
+    batch(store, run, layout, lambda: stage_customer(store, layout, 5, note="of the second", epoch=1), to=2)
+    batch(store, run, layout, lambda: stage_customer(store, layout, 6, note=None, epoch=1), to=3)
+    with store.transaction() as connection:
+        assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "of the second"
+
+
+def test_a_text_with_a_nul_is_kept_or_refused_by_name(store):
+    run, layout = served(store)
+    kept = (
+        contextlib.nullcontext()
+        if isinstance(store, SqliteTableStore)
+        else pytest.raises(UnsupportedValue, match="0x00")
+    )
+    with kept:
+        batch(store, run, layout, lambda: stage_customer(store, layout, 10, note="a\0b"), to=1)
+        with store.transaction() as connection:
+            assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "a\0b"
+    batch(store, run, layout, lambda: stage_customer(store, layout, 20), to=2, start=store.progress(run)["ticket"][0])
 
 
 def test_a_tombstone_alone_deletes_at_the_position_of_the_stored_row(store):
@@ -307,13 +334,14 @@ def test_a_killed_process_lets_its_group_go(sqlite_store):
 
 
 def test_dropping_a_generation_spares_groups_whose_names_begin_alike(sqlite_store):
-    others = ProjectionGroup("tickets_1", [ticket_names])
-    run, layout = sqlite_store.begin_generation(others, COLUMNS)
+    others = ProjectionGroup("tickets_1", [replace(ticket_names, name="other_names")])
+    columns = {"other_names": COLUMNS["ticket_names"]}
+    run, layout = sqlite_store.begin_generation(others, columns)
     sqlite_store.index_generation(others, layout)
     sqlite_store.serve(others, run, layout, {})
     sqlite_store.begin_generation(GROUP, COLUMNS)
     sqlite_store.begin_generation(GROUP, COLUMNS)
-    assert view_rows(sqlite_store) == []
+    assert view_rows(sqlite_store, "other_names") == []
 
 
 @pytest.mark.parametrize(
@@ -333,11 +361,37 @@ def test_a_value_that_sqlite_would_change_is_refused(sqlite_store, kind, value, 
 
 def test_a_view_may_not_have_the_name_of_a_table_of_the_database(store):
     with store.transaction() as connection:
-        connection.execute(sa.text("CREATE TABLE ticket_names (x int)"))
+        connection.execute(sa.text("CREATE TABLE ticket_names (ticket_id int)"))
     with pytest.raises(InvalidDefinition, match="the name of a table of this database"):
         served(store)
-    with store.looking() as connection:
-        assert connection.execute(sa.text("SELECT count(*) FROM ticket_names")).scalar_one() == 0
+    assert view_rows(store) == []
+
+
+@pytest.mark.parametrize("of_ours", [True, False])
+def test_a_view_may_not_have_the_name_of_a_view_of_another(store, of_ours):
+    """Such as another group's, whose name may begin alike."""
+    if of_ours:
+        others = ProjectionGroup("tickets_1", [ticket_names])
+        run, layout = store.begin_generation(others, COLUMNS)
+        store.index_generation(others, layout)
+        store.serve(others, run, layout, {})
+    else:
+        with store.transaction() as connection:
+            connection.execute(sa.text("CREATE VIEW ticket_names AS SELECT 1 AS ticket_id WHERE 1 = 0"))
+    shown = ", which shows factfold_tickets_1_1" if of_ours else ""
+    with pytest.raises(InvalidDefinition, match=f"the name of a view of this database{shown}\n"):
+        served(store)
+    assert view_rows(store) == []
+
+
+def test_a_name_that_was_taken_while_a_generation_was_built_keeps_it_from_serving(store):
+    run, layout = store.begin_generation(GROUP, COLUMNS)
+    store.index_generation(GROUP, layout)
+    with store.transaction() as connection:
+        connection.execute(sa.text("CREATE VIEW ticket_names AS SELECT 1 AS ticket_id WHERE 1 = 0"))
+    with pytest.raises(InvalidDefinition, match="the name of a view of this database"):
+        store.serve(GROUP, run, layout, {})
+    assert store.states(GROUP.name, "serving") == []
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,11 @@ def stage_ticket(store, layout, identity, version, *, customer=1, hours="1.5", f
     )  # fmt: skip
 
 
-def stage_customer(store, layout, position, *, deleted=False, note="a note"):
+def stage_customer(store, layout, position, *, deleted=False, note="a note", epoch=0):
     at = [position]
     store.target(layout.tables["customers"].staged).append(
         rows(customers.columns, id=[1], name=["Ann"], region_id=[None], note=[note], since=[dt.date(2013, 1, 2)],
-             _at_name=at, _at_note=[position if note else None], _epoch=[0], _pos=at, _offset=at, _deleted=[deleted])
+             _at_name=at, _at_note=at if note else [None], _epoch=[epoch], _pos=at, _offset=at, _deleted=[deleted])
     )  # fmt: skip
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
+from pyspark.sql import functions as F
 
 from projections import Table
+from projections.errors import UndecodableRecord
 from projections.spark.exchange import DRIVER_ROWS
 from projections.spark.lakehouse.completing import Staged, state_columns
 from projections.spark.lakehouse.kept import kept
+from projections.tables import set_at
+from tests.integration.tickets import DECLARED, Ticket
 
 MODEL = sa.Table(
     "sides",
@@ -20,7 +24,10 @@ MODEL = sa.Table(
 COUNTED = sa.Table(
     "counted", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("amount", sa.BigInteger)
 )
+NOTED = sa.Table("noted", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("note", sa.Text))
 counted = Table.from_changelog(COUNTED, topic="counted-rows")
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+noted = Table.from_changelog(NOTED, topic="noted-rows")
 sides = Table.from_view_topic(MODEL, topic="sides-rows")
 
 
@@ -66,6 +73,29 @@ def test_a_row_knows_the_tombstone_of_an_old_deletion(spark, monkeypatch):
     assert after(tombstone) == (None, True)
     monkeypatch.setattr(Staged, "_passed_over", lambda staged, rows: rows)  # the planted fault
     assert after(deletion, tombstone) == (None, True)
+
+
+def test_a_stream_is_deleted_by_the_first_of_its_tombstones(spark):
+    stored = row(spark, tickets, ticket_id="t1", status="open", _pos=2, _offset=2)
+    first = row(spark, tickets, ticket_id="t1", _pos=0, _offset=3, _deleted=True)
+    staged = first.withColumns({name: F.lit(0).cast("bigint") for name in ("_first", *map(set_at, tickets.columns))})
+    (left,) = Staged.of(staged, tickets, stored).whole().rows.collect()
+    assert (left["_pos"], left["_offset"], left["_deleted"]) == (2, 3, True)
+
+
+def test_a_value_of_another_life_of_the_source_is_not_taken(spark):
+    """In databases: tests/conformance/test_tablestore.py."""
+    stored = row(spark, noted, id=1, note="of the first", _pos=10, _offset=1)
+
+    def staged(note, position, epoch):
+        at = position if note else None
+        found = row(spark, noted, id=1, note=note, _epoch=epoch, _pos=position, _offset=position)
+        return found.withColumn("_at_note", F.lit(at).cast("bigint"))
+
+    assert Staged.of(staged(None, 20, 0), noted, stored).whole().few["note"].to_pylist() == ["of the first"]
+    with pytest.raises(UndecodableRecord, match="the value of note is unavailable"):
+        Staged.of(staged(None, 20, 1), noted, stored).whole()
+    assert Staged.of(staged("of the second", 5, 1), noted, stored).whole().few["note"].to_pylist() == ["of the second"]
 
 
 def row(spark, table, **values):

@@ -56,5 +56,5 @@ def test_a_kept_plan_can_be_looked_for_while_another_thread_derives_from_it(spar
 
 def test_without_that_the_two_threads_meet_in_the_options_of_the_decoder(spark):
     """The planted fault."""
-    with pytest.raises(PySparkException, match="DUPLICATED_MAP_KEY|requirement failed"):
+    with pytest.raises(PySparkException, match=r"DUPLICATED_MAP_KEY|requirement failed"):
         compare_many(decoded(spark) for _ in range(40 * ROUNDS))

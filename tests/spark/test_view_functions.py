@@ -16,6 +16,10 @@ PEOPLE = sa.Table(
     sa.Column("born", sa.DateTime),
 )  # fmt: skip
 people = Table.from_changelog(PEOPLE, topic="people")
+STAFF = sa.Table(
+    "staff", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("boss", sa.Integer)
+)  # fmt: skip
+staff = Table.from_changelog(STAFF, topic="staff")
 
 
 def planned(spark, function, *, by=None):
@@ -70,6 +74,34 @@ def test_such_a_value_is_found_wherever_it_stands(spark):
         lambda people: people.where("id IN (SELECT id FROM range(3) WHERE rand() > 0.5)"),
     ):
         assert "a random value" in refused(spark, function)
+
+
+@pytest.mark.parametrize("by", [None, "id"])
+def test_a_key_that_is_cast_is_refused(spark, by):
+    """Rows that a batch retracts are found by the key as the table has it."""
+
+    def cast(people):
+        rows = people.groupBy("id").agg(F.count("*").alias("n")) if by else people
+        return rows.withColumn("id", F.col("id").cast("string"))
+
+    assert "returns its key 'id' as string, and its table as bigint" in refused(spark, cast, by=by)
+    narrowed = planned(spark, lambda people: people.select(F.col("id").cast("int").alias("id")))
+    assert narrowed["id"].ddl == "int"
+
+
+def test_the_key_of_a_side_that_is_cast_is_refused(spark):
+    @view(
+        key="id",
+        references={"boss": "bosses"},
+        unmatched={"boss_id": "bosses"},
+        tables={"people": staff, "bosses": people},
+    )
+    def pairs(people, bosses):
+        both = people.join(bosses, people.boss == bosses.id, "full")
+        return both.select(people.id, bosses.id.cast("string").alias("boss_id"))
+
+    with pytest.raises(InvalidDefinition, match="returns its key 'boss_id' as string, and its table as bigint"):
+        view_columns(small_batch_session(spark), ProjectionGroup("people", [pairs]))
 
 
 def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(spark):

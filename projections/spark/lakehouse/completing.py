@@ -74,10 +74,10 @@ class Staged:
         if self.gaps:
             raise events_missing(self.table.topic, self.gaps[0])
         rows = self.beside.rows
-        if not isinstance(self.table, EventTable):
-            rows = self._passed_over(self._placed(rows))
+        events = isinstance(self.table, EventTable)
+        rows = self._deleted_at_once(rows) if events else self._passed_over(self._placed(rows))
         rows = rows.where(self._is_newer())
-        if not isinstance(self.table, EventTable):
+        if not events:
             self._require_known(rows)
             require_newer(rows.where(F.col(_was("_pos")).isNull()), self.table, self.passed)
         return kept(in_table_order(rows.select(*self._columns()), state_columns(self.table)))
@@ -89,6 +89,13 @@ class Staged:
         alone = F.col("_pos").isNull()
         placed = {c: F.when(alone, F.col(_was(c))).otherwise(F.col(c)) for c in ("_epoch", "_pos")}
         return rows.withColumns(placed).where(F.col("_pos").isNotNull())
+
+    def _deleted_at_once(self, rows: DataFrame) -> DataFrame:
+        """By the first of a stream's tombstones, though those of its last events come in the next batch."""
+        from pyspark.sql import functions as F
+
+        last = F.greatest("_pos", _was("_pos"))  # which leaves nulls out
+        return rows.withColumn("_pos", F.when(F.col("_deleted"), last).otherwise(F.col("_pos")))
 
     def _passed_over(self, rows: DataFrame) -> DataFrame:
         """Let a row that is there know the tombstone of an old deletion, which stands right behind it."""
@@ -120,18 +127,22 @@ class Staged:
         from pyspark.sql import functions as F
 
         at = F.col(set_at(column))
-        # Positions of two lives of a source say nothing of each other.
-        before = (F.col("_epoch") == F.col(_was("_epoch"))) & (at <= F.col(_was("_pos")))
-        return F.col(_was("_pos")).isNotNull() & (at.isNull() | before)
+        return self._is_of_known_life() & (at.isNull() | (at <= F.col(_was("_pos"))))
+
+    def _is_of_known_life(self) -> Column:
+        """Whether the row is stored already; two lives of a source say nothing of each other."""
+        from pyspark.sql import functions as F
+
+        return F.col(_was("_pos")).isNotNull() & (F.col("_epoch") == F.col(_was("_epoch")))
 
     def _require_known(self, rows: DataFrame) -> None:
-        """A new row has every value; one that lacks one was an update whose earlier record is gone."""
+        """A row that is new in its life has every value; else its earlier record is gone."""
         from pyspark.sql import functions as F
 
         unset = {c: F.col(set_at(c)).isNull() for c in self.table.sometimes_unset}
         if not unset:
             return
-        orphans = rows.where(any_of(list(unset.values())) & F.col(_was("_pos")).isNull() & ~F.col("_deleted"))
+        orphans = rows.where(any_of(list(unset.values())) & ~self._is_of_known_life() & ~F.col("_deleted"))
         for row in orphans.select(self.table.key[0], *(is_unset.alias(c) for c, is_unset in unset.items())).take(1):
             lacking = ", ".join(c for c in unset if row[c])
             raise unavailable_value(self.table.topic, key=row[0], columns=lacking)

@@ -195,6 +195,17 @@ def test_a_reference_between_types_that_never_match_is_refused():
             return tickets
 
 
+def test_a_reference_between_decimals_of_other_scales_is_refused():
+    """SQLite keeps a decimal as text with all its digits: '1.50' is not '1.5000'."""
+    model = sa.Table("rates", sa.MetaData(), sa.Column("rate", sa.Numeric(9, 2), primary_key=True))
+    rates = Table.from_changelog(model, topic="rates")
+    with pytest.raises(InvalidDefinition, match=r"the foreign key is decimal\(18,4\), .* points to is decimal\(9,2\)"):
+
+        @view(key="ticket_id", references={"hours": "rates"}, tables={"tickets": tickets, "rates": rates})
+        def priced(tickets, rates):
+            return tickets
+
+
 def test_a_table_that_no_reference_reaches_is_refused():
     with pytest.raises(InvalidDefinition, match="no reference of view 'ticket_details' reaches table 'regions'"):
 

@@ -1,4 +1,4 @@
-"""The versions that end a batch's without a gap, by both folds: a missing event is found by the first of them."""
+"""Streams by both folds: a missing event is found by the first version behind it, and one tombstone deletes."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def append(environment, *versions):
         environment.log.append("ticket", *record(version))
 
 
+def delete(environment, *versions):
+    for version in versions:
+        environment.log.append("ticket", f"ticket-1@{version}".encode(), None)
+
+
 @pytest.mark.parametrize("shown", [declared_tickets, evolved_tickets], ids=["declared", "evolved"])
 def test_a_version_that_is_missing_behind_such_as_come_again_is_seen(environment, shown):
     group = ProjectionGroup("tickets", [shown])
@@ -83,3 +88,14 @@ def test_where_bad_records_are_skipped_what_is_behind_it_is_set_aside_live_as_in
         append(environment, 0, 1, 3)
         assert [dict(report.set_aside) for report in runner.catch_up()] == [{"behind_a_gap": 1}]
     assert all(verdict.equal for verdict in verify(environment, group).values())
+
+
+def test_a_stream_is_deleted_by_the_first_of_its_tombstones(environment):
+    group = ProjectionGroup("tickets", [declared_tickets, evolved_tickets])
+    append(environment, 0, 1, 2)
+    rebuild(environment, group)
+    with open_runner(environment, group) as runner:
+        for versions in ([0], [1], [2]):
+            delete(environment, *versions)
+            runner.catch_up()
+            assert all(verdict.equal and not verdict.rows for verdict in verify(environment, group).values())
