@@ -21,6 +21,7 @@ from projections.environment import Environment
 from projections.errors import OffsetsLost
 from projections.group import ProjectionGroup
 from projections.horizon import Horizon
+from projections.known_topics import KnownTopics
 from projections.lag import LagClock, RunLag
 from projections.log import OffsetRange, Offsets, OpenLog
 from projections.publishing import ViewPublisher, opened_publisher
@@ -30,7 +31,7 @@ from projections.spark.prepared import PreparedQueries
 from projections.spark.view_functions import view_columns
 from projections.standing import Standing
 from projections.tablestore.port import runner_of
-from projections.tablestore.runs import Progress, Run, filled, replaced_topics, superseded
+from projections.tablestore.runs import Progress, Run, filled, superseded
 from projections.whole_log import require_inputs
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Runner:
         *,
         boundaries: Boundaries,
         batch: BatchSize,
+        topics: KnownTopics,
         standing: Standing | None = None,
         publisher: ViewPublisher | None = None,
         horizon: Horizon | None = None,
@@ -74,6 +76,7 @@ class Runner:
         self._log = opened
         self._applier = applier
         self._boundaries = boundaries
+        self._topics = topics
         self._standing = standing
         self._publisher = publisher
         self._horizon = horizon
@@ -96,6 +99,7 @@ class Runner:
         may_go_on = self._standing is None or self._standing.may_go_on()
         if may_go_on:
             self._let_go()
+        self._topics.require()
         seen = self._look()
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
         if offsets is None or not offsets.records:
@@ -219,7 +223,11 @@ def open_runner(
         boundaries = held.enter_context(open_boundaries(environment.log, group))
         letters = held.enter_context(opened_letters(environment.log, group))
         run = store.claim(run)
-        progress = _started(_progress(environment, group, run), opened.beginning_offsets(list(group.inputs)))
+        if (state := store.state(run)) is None:
+            raise superseded(run)  # the generation was dropped meanwhile
+        topics = KnownTopics(environment, group, state)
+        topics.require()
+        progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         standing = publisher = horizon = None
@@ -231,26 +239,9 @@ def open_runner(
             publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
-            boundaries=boundaries, batch=chosen.batch, standing=standing, publisher=publisher,
+            boundaries=boundaries, batch=chosen.batch, topics=topics, standing=standing, publisher=publisher,
             horizon=horizon, metrics=metrics,
         )  # fmt: skip
-
-
-def _progress(environment: Environment, group: ProjectionGroup, run: Run) -> Progress:
-    """How far a run has come; refuses a topic that was made anew since, which may have more records than were applied.
-
-    RunSuperseded where the generation was dropped meanwhile.
-    """
-    state = environment.store.state(run)
-    if state is None:
-        raise superseded(run)
-    for topic in replaced_topics(state, environment.log.topic_ids(group.topics)):
-        raise OffsetsLost(
-            "the topic was deleted and made anew since the views were built",
-            remedy="rebuild the projection: it reads the new one from its beginning",
-            place=f"topic {topic}",
-        )
-    return state.progress
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

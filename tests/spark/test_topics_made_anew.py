@@ -58,6 +58,21 @@ def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(envi
     assert shown(environment)[0] == (7, None)
 
 
+def test_a_runner_that_works_notices_it_though_the_new_topic_is_longer(environment, monkeypatch):
+    monkeypatch.setattr("projections.known_topics.LOOK_SECONDS", 0.0)
+    changes = ChangeWriter(environment.log)
+    with open_runner(environment, GROUP) as runner:
+        changes.put(rates, {"id": 1, "rate": 0.2})
+        runner.catch_up()
+        environment.log._topics.clear()
+        for number in (7, 8, 9):
+            changes.put(rates, {"id": number, "rate": 1.5})
+        monkeypatch.setattr(MemoryLog, "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
+        with pytest.raises(OffsetsLost, match="deleted and made anew"):
+            runner.catch_up()
+    assert shown(environment) == [(1, 0.2)]
+
+
 def test_views_with_floating_point_numbers_are_verified_row_by_row_and_have_no_digest(environment):
     verdict = verify(environment, GROUP)["listed"]
     assert (verdict.equal, verdict.digest, verdict.rows) == (True, None, 1)

@@ -50,7 +50,8 @@ class World:
 
 def runner(world, metrics=None):
     progress = {"orders": {0: 0}}
-    return Runner(GROUP, world, world, progress, boundaries=Boundaries(), batch=SIZE, metrics=metrics)
+    topics = SimpleNamespace(require=lambda: None)
+    return Runner(GROUP, world, world, progress, boundaries=Boundaries(), batch=SIZE, topics=topics, metrics=metrics)
 
 
 def sampled(metrics, name, **labels):
