@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from projections.tablestore.layout import generation_name
@@ -14,7 +13,8 @@ class Named(NamedTuple):
     kind: str
     generation: str | None = None
 
-
-def shows_generation_of(group: str, found: Named) -> bool:
-    """Whether a view shows some generation of a group, which a newer one may replace."""
-    return re.fullmatch(f"{generation_name(group, 0)[:-1]}[0-9]+", found.generation or "") is not None
+    def is_of(self, group: str) -> bool:
+        """Whether it shows some generation of the group, which a newer one may replace."""
+        name = self.generation or ""
+        number = name.rpartition("_")[2]
+        return number.isdecimal() and name == generation_name(group, int(number))

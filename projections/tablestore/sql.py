@@ -25,7 +25,7 @@ from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
 from projections.tablestore.handing_over import hand_over_generation, hands_over
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name, lay_out, passed_table
-from projections.tablestore.names import Named, shows_generation_of
+from projections.tablestore.names import Named
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.port import TableStore, Transactions, ViewColumns
@@ -307,7 +307,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
         """Raise InvalidDefinition where a view's name belongs to anything but a generation of the same group."""
         for view in group.views:  # those that are only read by others have no stable name
             found = self._named(connection, view.name)
-            if found is not None and not shows_generation_of(group.name, found):
+            if found is not None and not found.is_of(group.name):
                 raise _name_taken(view.name, found, place=self.place)
 
     def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:

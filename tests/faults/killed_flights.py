@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -127,7 +128,11 @@ class KilledRuns:
             wait_until(happen(), what="a batch", pause=0.01)
             time.sleep(moment.uniform(0, within))  # the moment of the kill, and no wait for anything
             self.kill(process)
-        assert self.in_flight, "no kill fell into a batch: send more, or kill sooner"
+        assert 2 * self.in_flight >= count, "few kills fell into a batch: send more, or kill sooner"
+
+    def require_resumed(self) -> None:
+        """Half of the starts, at least, came to their first batch within the target."""
+        assert statistics.median(self.resumed) <= RESUMED_WITHIN, self.told()
 
     def told(self) -> str:
         """What to print of it, with how busy the machine was: to start a JVM on a busy one takes a minute."""

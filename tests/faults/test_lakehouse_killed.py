@@ -70,6 +70,8 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, tr
     with capsys.disabled():
         chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
         sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
+    if KILLS > 1:
+        killed.require_resumed()
 
 
 @pytest.mark.timeout(900)

@@ -79,6 +79,8 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
     assert_topic_is_the_view(environment)
     with capsys.disabled():
         sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
+    if KILLS > 1:
+        killed.require_resumed()
 
 
 def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(road, environment, monkeypatch):

@@ -21,7 +21,7 @@ from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, TopicSpec, event_topic
 from factfold.cli import archive as cli_archive
 from factfold.cli.entry import application
-from projections import Archiver, rebuild, release_topic, verify
+from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
 from projections.log import OffsetRange
 from projections.spark import exchange
@@ -317,6 +317,15 @@ def test_views_are_rebuilt_from_archive_and_tail_once_the_topics_have_lost_what_
     assert report.records == sum(end for parts in ends.values() for end in parts.values())
     assert_views_as_expected(env, history)
     assert all(verdict.equal and verdict.rows for verdict in verify(archived, group).values())
+
+    writer.send([record for _ in range(20) for record in history.step()])
+    rebuild(archived, dataclasses.replace(group, version=2))
+    archiver.catch_up(group.topics)
+    expire_archived(settings, archive, group.topics)
+    with pytest.raises(OffsetsLost, match="are no longer in the topic"):
+        rollback(env, group)
+    assert rollback(archived, group).generation == report.generation
+    assert_views_as_expected(env, history)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_the_file_of_the_embedded_road_holds_its_own_keys(
     monkeypatch.setattr("projections.Environment", Opened, raising=False)
     monkeypatch.setattr("factfold.stack.spark_jars", list, raising=False)
     given = own if keys_url else None
-    with command_line.opened_environment(views, "1g", MASTER, given):
+    with command_line.opened_environment(views, "1g", MASTER, given, None):
         (keys,) = seen
     assert isinstance(keys, SqlKeyStore)
     assert keys.engine.url.database == (own if keys_url else views).removeprefix("sqlite:///")
