@@ -15,7 +15,7 @@ from projections.spark.keeping import Comparison
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import newest
 from projections.tablestore.port import REBUILDER, DifferingRow, Generation, TableStore, runner_of
-from projections.tablestore.runs import BUILT, Progress, Run, is_ahead
+from projections.tablestore.runs import BUILT, SERVING, Progress, Run, is_ahead
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
 _LOOK_SECONDS: Final = 0.1
@@ -50,10 +50,20 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
     """
     store = environment.store
     with store.exclusive(group.name, role=REBUILDER):
+        _require_serving(store, group)
         built = newest(store, group, BUILT, remedy="build one: factfold projections rebuild … --no-cutover")
         layout = store.layout(group, built, view_columns(environment.spark, group))
         with CatchUp(environment, group, built) as catch_up:
             return compare(environment, group, catch_up, layout)
+
+
+def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
+    if not store.states(group.name, SERVING) and store.states(group.name, BUILT):
+        raise NotComparable(
+            f"nothing of projection group {group.name!r} serves yet that the generation could be compared with",
+            remedy="let it serve: factfold projections cutover; factfold projections verify recomputes it then",
+            place=store.place,
+        )
 
 
 def compare(

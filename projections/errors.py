@@ -39,9 +39,11 @@
         ├── RealTimeRefused          Spark does not run this query in real-time mode
         ├── RouterGaveUp             a router failed too often in a row
         ├── RunnerGaveUp             a runner failed too often in a row
+        ├── NotCaughtUp              a run did not come to where it was wanted within the time
         ├── NotYetApplied            an event is not in the views within the time it was waited for
         ├── MetricsPortTaken         the port for metrics cannot be listened on
         └── SparkFailed              anything else that Spark reports, shortened
+            ├── CodeFailed           an aggregate or a view's function raised, or a value does not fit its type
             └── SparkGone            Spark's JVM no longer answers
 """
 
@@ -230,12 +232,20 @@ class NotYetApplied(ProjectionError):
     version: int | None = None
 
 
+class NotCaughtUp(ProjectionError):
+    """A run did not come to the offsets it was to reach within the time; what it applied stays."""
+
+
 class MetricsPortTaken(ProjectionError):
     """The port for metrics cannot be listened on."""
 
 
 class SparkFailed(ProjectionError):
     """Spark refused or failed the work; the message is Spark's own, shortened."""
+
+
+class CodeFailed(SparkFailed):
+    """Code that Spark runs raised, or a value does not fit its type; tried again, it would be so again."""
 
 
 class SparkGone(SparkFailed):

@@ -71,14 +71,14 @@ class Follower:
         caught_up = False
         while not caught_up and not stop.is_set():
             with self._restarted(stop):
-                self._follow(self._caught_up)
+                self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked))
                 caught_up = True
 
-    def _caught_up(self, runner: Runner) -> None:
-        for report in runner.catch_up():
+    def _looked(self, report: BatchReport | None) -> None:
+        if report is not None:
             self._applied(report)
 
-    def _follow(self, work: Callable[[Runner], None]) -> None:
+    def _follow(self, work: Callable[[Runner], object]) -> None:
         def told(runner: Runner) -> None:
             self.on_open(runner)
             work(runner)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eventstore.errors import BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable
-from projections.errors import SparkFailed, SparkGone, StagingLost, TableStoreUnavailable
+from projections.errors import CodeFailed, SparkFailed, SparkGone, StagingLost, TableStoreUnavailable
 
 # A database or a broker that restarts, a leader that moves; what Spark says of it in its own words is SparkFailed.
 PASSING: Final = (
@@ -29,5 +29,8 @@ class Restarts:
 
 
 def passes(error: Exception) -> bool:
-    """Whether a failure may be over when the same is tried again; nothing brings Spark's JVM back in this process."""
-    return isinstance(error, PASSING) and not isinstance(error, SparkGone)
+    """Whether a failure may be over when the same is tried again.
+
+    Nothing brings Spark's JVM back in this process, and code that raises on a record raises on it again.
+    """
+    return isinstance(error, PASSING) and not isinstance(error, SparkGone | CodeFailed)

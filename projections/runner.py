@@ -18,7 +18,7 @@ import structlog
 from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries, open_boundaries
 from projections.environment import Environment
-from projections.errors import OffsetsLost
+from projections.errors import NotCaughtUp, OffsetsLost
 from projections.group import ProjectionGroup
 from projections.horizon import Horizon
 from projections.known_topics import KnownTopics
@@ -180,21 +180,47 @@ class Runner:
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
-        """Apply batches up to the given offsets (by default, the ends of the topics now); seconds bound the wait."""
-        goal = ends or self._log.end_offsets(list(self._group.inputs))
+        """Apply batches up to the given offsets (by default, the ends of the topics now); returns their reports.
+
+        NotCaughtUp where that takes longer than ``deadline``, in seconds; RunPaused.
+        """
         reports: list[BatchReport] = []
-        until = time.monotonic() + deadline
-        while not reached(self.progress, goal):
-            if time.monotonic() > until:
-                raise TimeoutError(f"group {self._group.name} did not reach {goal} in {deadline} s")
-            report = self.run_once()
-            if report:
+        until, late = time.monotonic() + deadline, Event()
+
+        def in_time(report: BatchReport | None) -> None:
+            if report is not None:
                 reports.append(report)
-                continue
-            if self._standing is not None:
-                self._standing.require_unpaused()
-            time.sleep(IDLE_SECONDS)
+            if time.monotonic() > until:
+                late.set()
+
+        if not self.run_to(ends, stop=late, on_look=in_time):
+            raise NotCaughtUp(
+                f"the views did not come to where they are wanted within {deadline:g} s",
+                remedy="see in the log what the batches wait for; nothing is lost: try again, or with more memory",
+                place=f"projection group {self._group.name}",
+            )
         return reports
+
+    def run_to(
+        self,
+        ends: Mapping[str, Mapping[int, int]] | None = None,
+        *,
+        stop: Event,
+        on_look: Callable[[BatchReport | None], None] = lambda report: None,
+    ) -> bool:
+        """Apply batches up to the given offsets, by default the ends of the topics now; False where it was stopped.
+
+        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet; RunPaused.
+        """
+        goal = ends or self._log.end_offsets(list(self._group.inputs))
+        while not (there := reached(self.progress, goal)) and not stop.is_set():
+            report = self.run_once()
+            on_look(report)
+            if report is None:
+                if self._standing is not None:
+                    self._standing.require_unpaused()
+                stop.wait(IDLE_SECONDS)
+        return there
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def _not_yet(stream: str, version: int, found: int | None, *, seconds: float, pl
     stands = "is not there yet" if found is None else f"stands at version {found}"
     error = NotYetApplied(
         f"{stream} {stands}, version {version} was waited for for {seconds:g} s",
-        remedy="see that the group's runner runs and how far it is behind: factfold projections status",
+        remedy="see that the group's runner runs (factfold projections status), and in its log or metrics its lag",
         place=place,
     )
     error.version = found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
+from factfold.cli.comparisons import DIFFERS
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.projections import Json, Memory
 from factfold.cli.signals import stop_on_signal
@@ -60,6 +61,7 @@ def run(
     """Archive what the topics get until a signal comes; killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
     with _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver:
+        stop_on_signal(stop)
         typer.echo(json.dumps({"state": "archiving"}) if as_json else "archiving", err=not as_json)
         sys.stdout.flush()
         archiver.run(topics, stop=stop, every=every, on_append=lambda done: _tell_append(done, as_json=as_json))
@@ -98,7 +100,7 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
 
 @app.command()
 def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
-    """Compare the archive with what the topics still hold, record by record; exit code 1 where one is missing."""
+    """Compare the archive with what the topics still hold, record by record; exit code 3 where one is missing."""
     from projections import verify_archive
 
     with _archiver(archive, memory) as archiver:
@@ -108,7 +110,7 @@ def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Jso
     for verdict in () if as_json else verdicts:
         typer.echo(_told(verdict))
     if not all(verdict.equal for verdict in verdicts):
-        raise typer.Exit(1)
+        raise typer.Exit(DIFFERS)
 
 
 @app.command()

@@ -75,6 +75,7 @@ def run(
         Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master, memory=memory
     )
     with opened as router:
+        stop_on_signal(stop)
         typer.echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
         sys.stdout.flush()
         router.run(stop=stop)

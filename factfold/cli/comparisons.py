@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from projections import ViewComparison
     from projections.tablestore.port import DifferingRow
+
+DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command that was written wrongly
 
 
 def as_plain(found: Mapping[str, ViewComparison]) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.comparisons import as_plain, tell_comparison
+from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.projections import (
     Archived,
@@ -59,9 +60,13 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 @app.command()
 def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> None:
     """Show every generation: how far it has come, what its view topics lack, whether it is paused, and who keeps it."""
+    from projections.tablestore.generations import require_known
+
     wanted = None if group is None else _name_of(group)
     with _store(views_url) as store:
         found = [row for row in store.generations() if wanted in (None, row["group"])]
+    if wanted is not None:
+        require_known(wanted, found)
     if as_json:
         print_json(found)
     for row in () if as_json else found:
@@ -86,7 +91,7 @@ def diff(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the generation that was built with the serving one at equal offsets; exit code 1 where a row differs."""
+    """Compare the generation that was built with the serving one at equal offsets; exit code 3 where a row differs."""
     from projections import diff as compare
 
     definition = load_group(group)
@@ -97,7 +102,7 @@ def diff(
     else:
         tell_comparison(found)
     if not all(one.equal for one in found.values()):
-        raise typer.Exit(1)
+        raise typer.Exit(DIFFERS)
 
 
 @app.command()
@@ -194,7 +199,8 @@ def _name_of(group: str) -> str:
 
 @contextmanager
 def _store(views_url: str) -> Iterator[TableStore[Any]]:
-    from projections.tablestore.opening import delta_root, open_table_store
+    from projections.errors import TableStoreUnavailable
+    from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
 
     if delta_root(views_url) is not None:
         from factfold.stack import delta_jars
@@ -203,6 +209,12 @@ def _store(views_url: str) -> Iterator[TableStore[Any]]:
         with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
             yield lakehouse
         return
+    if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
+        raise TableStoreUnavailable(
+            "there is no such file, and looking makes none",
+            remedy="check the URL; factfold projections rebuild, or run, makes the file",
+            place=path,
+        )
     store = open_table_store(views_url)
     try:
         yield store

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.comparisons import as_plain, tell_comparison, tell_row
+from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison, tell_row
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.rebuild_display import shown
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.signals import ended_by_signals, stop_on_signal
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, RebuildReport
@@ -68,7 +68,8 @@ def rebuild(
 ) -> None:
     """Build the group's views from the whole log, beside those that serve; then compare the two, and switch.
 
-    One that was killed goes on from what it had committed.
+    What differs is told, and stops nothing: --no-cutover leaves the switch to you. One that was killed goes on from
+    what it had committed.
     """
     from projections import rebuild as build
 
@@ -127,6 +128,7 @@ def run(
         if metrics_port is not None:
             opened.enter_context(serve_metrics(metrics, port=metrics_port, host=metrics_host))
         environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
+        stop_on_signal(stop)
         follower = Follower(
             environment=environment,
             group=definition,
@@ -139,7 +141,7 @@ def run(
         try:
             work(stop=stop)
         except NoServingGeneration:
-            with shown(definition.name) as on_progress:
+            with ended_by_signals(), shown(definition.name) as on_progress:
                 build(environment, definition, on_progress=on_progress)
             work(stop=stop)
 
@@ -172,7 +174,7 @@ def verify(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Compare each view with a recomputation from the log; exit code 1 where a row differs."""
+    """Compare each view with a recomputation from the log; exit code 3 where a row differs."""
     from projections import verify as compare
 
     definition = load_group(group)
@@ -186,7 +188,7 @@ def verify(
         for row in verdict.differing:
             tell_row(row, "live", "recomputed")
     if not all(verdict.equal for verdict in verdicts.values()):
-        raise typer.Exit(1)
+        raise typer.Exit(DIFFERS)
 
 
 def load_group(spec: str) -> ProjectionGroup:

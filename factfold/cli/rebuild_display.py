@@ -36,7 +36,13 @@ def _bar(group: str) -> Iterator[OnProgress]:
 
         def told(now: RebuildProgress) -> None:
             description = f"{group}: {now.step}"
-            bar.update(task, description=description, completed=now.records, total=now.total or None, rate=_rate(now))
+            bar.update(
+                task,
+                description=description,
+                completed=now.records,
+                total=now.total or None,
+                rate=_rate(now).removeprefix(", "),
+            )
 
         yield told
 

@@ -1,14 +1,35 @@
-"""A signal asks a command that runs on to finish what it has at hand."""
+"""How a command that runs until it is told to stop learns of it."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def stop_on_signal() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+def stop_on_signal(stop: threading.Event | None = None) -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set.
+
+    Spark takes SIGINT for itself when it starts: called again, with the event, after that, this takes it back.
+    """
+    told = stop or threading.Event()
+    for number in _NUMBERS:
+        signal.signal(number, lambda *_: told.set())
+    return told
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let both signals end the process at once while it does what goes on by itself when it is started again."""
+    before = {number: signal.getsignal(number) for number in _NUMBERS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import (
+    CodeFailed,
     ProjectionError,
     RealTimeRefused,
     SparkFailed,
@@ -29,8 +31,11 @@ _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
 )
-_PYTHON_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.M)
+_PYTHON_ERROR = re.compile(r"^((?!java\.|org\.|scala\.|py4j\.)\w[\w.]*(?:Error|Exception): .*)$", re.M)
 _UNSUPPORTED_VALUE = re.compile(rf"^{UnsupportedValue.__module__}\.{UnsupportedValue.__name__}: (.*)$", re.M)
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_OF_THE_SYSTEM: Final = tuple(e for e in vars(builtins).values() if isinstance(e, type) and issubclass(e, OSError))
+_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}\b")  # SQL's class of values that an expression cannot take
 _OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
 # A query, source or sink that Spark keeps out of its real-time mode; other errors of the mode are of its settings.
 _NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_STREAM|SINK)_NOT\w*")
@@ -123,9 +128,20 @@ def translate(message: str, place: str) -> ProjectionError:
         return unsupported_value(refused_value.group(1)[:400], place=place)
     if _OFFSETS_LOST.search(message):
         return offsets_lost(place)
-    return SparkFailed(
-        _cause(message)[:300], remedy="see the cause above; the run can be started again as it is", place=place
-    )
+    cause = _cause(message)[:300]
+    if _is_of_code(message):
+        return CodeFailed(cause, remedy="correct the code, or the value that it does not expect", place=place)
+    return SparkFailed(cause, remedy="see the cause above; the run can be started again as it is", place=place)
+
+
+def _is_of_code(message: str) -> bool:
+    """Whether Spark's evaluation of an expression failed on a value, or Python code that it ran.
+
+    What the system says to such code may pass: a connection or a file that it opens.
+    """
+    raised = _PYTHON_ERROR.findall(message) if _TRACEBACK in message else []
+    builtin = getattr(builtins, raised[-1].partition(":")[0], None) if raised else None
+    return bool(_DATA_EXCEPTION.search(message) or (raised and builtin not in _OF_THE_SYSTEM))
 
 
 def _cause(message: str) -> str:

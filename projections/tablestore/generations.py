@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,14 +59,21 @@ def drop(store: Store, group: str, *, generation: int | None = None) -> list[int
     Raises GenerationMissing, and RunAlreadyActive while a rebuild or a runner is at one.
     """
     with store.exclusive(group, role=REBUILDER):
-        found = store.states(group, *([RETIRED] if generation is None else [BUILDING, BUILT, RETIRED]))
-        chosen = [s.run for s in found if generation in (None, s.run.generation)]
+        require_known(group, every := store.states(group))
+        droppable = [RETIRED] if generation is None else [BUILDING, BUILT, RETIRED]
+        chosen = [s.run for s in every if s.status in droppable and generation in (None, s.run.generation)]
         if generation is not None and not chosen:
             cause = f"projection group {group!r} has no generation {generation} that does not serve"
             raise _missing(group, cause, "factfold projections status lists those there are")
         for run in chosen:
             _drop(store, run)
     return [run.generation for run in chosen]
+
+
+def require_known(group: str, found: Sequence[object]) -> None:
+    """Raise GenerationMissing where there is nothing of a group."""
+    if not found:
+        raise _missing(group, f"there is no projection group {group!r} here", "factfold projections list names them")
 
 
 def _drop(store: Store, run: Run) -> None:

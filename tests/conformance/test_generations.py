@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
 
-from projections import ProjectionGroup
-from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive, RunRetired, RunSuperseded
+from projections import ProjectionGroup, diff
+from projections.errors import (
+    DefinitionChanged,
+    GenerationMissing,
+    NotComparable,
+    RunAlreadyActive,
+    RunRetired,
+    RunSuperseded,
+)
 from projections.standing import Standing
 from projections.tablestore import comparison, runs
 from projections.tablestore.generations import drop, hold, newest, pause, refuse_changed, resume
@@ -32,6 +40,12 @@ def built(store, *keys, group=GROUP, to=5, columns=COLUMNS, hours="1.5"):
         runs.set_progress(connection, run, {"ticket": {0: to}})
         runs.set_status(connection, run, BUILT)
     return run, layout
+
+
+def test_a_first_generation_has_nothing_to_be_compared_with(store):
+    built(store, "a")
+    with pytest.raises(NotComparable, match="nothing of projection group 'tickets' serves yet"):
+        diff(SimpleNamespace(store=store), GROUP)
 
 
 def shown(store):

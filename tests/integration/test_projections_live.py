@@ -53,7 +53,7 @@ def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(
     with open_runner(env, group) as runner:
         for _ in range(4):
             writer.send([record for _ in range(cuts.randint(1, 30)) for record in history.step()])
-            while runner.run_once(max_records=cuts.choice([15, 1_000])):
+            while runner.run_once(max_records=cuts.choice([40, 1_000])):
                 pass
             assert_views_as_expected(env, history)
     verdicts = verify(env, group)

@@ -232,7 +232,7 @@ def test_the_commands_build_compare_switch_and_go_back(env, writer, projections,
         schema = f"factfold_{group.name}_2"
         connection.execute(sa.text(f"UPDATE {schema}.view_ticket_rows SET status = 'forged' WHERE ticket_id = 't3'"))
     found = projections("diff")
-    assert found.exit_code == 1
+    assert found.exit_code == 3
     assert found.stdout.splitlines() == [
         "ticket_rows: 10 rows serving, 10 new: DIFFERS",
         "  at ticket_id=t3",
@@ -241,7 +241,7 @@ def test_the_commands_build_compare_switch_and_go_back(env, writer, projections,
     ]
     assert projections("cutover").stdout == f"{group.name}: generation 2 serves\n"
     forged = projections("verify")
-    assert (forged.exit_code, "recomputed: ticket_id=t3, status=open" in forged.stdout) == (1, True)
+    assert (forged.exit_code, "recomputed: ticket_id=t3, status=open" in forged.stdout) == (3, True)
     assert json.loads(projections("rollback", "--json").stdout) == {"group": group.name, "serving": 1}
     assert projections("run", "--once").exit_code == 0
     assert statuses(env, group) == {1: "serving", 2: "retired"}

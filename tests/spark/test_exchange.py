@@ -1,4 +1,4 @@
-"""Rows that executors write into the table store."""
+"""Rows that executors write into the table store, and what is raised where they are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sqlite3
 import pytest
 from pyspark.sql import functions as F
 
-from projections.errors import UnsupportedValue
+from projections.errors import CodeFailed, SparkFailed, UnsupportedValue
+from projections.restarts import passes
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import told_plainly
 from projections.tablestore.embedded_rows import SqliteTarget
@@ -21,3 +22,23 @@ def test_a_value_that_the_database_refuses_has_its_own_error_wherever_it_was_wri
     frame = spark.range(rows).withColumn("x", F.when(F.col("id") == rows - 1, float("nan")))
     with pytest.raises(UnsupportedValue, match="column 'x' has not a number"), told_plainly("view measured"):
         write(frame, SqliteTarget(path, "measured"), rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda batches: [{}[batch] for batch in batches], CodeFailed),
+        (lambda batches: [open("/nowhere/at/all") for _ in batches], SparkFailed),
+    ],
+    ids=["code", "the system"],
+)
+def test_what_code_raises_is_not_tried_again_and_what_the_system_says_is(spark, make, kind):
+    with pytest.raises(SparkFailed) as caught, told_plainly("view measured"):
+        spark.range(1).mapInArrow(make, "id bigint").collect()
+    assert (type(caught.value), passes(caught.value)) == (kind, kind is SparkFailed)
+
+
+def test_a_value_that_does_not_fit_is_not_tried_again(spark):
+    with pytest.raises(CodeFailed, match="CAST_INVALID_INPUT") as caught, told_plainly("view measured"):
+        spark.sql("SELECT cast(concat('a', id) AS int) FROM range(1)").collect()
+    assert not passes(caught.value)

@@ -1,15 +1,21 @@
-"""`factfold projections` where it asks the views' database alone: list, status, pause, resume, drop; no Spark."""
+"""`factfold projections` without Spark: what asks the views' database alone, and how a run is ended."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
-from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration
+from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration, TableStoreUnavailable
+from projections.follower import Follower
 from projections.rebuild_progress import ProgressMeter, RebuildProgress, counted_once
 from projections.tablestore.port import runner_of
 from projections.tablestore.sqlite import SqliteTableStore
@@ -68,7 +74,8 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
         "progress": {"ticket": {"0": 3}}, "deletions_settled": {}, "topics": {}, "loaded": [],
             "updated_at": "",
     }  # fmt: skip
-    assert projections("status", "others") == ""
+    with pytest.raises(GenerationMissing, match="no projection group 'others'"):
+        projections("status", "others")
 
 
 def test_a_run_is_paused_and_resumed_by_name_or_by_its_definition(projections, generations, store):
@@ -84,6 +91,8 @@ def test_a_run_is_paused_and_resumed_by_name_or_by_its_definition(projections, g
 def test_generations_are_dropped_and_the_serving_one_is_not(projections, generations):
     with pytest.raises(GenerationMissing):
         projections("drop", "tickets", "--generation", "2")
+    with pytest.raises(GenerationMissing, match="no projection group 'others'"):
+        projections("drop", "others")
     assert projections("drop", "tickets") == "dropped: generation 1\n"
     assert json.loads(projections("drop", "tickets", "--json")) == {"group": "tickets", "dropped": []}
 
@@ -118,3 +127,59 @@ def test_a_log_has_a_line_a_step_and_no_more_within_ten_seconds(capsys):
             told(RebuildProgress(step, records, 1_000, 0, 2.0))
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["tickets: tables, 0 of 1,000 records", "tickets: views, 1,000 of 1,000 records"]
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """Run ``factfold projections run`` over a follower and a rebuild of the test's own; Spark takes SIGINT."""
+
+    @contextmanager
+    def opened(*_):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield SimpleNamespace()
+
+    def run(follow, build, *options):
+        monkeypatch.setattr(cli_projections, "opened_environment", opened)
+        for work in ("run", "catch_up"):
+            monkeypatch.setattr(Follower, work, lambda self, *, stop: follow(stop))
+        monkeypatch.setattr("projections.rebuild", build, raising=False)
+        given = ["projections", "run", "tests.conformance.ticket_batches:GROUP", "--views-url", "sqlite:///views.db"]
+        return CliRunner().invoke(application(), [*given, *options], catch_exceptions=False)
+
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("options", [[], ["--once"]])
+def test_either_signal_stops_a_run_behind_its_batch(running, number, options):
+    stopped = []
+
+    def follow(stop):
+        os.kill(os.getpid(), number)
+        stopped.append(stop.wait(5))
+
+    assert running(follow, None, *options).exit_code == 0
+    assert stopped == [True]
+
+
+def test_either_signal_ends_the_first_build_at_once_and_stops_what_follows_it(running):
+    handlers, looks = [], []
+
+    def follow(stop):
+        looks.append(signal.getsignal(signal.SIGTERM))
+        if len(looks) == 1:
+            raise NoServingGeneration("nothing", remedy="build")
+
+    def build(*_, on_progress):
+        handlers.append((signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)))
+
+    assert running(follow, build).exit_code == 0
+    assert handlers == [(signal.default_int_handler, signal.SIG_DFL)]
+    assert looks[0] is looks[1] is not signal.SIG_DFL
+
+
+def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):
+    path = tmp_path / "views.db"
+    looked = CliRunner().invoke(application(), ["projections", "list", "--views-url", f"sqlite:///{path}"])
+    assert isinstance(looked.exception, TableStoreUnavailable)
+    assert not path.exists()

@@ -9,6 +9,7 @@ import pytest
 
 from projections.digest import digest_rows
 from projections.errors import (
+    CodeFailed,
     InvalidDefinition,
     OffsetsLost,
     SparkFailed,
@@ -86,7 +87,13 @@ def test_progress_survives_its_json_form():
         ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nam` cannot be "
          "resolved. Did you mean one of the following? [`name`, `id`]. SQLSTATE: 42703", UnknownColumn, "name, id"),
         ("Cannot fetch offset 3. Some data may have been lost because …", OffsetsLost, "longer retention"),
-        ("Traceback\n  File x\nValueError: too late\n\tat java.lang", SparkFailed, "ValueError: too late"),
+        ("Traceback (most recent call last):\n  File x\nValueError: too late\n\tat java.lang", CodeFailed,
+         "ValueError: too late"),
+        ("Traceback (most recent call last):\n  File x\nshop.errors.BadError: no", CodeFailed, "BadError: no"),
+        ("Traceback (most recent call last):\nConnectionResetError: by peer", SparkFailed, "ConnectionResetError"),
+        ("[CAST_OVERFLOW] The value 1 cannot be cast. SQLSTATE: 22003", CodeFailed, "CAST_OVERFLOW"),
+        ("[DUPLICATED_MAP_KEY] Duplicate map key. SQLSTATE: 23505", SparkFailed, "DUPLICATED_MAP_KEY"),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly", SparkFailed, "exited"),
     ],
 )  # fmt: skip
 def test_what_spark_raises_becomes_a_typed_error_with_a_remedy(message, kind, words):

@@ -14,6 +14,7 @@ from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries
 from projections.errors import (
     DefinitionChanged,
+    NotCaughtUp,
     RunAlreadyActive,
     RunnerGaveUp,
     SparkFailed,
@@ -64,6 +65,31 @@ def test_a_slow_store_makes_batches_smaller_and_never_is_more_asked_for_than_a_b
     assert sum(world.batches) == 20_000
     assert max(world.batches) <= SIZE.most
     assert max(world.batches[5:]) <= 125  # a second's worth, and what counts as near to it
+
+
+def test_a_stop_is_heeded_between_two_batches_of_catching_up():
+    world, stop = World(3_000), Event()
+    assert not runner(world).run_to(stop=stop, on_look=lambda report: stop.set())
+    assert world.batches == [1_000]
+
+
+def test_catching_up_ends_at_the_ends_there_were_when_it_began_and_tells_of_each_batch():
+    world, seen = World(2_000), []
+
+    def grows(report):
+        seen.append(report.records)
+        world.end += 1_000
+
+    assert runner(world).run_to(stop=Event(), on_look=grows)
+    assert seen == [1_000, 1_000]
+
+
+def test_a_run_that_is_late_is_told_with_what_it_applied_kept():
+    world = World(3_000)
+    late = runner(world)
+    with pytest.raises(NotCaughtUp, match="within 0 s"):
+        late.catch_up(deadline=0.0)
+    assert late.progress == {"orders": {0: 1_000}}
 
 
 def test_a_quick_store_gets_the_largest_batches_there_may_be():
