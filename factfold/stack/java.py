@@ -15,7 +15,11 @@ from factfold.stack.versions import versions
 
 # Kafka's own scripts and Spark's launcher read these; so do the servers of the local stack.
 _SERVERS, _SPARK = "KAFKA_JVM_PERFORMANCE_OPTS", "SPARK_SUBMIT_OPTS"
-_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Published jars, checked by their digests, are not verified once more, nor is the code that Spark makes for each plan.
+_LIGHT = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def start_lightly() -> None:
