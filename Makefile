@@ -51,7 +51,7 @@ faults: setup ## Servers and runners killed on purpose
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(PY) -m pytest $(FAULTS) $(ARGS)
 
 # 52 parts of 6,000 flights with three events each are nearly a million; what says nothing of its time has four hours.
-# About ten hours in all, an estimate: docs/how-to/run-the-fault-tests.md has it by test.
+# About seven hours in all, an estimate: docs/how-to/run-the-fault-tests.md has it by test.
 faults-full: setup ## The same at full size, for hours: FACTFOLD_KILLS=50, FACTFOLD_FLIGHTS=6000 between two of them
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} \
 	  $(PY) -m pytest $(FAULTS) --timeout 14400 $(ARGS)
