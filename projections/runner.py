@@ -83,6 +83,7 @@ class Runner:
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
+        self._may_go_on = True
         self.progress = progress
         self.batch = batch
 
@@ -96,12 +97,15 @@ class Runner:
 
         Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
         """
-        may_go_on = self._standing is None or self._standing.may_go_on()
-        if may_go_on:
-            self._let_go()
+        report = self._apply_once(max_records=max_records, ends=ends)
+        self._let_go()
+        return report
+
+    def _apply_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
         seen = self._look()
-        offsets = self._bounded(ends or seen, max_records or self.batch.records) if may_go_on else None
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
         if offsets is None or not offsets.records:
             return None
         report = self._applier.apply(offsets)
@@ -113,7 +117,8 @@ class Runner:
         return report
 
     def _let_go(self) -> None:
-        settled = self._horizon.let_go() if self._horizon is not None else {}
+        """Behind a batch and the word of it: what waited for a runner to start comes first."""
+        settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
         if settled:
             log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
             if self._metrics is not None:
@@ -171,11 +176,12 @@ class Runner:
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
         """Apply batches until ``stop`` is set; the batch at hand is finished first."""
         while not stop.is_set():
-            report = self.run_once()
+            report = self._apply_once()
+            if report is not None:
+                on_batch(report)
+            self._let_go()
             if report is None:
                 stop.wait(IDLE_SECONDS)
-            else:
-                on_batch(report)
 
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
@@ -214,8 +220,9 @@ class Runner:
         """
         goal = ends or self._log.end_offsets(list(self._group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():
-            report = self.run_once()
+            report = self._apply_once()
             on_look(report)
+            self._let_go()
             if report is None:
                 if self._standing is not None:
                     self._standing.require_unpaused()

@@ -20,6 +20,7 @@ from projections.spark.exchange import are_few
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse import horizon
 from projections.spark.lakehouse.ledger import Entries, Entry, Ledger
+from projections.spark.lakehouse.numbered_files import numbered_files
 from projections.spark.lakehouse.places import (
     HORIZON,
     SET_ASIDE,
@@ -306,7 +307,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
 
     def _ledger(self, group: str) -> Ledger:
         if group not in self._ledgers:
-            self._ledgers[group] = Ledger(self.spark, f"{self.root}/{group}/runs", group)
+            self._ledgers[group] = Ledger(numbered_files(self.spark, f"{self.root}/{group}/runs"), group)
         return self._ledgers[group]
 
     def _alter(self, run: Run, alter: Callable[[Entry], Entry]) -> None:
