@@ -71,8 +71,9 @@ LOCAL: Final = "local[*]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
 # interpreted, four times slower. Plan after plan compiled fills the JVM's default cache of 240 MB (a session of tests
-# did in minutes), and at a full one the compiler stops for good.
-_COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
+# did in minutes), and at a full one the compiler stops for good. Spark's classes take ten times the metaspace at which
+# a JVM collects its whole heap unless it is told to wait.
+_COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m"
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
@@ -94,8 +95,8 @@ def small_batch_session(session: SparkSession) -> SparkSession:
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # What a table consists of is read in so many tasks, 50 unless told otherwise: a list of files needs few.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    # What a table consists of is read in so many tasks, 50 unless told otherwise: a list of files needs one.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # The version that counts may be an old one, of a table that stood still: it is read as long as its files are there.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
@@ -58,6 +58,14 @@ if TYPE_CHECKING:
     from projections.spark.lakehouse.keeping import DeltaKeeper
 
 
+# Most of a small batch's time goes into planning, and a job for each look at a table's files. Keys are compared with
+# keys, of which no constraint leaves a file out; and what a merge reads was worked out before: it may be read twice.
+_FEW_JOBS: Final = {
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+
 class DeltaTableStore(TableStore[DeltaGeneration]):
     """State and views of projection groups in one folder; ``url`` is `delta:` and a path or a Hadoop URI.
 
@@ -75,7 +83,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.spark = spark.newSession()
         self._large = spark.newSession()
         # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
-        for name, value in ONE_TASK.items():
+        for name, value in (ONE_TASK | _FEW_JOBS).items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
         self._passed: tuple[tuple[str, int | None], Mapping[str, Passed]] = (("", None), {})
