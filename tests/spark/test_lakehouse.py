@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -94,6 +96,17 @@ def test_commands_tell_of_the_ledgers(pond, monkeypatch):
     environment, _ = pond
     told = CliRunner().invoke(application(), ["projections", "list", "--views-url", environment.store.place])
     assert (told.exit_code, told.output) == (0, "pond: generation 1 serves\n")
+
+
+def test_the_query_of_the_page_finds_what_serves_without_factfold(pond, spark):
+    environment, _ = pond
+    page = Path("docs/how-to/keep-views-in-delta.md").read_text("utf-8")
+    query = page.partition("```text\nSELECT generation")[2].partition(";")[0]
+    folder = environment.store.root
+    query = f"SELECT generation{query}".replace("/lake/views/shop", f"{folder}/pond").replace("order_list", "left_join")
+    (run,) = (state.run for state in environment.store.states("pond"))
+    version = environment.store.entry(run).tables["view_left_join"]
+    assert [tuple(row) for row in spark.sql(query).collect()] == [(run.generation, version)]
 
 
 def test_readers_are_told_what_is_not_there(pond, spark):
