@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+import psutil
 
 from eventstore.kafka.admin import end_offsets
 from factfold.stack import LocalStack
@@ -99,6 +100,7 @@ class KilledRuns:
     in_flight: int = 0
     resumed: list[float] = field(default_factory=list)
     _left_behind: bool = False
+    _begun: tuple[float, ...] = field(default_factory=psutil.cpu_times)
 
     def start(self, *, module: str = "factfold") -> ProjectionProcess:
         """Start it, and wait until it follows, with the views built if there were none, and goes on."""
@@ -137,6 +139,12 @@ class KilledRuns:
     def told(self) -> str:
         """What to print of it, with how busy the machine was: to start a JVM on a busy one takes a minute."""
         seconds = ", ".join(f"{seconds:.1f}" for seconds in self.resumed) or "none"
-        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, of which others took {self._stolen():.0%}"
         target = f"target {RESUMED_WITHIN:.0f} s"
         return f"kills amid a batch: {self.in_flight}; seconds from start to first batch: {seconds} ({target}, {load})"
+
+    def _stolen(self) -> float:
+        """The share of the processors' time that other virtual machines took, where that is known."""
+        now = psutil.cpu_times()
+        taken = getattr(now, "steal", 0.0) - getattr(self._begun, "steal", 0.0)
+        return float(taken / max(sum(now) - sum(self._begun), 1.0))
