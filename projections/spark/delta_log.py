@@ -16,7 +16,7 @@ from projections.spark.failures import told_plainly
 from projections.spark.plans import items
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _RACE: Final = "DELTA_CONCURRENT"
 
@@ -60,10 +60,6 @@ class DeltaLog:
     def files_read(self, transaction: Any) -> list[Any]:
         """The files of a transaction's version, all of which it has read from then on."""
         return items(transaction.filterFiles())
-
-    def files_written(self, transaction: Any, rows: DataFrame) -> list[Any]:
-        """Rows written to files that are no part of the table before the commit."""
-        return items(transaction.writeFiles(rows._jdf))  # noqa: SLF001 - the JVM's side of it
 
     def commit(self, transaction: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
         """Take files out of the table and others in; returns the version that has them."""
