@@ -51,11 +51,12 @@ class ShopLog:
 
     @property
     def group(self) -> ProjectionGroup:
-        """The view `orders_with_cities`, over tables of its own topics."""
+        """A view over tables of its own topics, of a name of its own: several logs are kept in one database."""
         orders: ChangelogTable = Table.from_changelog(_ORDERS, topic=self.orders_topic)
         customers: ChangelogTable = Table.from_changelog(_CUSTOMERS, topic=self.customers_topic)
-        view = sql_view("orders_with_cities", _JOINED, tables={"orders": orders, "customers": customers})
-        return ProjectionGroup(self.prefix.replace("-", "_"), [view])
+        name = self.prefix.replace("-", "_")
+        view = sql_view(f"orders_of_{name}", _JOINED, tables={"orders": orders, "customers": customers})
+        return ProjectionGroup(name, [view])
 
     @property
     def records(self) -> int:
