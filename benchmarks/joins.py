@@ -11,6 +11,7 @@ machines of their own.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -28,12 +29,16 @@ from sample_app.story import Story
 
 @dataclass(frozen=True)
 class Run:
-    """Records a second of the rebuild and of Kafka Streams; result rows a second of live changes and of its join."""
+    """Records a second of the rebuild and of Kafka Streams; result rows a second of live changes and of its join.
+
+    ``seconds`` are those of the live batch, by step.
+    """
 
     ours: float
     kafka_streams: float
     live: float
     results: float
+    seconds: Mapping[str, float]
 
 
 def main(
@@ -67,14 +72,14 @@ def _measure(
     with story.step("Kafka Streams"):
         results = streams.join_rate(log, results=orders)
     with story.step("live batch"):
-        live = _live(environment, log, changes)
-    found = Run(ours, results * records / orders, live, results)
+        live, seconds = _live(environment, log, changes)
+    found = Run(ours, results * records / orders, live, results, seconds)
     story.say(str(found))
     return found
 
 
-def _live(environment: Environment, log: ShopLog, changes: int) -> float:
-    """Result rows a second of a batch of changes, after one that makes the plans."""
+def _live(environment: Environment, log: ShopLog, changes: int) -> tuple[float, Mapping[str, float]]:
+    """Result rows a second of a batch of changes, after one that makes the plans; and its seconds by step."""
     with open_runner(environment, log.group) as runner:
         log.update(changes)
         runner.run_once(max_records=2 * changes)
@@ -84,11 +89,11 @@ def _live(environment: Environment, log: ShopLog, changes: int) -> float:
         seconds = time.perf_counter() - begun
     if report is None or report.records < changes:
         raise RuntimeError(f"the batch had not all of the {changes} changes: {report}")
-    return report.upserts / seconds
+    return report.upserts / seconds, {step: round(took, 3) for step, took in report.seconds.items()}
 
 
 def _report(story: Story, measured: list[Run], *, records: int, changes: int) -> None:
-    best = {name: max(getattr(run, name) for run in measured) for name in Run.__annotations__}
+    best = {name: max(getattr(run, name) for run in measured) for name in ("ours", "kafka_streams", "live", "results")}
     claims = [
         at_least(
             id, ours=best[ours], other=best[other], other_name=name, unit=unit, n=n, runs=len(measured), target=target
@@ -98,7 +103,7 @@ def _report(story: Story, measured: list[Run], *, records: int, changes: int) ->
             ("incremental.rate", "live", "results", KafkaStreams.name, "result rows/s", changes, 3.0),
         )
     ]
-    path = write("joins", claims)
+    path = write("joins", claims, batches=[dict(run.seconds) for run in measured])
     story.say(f"{', '.join(f'{c.id} {c.ratio}' for c in claims)}: see {path}")
 
 

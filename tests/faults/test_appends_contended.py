@@ -102,10 +102,11 @@ def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path,
     moment, options = random.Random(SEED), (streams, str(APPENDS[streams]))
     steady = [Writers(store, tmp_path, f"w{n}", *options) for n in range(PROCESSES - 1)]
     told, mid_call = [], 0
-    for kill in range(KILLS):
-        victim = Writers(store, tmp_path, f"v{kill}", streams, "100000")
-        mid_call += victim.kill(moment)
-        told += victim.told()
+    for kill in range(3 * KILLS):  # on a busy machine some fall between two calls
+        if mid_call < KILLS:
+            victim = Writers(store, tmp_path, f"v{kill}", streams, "100000")
+            mid_call += victim.kill(moment)
+            told += victim.told()
     for writers in steady:
         writers.finish()
         told += writers.told()

@@ -58,12 +58,8 @@ if TYPE_CHECKING:
     from projections.spark.lakehouse.keeping import DeltaKeeper
 
 
-# Most of a small batch's time goes into planning, and a job for each look at a table's files. Keys are compared with
-# keys, of which no constraint leaves a file out; and what a merge reads was worked out before: it may be read twice.
-_FEW_JOBS: Final = {
-    "spark.sql.constraintPropagation.enabled": "false",
-    "spark.databricks.delta.merge.materializeSource": "none",
-}
+# What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
+_NOT_COPIED: Final = {"spark.databricks.delta.merge.materializeSource": "none"}
 
 
 class DeltaTableStore(TableStore[DeltaGeneration]):
@@ -83,7 +79,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.spark = spark.newSession()
         self._large = spark.newSession()
         # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
-        for name, value in (ONE_TASK | _FEW_JOBS).items():
+        for name, value in (ONE_TASK | _NOT_COPIED).items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
         self._passed: tuple[tuple[str, int | None], Mapping[str, Passed]] = (("", None), {})
