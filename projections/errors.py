@@ -27,6 +27,7 @@
         ├── DefinitionChanged        the definition differs from the one the generation was built by
         ├── KeyNotUnique             a view function returned a key twice, or null
         ├── TableStoreUnavailable    the views' database cannot be reached
+        ├── RightMissing             the role of the views' database may not do what is needed
         ├── UnsupportedValue         a value that the views' database cannot hold
         ├── UnsupportedMaster        a Spark whose executors cannot reach the views' database
         ├── ViewInUse                a view cannot be replaced: a query holds it, or something depends on it
@@ -162,6 +163,10 @@ class KeyNotUnique(ProjectionError):
 
 class TableStoreUnavailable(ProjectionError):
     """The database of the views cannot be reached."""
+
+
+class RightMissing(ProjectionError):
+    """The role that the views' database is reached by may not do what is needed; waiting does not help."""
 
 
 class LoadClosed(ProjectionError):

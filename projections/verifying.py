@@ -56,7 +56,8 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
         schemas = environment.log.schemas(group.avro_changelogs)
         reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
         with told_plainly(f"projection group {group.name}"), reduced as tables:
-            verdicts = {view.name: _compare(live, view, tables) for view in layout.views.values()}
+            rows = sum(tables.frame(name).count() for name in tables.group.tables)
+            verdicts = {view.name: _compare(live, view, tables, rows=rows) for view in layout.views.values()}
     _require_none_waiting(environment, group, live.progress, verdicts)
     return verdicts
 
@@ -80,8 +81,7 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
         return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
 
 
-def _compare(live: Verification, view: ViewPlace, whole: WholeTables) -> ViewVerdict:
-    rows = sum(whole.frame(name).count() for name in whole.group.tables)
+def _compare(live: Verification, view: ViewPlace, whole: WholeTables, *, rows: int) -> ViewVerdict:
     found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
     keys = tuple(_bare(row) for row in found.differing)
     one, other = found.one, found.other

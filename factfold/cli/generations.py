@@ -58,7 +58,12 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @app.command()
-def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> None:
+def status(
+    views_url: Views,
+    group: MaybeName = None,
+    lag: Annotated[bool, typer.Option("--lag", help="Ask the log, too, how many offsets wait of each.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show every generation: how far it has come, what its view topics lack, whether it is paused, and who keeps it."""
     from projections.tablestore.generations import require_known
 
@@ -67,6 +72,8 @@ def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> 
         found = [row for row in store.generations() if wanted in (None, row["group"])]
     if wanted is not None:
         require_known(wanted, found)
+    if lag:
+        _look_up_lag(views_url, found)
     if as_json:
         print_json(found)
     for row in () if as_json else found:
@@ -76,9 +83,26 @@ def status(views_url: Views, group: MaybeName = None, as_json: Json = False) -> 
         told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
         settled = sum(row["deletions_settled"].values())
         told += [f"{settled:,} deleted rows let go of"] if settled else []
+        told += [f"{sum(row['lag'].values()):,} offsets wait"] if lag else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
+
+
+def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
+    """Give each row its ``lag``, by topic: the offsets that the broker has, or the views' own file, and it has not."""
+    from eventstore import Settings
+    from projections.group import ERASURES
+    from projections.lag import waiting_offsets
+    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.store_source import StoreLog
+    from projections.tablestore.opening import sqlite_path
+
+    embedded = sqlite_path(views_url)
+    with (StoreLog(embedded) if embedded else KafkaLog(Settings())).open() as log:
+        for row in rows:
+            topics = [topic for topic in row["progress"] if topic != ERASURES]
+            row["lag"] = waiting_offsets(row["progress"], log.end_offsets(topics)) if topics else {}
 
 
 @app.command()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from projections.errors import TableStoreUnavailable, ViewInUse
+from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
@@ -48,7 +48,7 @@ _KINDS = {
     "S": "sequence",
     "i": "index",
 }
-_LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS = "55P03", "2BP01"
+_LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS, _NO_RIGHT = "55P03", "2BP01", "42501"
 
 
 class PostgresTableStore(SqlTableStore):
@@ -164,6 +164,12 @@ class PostgresTableStore(SqlTableStore):
             if state == _DEPENDENT_OBJECTS:
                 remedy = "drop what depends on the view, rebuild, and make it again"
                 raise ViewInUse(cause, remedy=remedy, place=self.place) from error
+            if state == _NO_RIGHT:
+                raise RightMissing(
+                    f"the role of the views may not do this: {cause}",
+                    remedy="grant it CREATE on the database, and on the schema the views are shown in",
+                    place=self.place,
+                ) from error
             if isinstance(error, sa.exc.OperationalError):
                 raise TableStoreUnavailable(
                     f"the views' database failed: {cause}",

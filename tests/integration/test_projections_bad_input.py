@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from decimal import Decimal
 
 import pytest
@@ -19,6 +20,7 @@ from projections.errors import (
     InvalidDefinition,
     KeyNotUnique,
     NoServingGeneration,
+    RightMissing,
     TableStoreUnavailable,
     UndecodableRecord,
     UnknownColumn,
@@ -216,6 +218,38 @@ def test_a_wrong_password_of_the_views_database_is_told_without_the_password(sta
     assert_helpful(caught, "password authentication failed")
     assert "wrong-sentinel" not in str(caught.value) + repr(store)
     store.close()
+
+
+@pytest.fixture
+def granted(database):
+    """A database, a role of it that may log in and nothing else, and a function that gives it more."""
+    url, role = sa.make_url(database()), f"viewer_{uuid.uuid4().hex[:8]}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def execute(statement):
+        with engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+
+    execute(f"CREATE ROLE {role} LOGIN PASSWORD 'sentinel'")
+    as_role = url.set(username=role, password="sentinel").render_as_string(hide_password=False)
+    yield as_role, lambda what: execute(f"GRANT CREATE ON {what} TO {role}"), url.database
+    engine.dispose()
+
+
+def test_a_right_that_the_role_of_the_views_lacks_is_told_and_with_it_the_views_are_built(granted, road, environment):
+    url, grant, name = granted
+    env, writer = road
+    with pytest.raises(RightMissing) as caught:
+        environment(PostgresTableStore(url))
+    assert_helpful(caught, "permission denied", "CREATE on the database")
+    assert "sentinel" not in str(caught.value)
+    grant(f"DATABASE {name}")
+    env = environment(PostgresTableStore(url))
+    writer.send([opened(writer, f"t{n}") for n in range(3)])
+    with pytest.raises(RightMissing, match="permission denied for schema public"):
+        rebuild(env, one_table_group(writer))
+    grant("SCHEMA public")
+    assert rebuild(env, one_table_group(writer)).rows["ticket_rows"] == 3
 
 
 def test_a_run_needs_a_built_view_of_the_same_definition(road):

@@ -46,15 +46,16 @@ def rows_travel(request, monkeypatch):
 def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(road, rows_travel):
     env, writer, group = road
     seed = len(rows_travel)
-    small = 40 if rows_travel == "by the driver" else 150  # executors take a second for a batch, however small
+    # Executors take a second for a batch, however small.
+    rounds, sizes = (4, [40, 1_000]) if rows_travel == "by the driver" else (2, [150, 1_000])
     history, cuts = TicketHistory(writer, seed), random.Random(seed)
     writer.send([record for _ in range(40) for record in history.step()])
     rebuild(env, group)
     assert_views_as_expected(env, history)
     with open_runner(env, group) as runner:
-        for _ in range(4):
+        for _ in range(rounds):
             writer.send([record for _ in range(cuts.randint(1, 30)) for record in history.step()])
-            while runner.run_once(max_records=cuts.choice([small, 1_000])):
+            while runner.run_once(max_records=cuts.choice(sizes)):
                 pass
             assert_views_as_expected(env, history)
     verdicts = verify(env, group)

@@ -245,3 +245,8 @@ def test_the_commands_build_compare_switch_and_go_back(env, writer, projections,
     assert json.loads(projections("rollback", "--json").stdout) == {"group": group.name, "serving": 1}
     assert projections("run", "--once").exit_code == 0
     assert statuses(env, group) == {1: "serving", 2: "retired"}
+    writer.send(opened(writer, 10, 3))
+    waiting = {row["generation"]: row["lag"] for row in json.loads(projections("status", "--lag", "--json").stdout)}
+    assert waiting == {1: {writer.events_topic: 3}, 2: {writer.events_topic: 3}}
+    assert projections("run", "--once").exit_code == 0
+    assert "; 0 offsets wait" in projections("status", "--lag").stdout

@@ -6,11 +6,13 @@ import json
 import os
 import signal
 from contextlib import contextmanager
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from eventstore import NO_STREAM, SqlEventStore
 from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
@@ -21,6 +23,7 @@ from projections.tablestore.port import runner_of
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served
+from tests.integration.tickets import Ticket
 from tests.waiting import wait_until
 
 
@@ -76,6 +79,24 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
     }  # fmt: skip
     with pytest.raises(GenerationMissing, match="no projection group 'others'"):
         projections("status", "others")
+
+
+def test_the_status_with_lag_tells_what_waits_in_the_log_of_each_generation(projections, generations, store):
+    with SqlEventStore(f"sqlite:///{store.path}") as events:
+        events.create_tables()
+        events.register(Ticket)
+        for number in range(5):
+            events.append(f"ticket-{number}", [Ticket.Opened(customer_id=1, hours=Decimal(1))], expected=NO_STREAM)
+    retired, serving = projections("status", "--lag").splitlines()
+    assert retired.endswith("; 0 offsets applied; 6 offsets wait")  # an event store's positions begin at 1
+    assert serving.endswith("; 3 offsets applied; 3 offsets wait")
+    told = json.loads(projections("status", "--lag", "--json"))
+    assert [row["lag"] for row in told] == [{"ticket": 6}, {"ticket": 3}]
+
+
+def test_the_lag_of_topics_that_are_not_there_is_an_error_that_names_them(projections, generations):
+    with pytest.raises(FactfoldError, match="ticket"):
+        projections("status", "--lag")
 
 
 def test_a_run_is_paused_and_resumed_by_name_or_by_its_definition(projections, generations, store):
