@@ -55,20 +55,22 @@ class Topic:
         self.settings, self.name = settings, name
         self._admin = AdminClient(settings.kafka.librdkafka())
 
-    def records(self):
-        return list(read_range(self.settings, self.name))
+    def records(self, *, start=None):
+        """Those that are committed, from offsets by partition on; all of them unless told otherwise."""
+        return list(read_range(self.settings, self.name, start=start))
 
     def in_transaction(self):
         """How many records are there that nobody has committed or aborted yet."""
-        stable, last = (self._ends(level) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED))
-        return sum(last.values()) - sum(stable.values())
+        last = self.ends(IsolationLevel.READ_UNCOMMITTED)
+        return sum(last.values()) - sum(self.ends().values())
 
     def left_behind(self):
         """How many a dead writer left so; a commit it had asked for is brought to its end by the broker meanwhile."""
         time.sleep(0.5)
         return self.in_transaction()
 
-    def _ends(self, level):
+    def ends(self, level=IsolationLevel.READ_COMMITTED):
+        """The offsets, by partition, behind the last record."""
         asked = {TopicPartition(self.name, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
         answers = self._admin.list_offsets(asked, isolation_level=level)
         return {place.partition: answer.result(10).offset for place, answer in answers.items()}
@@ -109,3 +111,11 @@ class Topic:
 
 def waiting(store, settings):
     return sum(category.events for category in relay_status(store, settings).waiting)
+
+
+def wait_for_the_last(store, settings, relay):
+    """Wait until the topic holds every event, however many it lacks, as long as it comes to lack fewer."""
+    while left := waiting(store, settings):
+        wait_until(
+            lambda left=left: waiting(store, settings) < left, alive=relay.require_alive, what="progress", pause=0.2
+        )

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import uuid
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -27,7 +28,7 @@ from eventstore.topics import TopicSpec, event_topic, message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
 from projections.errors import UndecodableRecord
 from tests.crates import Crate, faults, fill
-from tests.faults.relayed_topic import PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, waiting
+from tests.faults.relayed_topic import PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, wait_for_the_last
 from tests.waiting import wait_until
 
 GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
@@ -77,10 +78,10 @@ def doomed(number):
     return range(first, first + DOOMED)
 
 
-def held_of(crates, topic):
-    """How many events of these crates the topic holds."""
+def held_of(crates, topic, start=None):
+    """How many events of these crates the topic holds, from offsets by partition on."""
     keys = {message_key(f"crate-{crate}", version).encode() for crate in crates for version in range(3)}
-    return sum(record.key in keys for record in topic.records())
+    return sum(record.key in keys for record in topic.records(start=start))
 
 
 def delete(store, crates):
@@ -97,17 +98,18 @@ def killed_again_and_again(crates, settings, topic, start_relay):
     relay, moment, held = start_relay(), random.Random(SEED), 0
     with Load(crates, seed=SEED):
         for number in range(KILLS):
+            start, led = topic.ends(), number + 1
             fill(crates, *doomed(number), times=3)
-            led = number + 1
             wait_until(lambda led=led: relay.said.count('"leading"') == led, alive=relay.require_alive, what="a leader")
-            held += wait_until(lambda n=number: held_of(doomed(n), topic), alive=relay.require_alive, pause=0.1)
+            published = partial(held_of, doomed(number), topic, start)
+            held += wait_until(published, alive=relay.require_alive, what="a doomed event", pause=0.1)
             fill(crates, *doomed(number), times=200)
             wait_until(topic.in_transaction, alive=relay.require_alive, what="a transaction", pause=0)
             time.sleep(max(0.0, moment.uniform(-0.2, 0.2)))  # the moment of the kill, and no wait for anything
             relay.kill()
             delete(crates, doomed(number))
             relay.restart()
-    wait_until(lambda: waiting(crates, settings) == 0, alive=relay.require_alive, what="the last event", pause=0.2)
+    wait_for_the_last(crates, settings, relay)
     assert relay.stop() == 0
     return held
 
