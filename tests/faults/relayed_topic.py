@@ -23,6 +23,7 @@ TINY_SEGMENTS = {
 }  # fmt: skip
 # The deletion of a stream that never was: readers of the topic pass over it.
 CANARY = b"crate-canary@0"
+CLEANING_PATIENCE = 900.0  # seconds: two million records in thousands of tiny segments took more than two minutes
 
 
 class Load:
@@ -94,19 +95,19 @@ class Topic:
     def clean(self):
         """Have the broker compact all that is there: until canaries sent behind it have taken each other away."""
         producer = RecordProducer(self.settings)
-        marks = {}
+        start, marks = self.ends(), {}
 
         def is_cleaned():
             producer.send(
                 [OutgoingRecord(topic=self.name, key=CANARY, value=None, partition=n) for n in range(PARTITIONS)]
             )
-            found = [record for record in self.records() if record.key == CANARY]
+            found = [record for record in self.records(start=start) if record.key == CANARY]
             for record in found:
                 marks.setdefault(record.partition, record.offset)
             left = {(record.partition, record.offset) for record in found}
             return left.isdisjoint(marks.items())
 
-        wait_until(is_cleaned, what="the cleaning", pause=0.3)
+        wait_until(is_cleaned, within=CLEANING_PATIENCE, what="the cleaning", pause=0.3)
 
 
 def waiting(store, settings):
