@@ -18,6 +18,7 @@ from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from projections.errors import keys_missing
 from projections.setters import Setter
+from projections.spark.python_workers import settled
 from projections.spark.records import Rows
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, sealed_parts
@@ -56,7 +57,7 @@ def _by_executors(rows: DataFrame, opener: _Opener, keys: FollowedKeys) -> DataF
         finally:
             keys.close()
 
-    return rows.mapInArrow(opened, ", ".join(f"`{c}` {t.ddl}" for c, t in opener.table.opened.items()))
+    return rows.mapInArrow(settled(opened), ", ".join(f"`{c}` {t.ddl}" for c, t in opener.table.opened.items()))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from projections.columns import ColumnType, field_type
 from projections.spark.decode import Decoder, column_of
 from projections.spark.fold import STAGING, key_column
 from projections.spark.nesting import as_stored, opened_up
+from projections.spark.python_workers import settled
 from projections.tables import EventTable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
             decoded = _with_stored(decoded, table, stored)
         # What deletes a stream comes first: the events before it may be incomplete, and nobody wants them evolved.
         one_pass = _by_stream(decoded).sortWithinPartitions("_stream", F.col("_type").isNotNull(), "_version")
-        return one_pass.mapInArrow(evolver, f"{ddl}, {meta}").select(key, *payload, *STAGING)
+        return one_pass.mapInArrow(settled(evolver), f"{ddl}, {meta}").select(key, *payload, *STAGING)
 
     return fold
 

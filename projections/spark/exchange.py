@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from projections.columns import ColumnType
 from projections.spark.nesting import as_stored
+from projections.spark.python_workers import settled
 from projections.tablestore.arrow import Part, Target, arrow_schema
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def write(frame: DataFrame, target: Target, *, rows: int) -> int:
         data = frame.toArrow()
         return target.append(data) if data.num_rows else 0
     with target.load() as load:
-        counts = frame.mapInArrow(_copy_partition(target, load), "rows bigint").toArrow()
+        counts = frame.mapInArrow(settled(_copy_partition(target, load)), "rows bigint").toArrow()
     return sum(counts["rows"].to_pylist())
 
 
@@ -67,7 +68,7 @@ def read(spark: SparkSession, target: Target, columns: Mapping[str, ColumnType])
     bounds = [(task * step, (task + 1) * step) for task in range(tasks)]
     ranges = spark.createDataFrame(bounds, "low bigint, high bigint").repartition(tasks)
     ddl = ", ".join(f"`{c}` {'string' if t.kind == 'decimal' else t.ddl}" for c, t in columns.items())
-    return in_table_order(ranges.mapInArrow(_read_parts(target, columns), ddl), columns)
+    return in_table_order(ranges.mapInArrow(settled(_read_parts(target, columns)), ddl), columns)
 
 
 def _read_parts(

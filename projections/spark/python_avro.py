@@ -19,6 +19,7 @@ from eventstore.errors import NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder
 from eventstore.unions import MEMBER
+from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -58,7 +59,7 @@ def parsed_in_python(value: Column, schema: RegisteredSchema, *, sentinel: str) 
             yield pa.array(parsed(batch), kind)
 
     decode.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}  # read by arrow_udf
-    column: Column = arrow_udf(decode, from_arrow_type(kind))(value)
+    column: Column = arrow_udf(settled(decode), from_arrow_type(kind))(value)
     return column
 
 

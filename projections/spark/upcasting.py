@@ -23,6 +23,7 @@ from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
 from eventstore.unions import MEMBER
 from eventstore.upcasting import TypeMeaning
 from projections.spark.python_avro import class_of, short_name
+from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -198,7 +199,7 @@ def split(value: Column, readings: Sequence[Reading]) -> Column:
             yield pa.array([splitter.split(framed, decoder) for framed in batch.to_pylist()], pa.list_(pa.binary()))
 
     split_each.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}  # read by arrow_udf
-    column: Column = arrow_udf(split_each, "array<binary>")(value)
+    column: Column = arrow_udf(settled(split_each), "array<binary>")(value)
     return column
 
 

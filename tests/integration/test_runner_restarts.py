@@ -49,7 +49,8 @@ def test_a_store_that_is_down_for_a_while_is_outwaited_and_nothing_is_lost(envir
     wait_until(lambda: follower.failures >= 3, alive=lambda: require(following), what="three failures in a row")
     switch(name, on=True)
     wait_until(lambda: left(env) == history.expected_left(), alive=lambda: require(following), what="the views")
-    assert follower.failures == 0
+    # Readers see a batch before its runner has come back from it.
+    wait_until(lambda: follower.failures == 0, alive=lambda: require(following), what="a batch that counts")
     stop.set()
     following.join(60)
 

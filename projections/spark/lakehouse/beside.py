@@ -21,6 +21,7 @@ from projections.spark.lakehouse.ledger import Entry
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, view_name
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.persisting import persisted
+from projections.spark.python_workers import settled
 from projections.tablestore.port import DifferingRow
 from projections.tablestore.runs import Progress, Run, superseded
 
@@ -114,7 +115,7 @@ def difference(place: DeltaViewPlace, one: DataFrame, other: DataFrame, columns:
 def _digested(rows: DataFrame, key: Sequence[str]) -> Rows:
     """The digest over all rows in the order of their key, by one task that holds a batch of them at a time."""
     ordered = rows.repartition(1).sortWithinPartitions(*key)
-    (found,) = ordered.mapInArrow(_digest, "digest string, rows bigint").toArrow().to_pylist() or [_OF_NOTHING]
+    (found,) = ordered.mapInArrow(settled(_digest), "digest string, rows bigint").toArrow().to_pylist() or [_OF_NOTHING]
     return Rows(found["digest"], found["rows"])
 
 
