@@ -45,6 +45,10 @@ class Extent:
         """Whether it reaches back to the topic's first record."""
         return all(first == 0 for first in self.begin.values())
 
+    def waiting(self, ends: Mapping[int, int]) -> int:
+        """How many offsets the topic has behind it, up to its ends; all of a partition that is not named."""
+        return sum(end - self.end.get(partition, 0) for partition, end in ends.items())
+
     def reaches(self, partition: int, start: int) -> int:
         """The offset up to which the archive can be read from ``start`` on; ``start`` itself where it cannot."""
         if partition not in self.end or start < self.begin[partition]:

@@ -13,8 +13,8 @@ from projections.errors import NotComparable
 from projections.group import ERASURES, ProjectionGroup
 from projections.spark.keeping import Comparison
 from projections.spark.view_functions import view_columns
-from projections.tablestore.generations import newest
-from projections.tablestore.port import REBUILDER, DifferingRow, Generation, TableStore, runner_of
+from projections.tablestore.generations import newest, rebuilding
+from projections.tablestore.port import DifferingRow, Generation, TableStore, runner_of
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, is_ahead
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
@@ -49,7 +49,7 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
     The serving runner may go on. Raises GenerationMissing, NoServingGeneration, NotComparable, RunAlreadyActive.
     """
     store = environment.store
-    with store.exclusive(group.name, role=REBUILDER):
+    with rebuilding(store, group.name):
         _require_serving(store, group)
         built = newest(store, group, BUILT, remedy="build one: factfold projections rebuild … --no-cutover")
         layout = store.layout(group, built, view_columns(environment.spark, group))

@@ -15,8 +15,8 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.log import Offsets
 from projections.publishing import prepare_topics
 from projections.spark.view_functions import view_columns
-from projections.tablestore.generations import drop_with_patience, hold, newest
-from projections.tablestore.port import REBUILDER, Generation
+from projections.tablestore.generations import drop_with_patience, hold, newest, rebuilding
+from projections.tablestore.port import Generation
 from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run
 
 _LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
@@ -40,7 +40,7 @@ def rollback(environment: Environment, group: ProjectionGroup) -> Run:
 
 def _switch_to_newest(environment: Environment, group: ProjectionGroup, status: str, remedy: str) -> Run:
     store = environment.store
-    with store.exclusive(group.name, role=REBUILDER):
+    with rebuilding(store, group.name):
         run = newest(store, group, status, remedy=remedy)
         prepare_topics(environment, group)
         layout = store.layout(group, run, view_columns(environment.spark, group))

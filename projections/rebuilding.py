@@ -20,8 +20,7 @@ from projections.log import Offsets
 from projections.publishing import prepare_topics
 from projections.rebuild_progress import OnProgress, ProgressMeter
 from projections.spark.view_functions import view_columns
-from projections.tablestore.generations import refuse_changed
-from projections.tablestore.port import REBUILDER
+from projections.tablestore.generations import rebuilding, refuse_changed
 from projections.tablestore.runs import SERVING
 from projections.whole_log import whole_log
 
@@ -80,7 +79,7 @@ def rebuild(
     Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged where another definition has served
     under the same version, EndNotKnown where it would end before what is served.
     """
-    with environment.store.exclusive(group.name, role=REBUILDER):
+    with rebuilding(environment.store, group.name):
         return _Rebuild(environment, group, ProgressMeter(on_progress)).run(cut_over=cut_over)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -45,9 +45,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """How a runner runs: the size of its batches, and the seconds that an unknown schema id is waited for."""
+    """How a runner runs: the size of its batches, and the seconds that an unknown schema id is waited for.
 
-    batch: BatchSize = field(default_factory=BatchSize)
+    The table store says how large batches are unless it is given.
+    """
+
+    batch: BatchSize | None = None
     schema_patience: float = 5.0
 
 
@@ -105,7 +108,7 @@ class Runner:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
         seen = self._look()
-        offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
+        offsets = self._bounded(ends or seen, max_records or self._most()) if self._may_go_on else None
         if offsets is None or not offsets.records:
             return None
         report = self._applier.apply(offsets)
@@ -115,6 +118,9 @@ class Runner:
                 report.published = self._publisher.publish()
         self._learn(report)
         return report
+
+    def _most(self) -> int:
+        return self.batch.records if self._planned else min(self.batch.first, self.batch.records)
 
     def _let_go(self) -> None:
         """Behind a batch and the word of it: what waited for a runner to start comes first."""
@@ -140,7 +146,7 @@ class Runner:
 
     def _learn(self, report: BatchReport) -> None:
         """Draw the conclusions of a batch: the next one's size, the lag; tell of both."""
-        if self._planned:  # the first batch makes the plans of all others, and takes longer than any
+        if self._planned:  # what the first one took says nothing of others
             self.batch = self.batch.after(report.records, seconds=report.total_seconds)
         self._planned = True
         lag = self.lag()
@@ -272,8 +278,8 @@ def open_runner(
             publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
-            boundaries=boundaries, batch=chosen.batch, topics=topics, standing=standing, publisher=publisher,
-            horizon=horizon, metrics=metrics,
+            boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
+            publisher=publisher, horizon=horizon, metrics=metrics,
         )  # fmt: skip
 
 

@@ -132,6 +132,9 @@ def release(
     retention: Annotated[
         str, typer.Option("--retention", help="How long the topic keeps a record from now on: 36h, 30d.")
     ],
+    wait: Annotated[
+        str, typer.Option("--wait", help="How long an archiver may take to come to the topic's end: 30s, 5m.")
+    ] = "30s",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     memory: Memory = "1g",
     as_json: Json = False,
@@ -140,11 +143,13 @@ def release(
     from eventstore import Settings
     from projections import release_topic
 
-    kept = parse_duration(retention)
+    kept, patience = parse_duration(retention), parse_duration(wait)
     if not yes:
         typer.confirm(f"Let {topic!r} delete its records after {retention}", abort=True, err=True)
     with _archiver(archive, memory) as archiver:
-        verdict, given = release_topic(Settings(), archiver.log, archiver.archive, topic, retention=kept)
+        verdict, given = release_topic(
+            Settings(), archiver.log, archiver.archive, topic, retention=kept, patience=patience
+        )
     if as_json:
         typer.echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
     else:
@@ -183,7 +188,7 @@ def _described(archiver: Archiver, topic: str, extent: Extent) -> dict[str, Any]
         "topic": topic,
         "offsets": extent.offsets,
         "whole": extent.whole,
-        "waiting": sum(end - extent.end.get(partition, 0) for partition, end in ends.items()),
+        "waiting": extent.waiting(ends),
         "files": files,
         "bytes": size,
         "begin": dict(extent.begin),

@@ -16,7 +16,7 @@ from projections.spark.failures import told_plainly
 from projections.spark.plans import items
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _RACE: Final = "DELTA_CONCURRENT"
 
@@ -54,8 +54,18 @@ class DeltaLog:
 
     def files(self, version: int) -> list[Any]:
         """The files of a version: some for each 64 MB, as every query of it plans them in the driver too."""
-        nothing = self.nothing()
-        return list(self._log().getSnapshotAt(version, nothing, nothing, False).allFiles().collectAsList())
+        return list(self._at(version).allFiles().collectAsList())
+
+    def rows(self, version: int) -> DataFrame:
+        """The rows of a version, whose files are listed now: a query of it need not ask the log which they are."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        snapshot = self._at(version)
+        files = self.java.scala.jdk.javaapi.CollectionConverters.asScala(snapshot.allFiles().collectAsList())
+        # Delta makes the frame in the session that is active in this thread.
+        self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session)
+        frame = self._log().createDataFrame(snapshot, files.toSeq(), False, self.nothing())
+        return DataFrame(frame, self.spark)
 
     def files_read(self, transaction: Any) -> list[Any]:
         """The files of a transaction's version, all of which it has read from then on."""
@@ -87,6 +97,10 @@ class DeltaLog:
     def nothing(self) -> Any:
         """Scala's None."""
         return self.java.scala.Option.empty()
+
+    def _at(self, version: int) -> Any:
+        nothing = self.nothing()
+        return self._log().getSnapshotAt(version, nothing, nothing, False)
 
     def _log(self) -> Any:
         return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)

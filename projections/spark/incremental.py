@@ -40,6 +40,7 @@ from projections.tablestore.slices import cut_slices
 from projections.tablestore.sql import SqlTableStore
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
     from pyspark.sql import DataFrame
 
 
@@ -174,7 +175,7 @@ class LiveBatches:
             stored = in_table_order(frames["stored"], staging.stored_columns(table)) if "stored" in frames else None
             return self.reduction.reduce(frames["raw"], table, stored)
 
-        written = self._write(f"table.{tables.staged.name}", staged, inputs, store.target(tables.staged), rows=rows)
+        written = self._write(f"table.{tables.staged.name}", staged, inputs, self._target(tables.staged), rows=rows)
         with store.staging(self.run) as connection:
             staging.complete(connection, tables)
         return written
@@ -184,7 +185,7 @@ class LiveBatches:
         store, table = self._store, tables.table
         if not isinstance(table, EventTable):
             raise TypeError(f"no stored fold for {type(table).__name__}")
-        keys, target = lambda frames: keys_of(frames["raw"], table), store.target(tables.wanted)
+        keys, target = lambda frames: keys_of(frames["raw"], table), self._target(tables.wanted)
         self._write(f"keys.{tables.wanted.name}", keys, {"raw": raw}, target, rows=rows)
         with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
@@ -216,7 +217,7 @@ class LiveBatches:
         with report.step("view"):
             columns = partials.columns
             inputs = {n: self._read(store.target(t), columns[n], rows=sizes[n]) for n, t in partials.tables.items()}
-            self._write(f"changes.{view.name}", result, inputs, store.target(view.result), rows=affected)
+            self._write(f"changes.{view.name}", result, inputs, self._target(view.result), rows=affected)
         with store.staging(self.run) as connection:
             return has_marked(connection, view)
 
@@ -242,7 +243,11 @@ class LiveBatches:
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
             return kept_columns(view.definition, typed, view.kept)
 
-        self._write(f"view.{view.name}", result, slices, store.target(view.result), rows=affected)
+        self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=affected)
+
+    def _target(self, table: sa.Table) -> Target:
+        """Where the batch writes: whoever claims the run waits for it, and empties the table then."""
+        return self._store.target(table, self.run)
 
     def _read(self, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> Rows:
         if are_few(rows):

@@ -14,7 +14,15 @@ from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.frames import handed
 from projections.spark.partials import partials_of
-from projections.spark.plans import analysed_plan, environmental, nondeterministic, operators, ungrouped, unordered
+from projections.spark.plans import (
+    analysed_plan,
+    environmental,
+    inexact,
+    nondeterministic,
+    operators,
+    ungrouped,
+    unordered,
+)
 from projections.tables import Table, checked_identifier, require_flat
 from projections.views import View
 
@@ -33,6 +41,7 @@ _REFUSED = {
 }  # fmt: skip
 _BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
 _ORDERED = "says the order: max_by(value, struct(at, id)) takes the last, sort_array(collect_list(…)) collects"
+_EXACT = "adds up decimals or integers, sum(cast(x AS decimal(18, 2))), or rounds, round(avg(x), 6)"
 _SAME = "must return the same for the same rows: let an event or a column carry such a value"
 
 
@@ -157,6 +166,8 @@ def _refuse_unbounded(view: View, result: DataFrame) -> None:
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
     if name := unordered(plan):
         raise _refused(view, f"{name}, which depends on the order its rows come in", _ORDERED)
+    if name := inexact(plan):
+        raise _refused(view, f"{name} of floating-point numbers, whose last digits depend on their order", _EXACT)
 
 
 def _refused(view: View, what: str, rule: str) -> InvalidDefinition:

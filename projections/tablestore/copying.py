@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
@@ -19,15 +19,22 @@ from projections.columns import ColumnType
 from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
 from projections.tablestore.arrow import Part, arrow_schema
 from projections.tablestore.loads import LOADS, PARTS
+from projections.tablestore.runs import Run, superseded
+
+_TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
 
 
 @dataclass(frozen=True)
 class PostgresTarget:
-    """One SQL table; ``uri`` is libpq's and carries the password, so it is never printed."""
+    """One SQL table; ``uri`` is libpq's and carries the password, so it is never printed.
+
+    Of a ``run``'s tables only its holder writes them: another one may have claimed it since we looked.
+    """
 
     uri: str
     schema: str
     table: str
+    run: Run | None = None
 
     def __repr__(self) -> str:
         return f"PostgresTarget({self.relation})"
@@ -40,9 +47,11 @@ class PostgresTarget:
     def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
         """Append Arrow rows in one transaction and return how many; those of a part that is written are left out.
 
-        Raises LoadClosed where nobody waits for the part any more.
+        Raises LoadClosed where nobody waits for the part any more, RunSuperseded where the run is held by another.
         """
         with _session(self.uri) as (connection, cursor):
+            if self.run is not None:
+                _require_token(cursor, self.run)
             rows = int(cursor.adbc_ingest(self.table, data, mode="append", db_schema_name=self.schema))
             if part is None or _is_first(cursor, part, rows):
                 connection.commit()
@@ -95,6 +104,14 @@ class PostgresTarget:
             cursor.execute(query)
             for batch in cursor.fetch_record_batch():
                 yield batch.rename_columns(schema.names).cast(schema)
+
+
+def _require_token(cursor: adbc.Cursor, run: Run) -> None:
+    """Nobody can claim the run before the transaction ends, as with `runs.require_token`."""
+    cursor.execute(_TOKEN, (run.group, run.generation))
+    row = cursor.fetchone()
+    if row is None or row[0] != run.token:
+        raise superseded(run)
 
 
 def _is_first(cursor: adbc.Cursor, part: Part, rows: int) -> bool:

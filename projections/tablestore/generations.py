@@ -44,6 +44,19 @@ def resume(store: Store, group: str) -> Run:
 
 
 @contextmanager
+def rebuilding(store: Store, group: str) -> Iterator[None]:
+    """Be the group's rebuilder for the length of the block; RunAlreadyActive.
+
+    A hold that a killed rebuilder left counts for as long as there is another one, so it is taken back first.
+    """
+    with store.exclusive(group, role=REBUILDER):
+        for state in store.states(group, SERVING):
+            if state.held:
+                store.set_held(state.run, held=False)
+        yield
+
+
+@contextmanager
 def hold(store: Store, run: Run) -> Iterator[None]:
     """Let a run's runner wait at the end of its batch, for the length of the block; the caller is the rebuilder."""
     try:
@@ -58,7 +71,7 @@ def drop(store: Store, group: str, *, generation: int | None = None) -> list[int
 
     Raises GenerationMissing, and RunAlreadyActive while a rebuild or a runner is at one.
     """
-    with store.exclusive(group, role=REBUILDER):
+    with rebuilding(store, group):
         require_known(group, every := store.states(group))
         droppable = [RETIRED] if generation is None else [BUILDING, BUILT, RETIRED]
         chosen = [s.run for s in every if s.status in droppable and generation in (None, s.run.generation)]

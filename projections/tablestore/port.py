@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from projections.batch_size import BatchSize
 from projections.columns import ColumnType
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
 from projections.group import ProjectionGroup
@@ -205,6 +206,11 @@ class TableStore(ABC, Generic[Laid]):
         settled, by table, each once. RunSuperseded.
         """
         return {}
+
+    @property
+    def batch_size(self) -> BatchSize:
+        """How large live batches are, unless a runner is told otherwise."""
+        return BatchSize()
 
     @property
     def look_seconds(self) -> float:

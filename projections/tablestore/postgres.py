@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
@@ -66,14 +66,17 @@ class PostgresTableStore(SqlTableStore):
 
     @property
     def uri(self) -> str:
-        """Libpq's URI of the database, password included: for ADBC, never for print."""
-        url = self._engine.url
-        user, password, database = (quote(text or "", safe="") for text in (url.username, url.password, url.database))
-        return f"postgresql://{user}:{password}@{url.host}:{url.port or 5432}/{database}"
+        """Libpq's URI of the database, password included: for ADBC, never for print.
 
-    def target(self, table: sa.Table) -> PostgresTarget:
+        All that SQLAlchemy's URL says is in it: several hosts, a socket's folder, TLS.
+        """
+        _, options = self._engine.dialect.create_connect_args(self._engine.url)
+        libpq = {name: value for name, value in options.items() if isinstance(value, str | int)}  # others are psycopg's
+        return f"postgresql://?{urlencode(libpq, quote_via=quote)}"
+
+    def target(self, table: sa.Table, run: Run | None = None) -> PostgresTarget:
         """Where ADBC writes and reads a table of a generation."""
-        return PostgresTarget(self.uri, str(table.schema), table.name)
+        return PostgresTarget(self.uri, str(table.schema), table.name, run)
 
     def prepare(self) -> None:
         """Create our own tables, of runs and of loads, where they are missing."""

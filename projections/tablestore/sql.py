@@ -59,8 +59,8 @@ class SqlTableStore(TableStore[GenerationLayout]):
         return self._engine.url.render_as_string(hide_password=True)
 
     @abstractmethod
-    def target(self, table: sa.Table) -> Target:
-        """Where rows of a table of a generation are written and read."""
+    def target(self, table: sa.Table, run: Run | None = None) -> Target:
+        """Where rows of a table of a generation are written and read; with a ``run``, written by its holder alone."""
 
     @abstractmethod
     def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:

@@ -54,8 +54,8 @@ class SqliteTableStore(SqlTableStore):
         """The file."""
         return self.path
 
-    def target(self, table: sa.Table) -> SqliteTarget:
-        """Where rows of a table of a generation are written and read."""
+    def target(self, table: sa.Table, run: Run | None = None) -> SqliteTarget:
+        """Where rows of a table are written and read: who holds a run here has a file's lock, and loses it by dying."""
         return SqliteTarget(self.path, table.name)
 
     def prepare(self) -> None:

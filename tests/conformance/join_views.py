@@ -272,8 +272,9 @@ GROUP = ProjectionGroup(
     "joins",
     [
         inner_join, left_join, right_join, full_join, full_join_of_some, one_to_one, composite_reference,
-        composite_full, of_the_same_table, many_to_many, star_of_four, full_chain, right_at_the_end, full_star,
-        per_customer, per_region, per_customer_with_orders, customers_with_totals, people, orders_of_people, one_key,
+        composite_full, of_the_same_table, many_to_many, star_of_four, chain_of_five, full_chain, right_at_the_end,
+        full_star, per_customer, per_region, per_customer_with_orders, customers_with_totals, people, orders_of_people,
+        one_key,
     ],
 )  # fmt: skip
 
@@ -284,7 +285,9 @@ FEW = ProjectionGroup(
         full_join_of_some,
         composite_full,
         of_the_same_table,
+        many_to_many,
         star_of_four,
+        chain_of_five,
         full_chain,
         per_region,
         customers_with_totals,

@@ -19,7 +19,7 @@ from projections.errors import (
 )
 from projections.standing import Standing
 from projections.tablestore import comparison, runs
-from projections.tablestore.generations import drop, hold, newest, pause, refuse_changed, resume
+from projections.tablestore.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
 from projections.tablestore.port import REBUILDER, runner_of
 from projections.tablestore.runs import BUILT, RETIRED, SERVING
 from projections.tablestore.runs_table import create_runs_table, runs_table
@@ -186,6 +186,8 @@ def test_a_runner_waits_for_a_cut_over_that_lives_and_not_for_one_that_was_kille
     with store.transaction() as connection:
         runs.set_held(connection, run, held=True)  # what a killed one leaves
     assert standing.may_go_on()
+    with rebuilding(store, "tickets"):
+        assert standing.may_go_on()  # though there is another one now
 
 
 def test_a_runner_whose_generation_serves_no_more_is_told(store):

@@ -44,7 +44,7 @@ GROUP = ProjectionGroup("cluster", [bought])
 class FailsAfterItsCommit(PostgresTarget):
     """The first attempt of a load's first part writes, commits and fails."""
 
-    each_attempt_counts: bool
+    each_attempt_counts: bool = False
 
     def append(self, data, *, part=None):
         """Append as ever, and fail then."""
@@ -56,10 +56,10 @@ class FailsAfterItsCommit(PostgresTarget):
         return rows
 
 
-def target(store, table):
+def target(store, table, run=None):
     """Where executors write a table."""
     planted = "FACTFOLD_EACH_ATTEMPT_COUNTS" in os.environ
-    return FailsAfterItsCommit(store.uri, str(table.schema), table.name, planted)
+    return FailsAfterItsCommit(store.uri, str(table.schema), table.name, run, planted)
 
 
 if __name__ == "__main__":

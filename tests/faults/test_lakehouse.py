@@ -31,9 +31,11 @@ from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from tests.conformance import test_nested_columns as nested
 from tests.conformance.join_views import (
+    chain_of_five,
     customers,
     customers_with_totals,
     full_join_of_some,
+    many_to_many,
     orders,
     people,
 )
@@ -42,7 +44,7 @@ from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
 from tests.conformance.test_view_topic_read import Reading, as_set, follow
 from tests.lakehouse import FILTERED, SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
 
-GROUP = ProjectionGroup("lake", [full_join_of_some, customers_with_totals, people])
+GROUP = ProjectionGroup("lake", [full_join_of_some, chain_of_five, many_to_many, customers_with_totals, people])
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 pytestmark = pytest.mark.skipif(
     KILLS == 1,

@@ -358,5 +358,9 @@ def test_the_commands_tell_what_is_archived_and_let_a_topic_go_only_when_all_of_
     code, (verdict,) = command("verify", events.name)
     assert (code, verdict["equal"], verdict["compared"]) == (0, True, 30)
     assert command("optimize", events.name) == (0, {"topic": events.name, "files_removed": 0, "files_added": 0})
-    code, released = command("release-topic", events.name, "--retention", "30d", "--yes")
-    assert (code, released["settings"]["retention.ms"]) == (0, str(30 * 86_400_000))
+    release = "release-topic", events.name, "--retention", "30d", "--wait", "1s", "--yes"
+    with pytest.raises(ArchiveDiffers, match="6 offsets of the topic are not archived yet"):
+        command(*release)
+    command("once", events.name)
+    code, released = command(*release)
+    assert (code, released["compared"], released["settings"]["retention.ms"]) == (0, 36, str(30 * 86_400_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from projections.errors import LoadClosed
+from projections import ProjectionGroup, Table, view
+from projections.columns import ColumnType
+from projections.errors import LoadClosed, RunSuperseded
 from projections.tablestore import copying, dialects
 from projections.tablestore.arrow import Part
 from projections.tablestore.loads import LOADS, PARTS, close_loads_of
@@ -17,6 +20,19 @@ from projections.tablestore.postgres import PostgresTableStore
 
 ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
 TABLE = sa.Table("loaded", sa.MetaData(schema="public"), sa.Column("id", sa.BigInteger))
+
+
+notes = Table.from_changelog(
+    sa.Table("notes", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True)), topic="loads.public.notes"
+)
+
+
+@view(key="id")
+def note_list(notes):
+    return notes
+
+
+NOTES = ProjectionGroup("loads", [note_list])
 
 
 @pytest.fixture
@@ -88,6 +104,40 @@ def test_a_task_that_outlives_its_load_takes_its_rows_back(store):
     assert found(store) == []
     with store.looking() as connection:
         assert [connection.scalar(sa.select(sa.func.count()).select_from(kept)) for kept in (LOADS, PARTS)] == [0, 0]
+
+
+@pytest.fixture
+def run(store):
+    run, _ = store.begin_generation(NOTES, {"note_list": {"id": ColumnType("long")}})
+    return run
+
+
+def write_late(store, run):
+    """A runner is in the middle of its rows when another one claims the run, and comes with others then."""
+    target, begun, go = store.target(TABLE, run), Event(), Event()
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(target.append, slowly(begun, go))
+        assert begun.wait(30)
+        claim = pool.submit(store.claim, run)
+        time.sleep(0.3)
+        assert not claim.done()  # or what it empties then would be filled behind it
+        go.set()
+        assert slow.result(30) == 1_000
+        theirs = claim.result(30)
+    with pytest.raises(RunSuperseded):
+        target.append(ROWS)
+    assert len(found(store)) == 1_000
+    assert store.target(TABLE, theirs).append(ROWS) == 1_000
+
+
+def test_whoever_claims_a_run_waits_for_the_rows_of_its_holder_who_writes_no_others(store, run):
+    write_late(store, run)
+
+
+def test_the_planted_fault_is_seen_rows_are_written_whoever_holds_the_run(store, run, monkeypatch):
+    monkeypatch.setattr(copying, "_require_token", lambda cursor, run: None)
+    with pytest.raises(AssertionError):
+        write_late(store, run)
 
 
 def test_a_load_into_a_schema_that_was_dropped_is_closed(store):

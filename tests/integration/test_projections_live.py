@@ -6,13 +6,17 @@ import random
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka import TopicPartition
 
+from eventstore.kafka.admin import end_offsets
+from eventstore.kafka.topic_settings import limit_retention
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
 from projections.spark import exchange, incremental
 from projections.tablestore import commit, dialects
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
+from tests.integration.test_archive import expire
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
@@ -120,6 +124,24 @@ def test_a_topic_that_was_made_anew_stops_the_run(road):
         runner.progress = {t: {p: o + 1_000 for p, o in parts.items()} for t, parts in runner.progress.items()}
         with pytest.raises(OffsetsLost, match="made anew"):
             runner.run_once()
+
+
+@pytest.mark.parametrize("rows_travel", ["by the driver", "by executors"], indirect=True)
+def test_records_that_expire_before_a_running_run_has_read_them_stop_it(road, rows_travel):
+    env, writer, group = road
+    history, settings = TicketHistory(writer, 9), env.log.settings
+    writer.send([record for _ in range(30) for record in history.step()])
+    rebuild(env, group)
+    before = view_rows(env, "ticket_left")
+    with open_runner(env, group) as runner:
+        writer.send([record for _ in range(30) for record in history.step()])
+        for topic in group.topics:
+            limit_retention(settings, topic, retention_ms=86_400_000)
+        ends = end_offsets(settings, group.topics)
+        expire(settings, [TopicPartition(t, p, end) for t, parts in ends.items() for p, end in parts.items()])
+        with pytest.raises(OffsetsLost):
+            runner.catch_up()
+    assert view_rows(env, "ticket_left") == before
 
 
 def test_verify_finds_a_row_that_was_changed_behind_its_back(road):

@@ -101,6 +101,13 @@ def test_who_has_slept_since_it_looked_looks_again(tmp_path, monkeypatch):
     assert len(asked) == 2
 
 
+def test_who_always_comes_second_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledgers, "_ATTEMPTS", 3)
+    monkeypatch.setattr(LocalFiles, "put", lambda self, number, lines: False)
+    with pytest.raises(TableStoreUnavailable, match="others committed to the ledger first, 3 times"):
+        Ledger(LocalFiles(tmp_path), "pond").change(lambda _: {1: entry(1)})
+
+
 def test_a_folder_that_cannot_be_written_is_told_with_its_path(tmp_path):
     (tmp_path / "runs").write_text("a file where the folder should be")
     ledger = Ledger(LocalFiles(tmp_path / "runs"), "pond")

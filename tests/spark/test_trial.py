@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 
 import pytest
@@ -63,3 +64,17 @@ def test_a_view_that_looks_further_is_found_with_the_key_and_both_rows(spark, tm
             ViewsDiffer, match=r"view neighbours, key \{'id': 1\}: live .*'name': None.*, recomputed .*'name': 'Bo'"
         ):
             trial.shake()
+
+
+@view(key="id")
+def lucky(orders):
+    """By a Python function that does not keep its word, which no plan shows."""
+    draw = F.udf(lambda id: random.getrandbits(60), "bigint")
+    return orders.select("id", draw("id").alias("luck"))
+
+
+def test_a_python_function_that_draws_lots_is_found_with_the_key_and_both_rows(spark, tmp_path):
+    with ViewTrial(spark, ProjectionGroup("trial", [lucky]), tmp_path) as trial:
+        trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
+        with pytest.raises(ViewsDiffer, match=r"view lucky, key \{'id': 1\}: live .*'luck': \d+.*, recomputed .*\d+"):
+            trial.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _PLACE: Final = ("partition", "offset")
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
 class ArchiveVerdict:
     """A topic's archive against the topic, counted in records; ``whole`` where it reaches back to the topic's first.
+
+    What the topic has behind the end of its archive is not looked at: it waits for an archiver.
 
     ``compared`` are those that the topic holds of the archived offsets: ``missing`` of them the archive does not hold
     as they are. ``only_archived`` are records of the same offsets that the topic does not have, as compaction leaves
@@ -41,7 +45,7 @@ class ArchiveVerdict:
 
     @property
     def equal(self) -> bool:
-        """Whether the archive holds every record that the topic holds, and none that it never held."""
+        """Whether the archive holds every record that the topic holds up to its end, and none that it never held."""
         surplus = 0 if self.compacted else self.only_archived
         return not (self.missing or self.repeated or surplus)
 
@@ -65,12 +69,19 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
 
 
 def release_topic(
-    settings: Settings, log: ArchivableLog, archive: DeltaArchive, topic: str, *, retention: timedelta
+    settings: Settings,
+    log: ArchivableLog,
+    archive: DeltaArchive,
+    topic: str,
+    *,
+    retention: timedelta,
+    patience: timedelta = timedelta(seconds=30),
 ) -> tuple[ArchiveVerdict, Mapping[str, str]]:
-    """Let the topic delete what is older than ``retention``, once its archive is found to hold all that it holds.
+    """Let the topic delete what is older than ``retention``, once its archive is found to hold all that it holds now.
 
-    Returns what was found and the settings the topic was given. Raises ArchiveDiffers and leaves the topic as it is
-    where the archive lacks a record, or does not reach back to the topic's first.
+    An archiver that is at work is waited for, for as long as ``patience``. Returns what was found and the settings the
+    topic was given. Raises ArchiveDiffers and leaves the topic as it is where the archive lacks a record, or does not
+    reach back to the topic's first.
     """
     if not _extent(archive, topic).whole:
         raise ArchiveDiffers(
@@ -78,6 +89,7 @@ def release_topic(
             remedy="views could not be rebuilt: keep the topic, or set its retention by other means",
             place=f"topic {topic}",
         )
+    _until_archived(log, archive, topic, seconds=patience.total_seconds())
     verdict = verify_archive(log, archive, topic)
     if not verdict.equal:
         raise ArchiveDiffers(
@@ -98,6 +110,21 @@ def _extent(archive: DeltaArchive, topic: str) -> Extent:
         remedy="archive it first: factfold archive once",
         place=archive.folder.uri,
     )
+
+
+def _until_archived(log: ArchivableLog, archive: DeltaArchive, topic: str, *, seconds: float) -> None:
+    """Wait until everything is archived, of every partition, that the topic holds now; ArchiveDiffers."""
+    with log.open() as opened:
+        ends = opened.end_offsets([topic])[topic]
+    late = time.monotonic() + seconds
+    while waiting := _extent(archive, topic).waiting(ends):
+        if time.monotonic() > late:
+            raise ArchiveDiffers(
+                f"{waiting} offsets of the topic are not archived yet",
+                remedy="archive them, factfold archive once, and have factfold archive run at work from then on",
+                place=f"topic {topic}",
+            )
+        time.sleep(_LOOK_SECONDS)
 
 
 def _shared(log: ArchivableLog, topic: str, extent: Extent) -> OffsetRange:

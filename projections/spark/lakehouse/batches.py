@@ -162,9 +162,9 @@ class DeltaBatch:
         return lambda: place.state.on(self.spark).merge(whole.rows, place.table.row_key, at=at)
 
     def _stored(self, table: VersionedTable) -> DataFrame:
-        """The rows of a table at its version, which are looked up several times a batch and planned once."""
+        """The rows of a table at its version, looked up several times a batch: listed and planned once."""
         if table.name not in self.stored:
-            self.stored[table.name] = table.rows(self.base[table.name], self.spark)
+            self.stored[table.name] = table.listed(self.base[table.name], self.spark)
         return self.stored[table.name]
 
     def _reduced(self, raw: DataFrame, table: Table, stored: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import stamina
 
+from projections.errors import TableStoreUnavailable
 from projections.spark.lakehouse.numbered_files import NumberedFiles
 from projections.tablestore.runs import Run, RunState, decode_progress, encode_progress
 
@@ -74,10 +75,18 @@ class Ledger:
         """Put other rows in the place of those there are, by one file; another one that comes first is looked at.
 
         ``change`` is asked again then, with the rows of that one; what it raises ends it, and nothing is changed.
+        TableStoreUnavailable where others come first again and again.
         """
-        for attempt in stamina.retry_context(on=_LostRace, attempts=_ATTEMPTS, timeout=60.0, wait_initial=0.01):
-            with attempt:
-                return self._change(change)
+        try:
+            for attempt in stamina.retry_context(on=_LostRace, attempts=_ATTEMPTS, timeout=60.0, wait_initial=0.01):
+                with attempt:
+                    return self._change(change)
+        except _LostRace as error:
+            raise TableStoreUnavailable(
+                f"others committed to the ledger first, {_ATTEMPTS} times; nothing of this commit was written",
+                remedy="try again; where it comes back, look which processes write this group",
+                place=f"projection group {self._group}",
+            ) from error
         raise AssertionError("the last attempt returns or raises")
 
     def _change(self, change: Callable[[Entries], Entries]) -> Entries:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.batch_size import BatchSize
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from projections.spark.lakehouse.keeping import DeltaKeeper
 
 
+# Five tables and a view take some seconds, however few rows they are of: it should be a small part of a batch.
+_BATCH_SECONDS: Final = 30.0
 # What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
 _NOT_COPIED: Final = {"spark.databricks.delta.merge.materializeSource": "none"}
 
@@ -271,6 +274,11 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         """Drop a generation's row, and then its folder."""
         self._ledger(run.group).change(lambda entries: {n: e for n, e in entries.items() if n != run.generation})
         self._remove_folder(run)
+
+    @property
+    def batch_size(self) -> BatchSize:
+        """Larger ones than in a database: the first row of a batch costs as much as the next thousands."""
+        return BatchSize(target=_BATCH_SECONDS)
 
     @property
     def look_seconds(self) -> float:

@@ -44,6 +44,11 @@ class VersionedTable:
         with told_plainly(self.path):
             return reader.load(self.path)
 
+    def listed(self, version: int, spark: SparkSession) -> DataFrame:
+        """The rows of a version for many queries: which files they are in is looked up once, now."""
+        with told_plainly(self.path):
+            return DeltaLog(spark, self.path).rows(version)
+
     def version(self) -> int:
         """The newest version; -1 where there is no table."""
         return self._log.version()

@@ -21,6 +21,11 @@ TOPIC = "parcel"
 ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})
 
 
+def test_what_waits_for_an_archiver_is_behind_its_end_and_all_of_partitions_that_it_does_not_know():
+    assert ARCHIVED.waiting({0: 100, 1: 40}) == 0
+    assert ARCHIVED.waiting({0: 103, 1: 40, 2: 7}) == 10
+
+
 class Log:
     """A topic that keeps what is from ``kept`` on; records are their offsets."""
 

@@ -1,0 +1,35 @@
+"""What a PostgreSQL URL says reaches the connections of both drivers: SQLAlchemy's, and ADBC's for rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg.conninfo
+import pytest
+
+from projections.tablestore.postgres import PostgresTableStore
+
+SAID = {
+    "u:p%40%2F@h/d?sslmode=verify-full&sslrootcert=/etc/the%20root.pem": {
+        "user": "u", "password": "p@/", "host": "h", "dbname": "d", "sslmode": "verify-full",
+        "sslrootcert": "/etc/the root.pem",
+    },
+    "u:p@[::1]:5433/d": {"host": "::1", "port": "5433"},
+    "u@/d?host=/var/run/postgresql": {"user": "u", "host": "/var/run/postgresql"},
+    "u@/d?host=a:1&host=b:2&target_session_attrs=primary": {
+        "host": "a,b", "port": "1,2", "target_session_attrs": "primary",
+    },
+    "u@h/d?options=-c%20search_path%3Dours&application_name=views": {
+        "options": "-c search_path=ours", "application_name": "views",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", SAID)
+def test_everything_that_the_url_says_is_in_the_uri_of_the_rows_driver(url):
+    with closing(PostgresTableStore(f"postgresql+psycopg://{url}")) as store:
+        uri = store.uri
+    told = psycopg.conninfo.conninfo_to_dict(uri)  # as libpq reads it
+    assert {name: str(told[name]) for name in SAID[url]} == SAID[url]
+    assert set(parse_qs(urlsplit(uri).query)) == set(told)
