@@ -43,7 +43,7 @@ from sample_app.flights.view import flight_views
 from sample_app.story import Story
 
 SCAN, ARCHIVE, PEER, TIME, MEMORY = 0.3, 5.0, 8.0, 11.0, 1.2
-_COLLECTIONS, _CLEANED_WITHIN = 4, 3.0  # of the heap, and the seconds in which Spark drops what became free
+_COLLECTIONS, _CLEANED_WITHIN = 5, 12.0  # of the heap; seconds in which Spark drops what is free, idle consumers too
 
 
 @dataclass

@@ -25,22 +25,19 @@ _TELLING: Final = 1 / 2
 class BatchSize:
     """The records of the next batch, between ``least`` and ``most``; batches are to take ``target`` seconds.
 
-    A process's ``first`` batch makes the plans of all others, in a JVM that has compiled nothing yet: it is short, so
-    that views move soon after a start, and a process that is killed often still gets on. The second one has what the
-    runner's own process reads by itself. InvalidDefinition for bounds that cross.
+    It begins with what the runner's own process reads by itself. InvalidDefinition for bounds that cross.
     """
 
-    first: int = 2_000
     records: int = 20_000
     target: float = 2.0
     least: int = 500
     most: int = 100_000
 
     def __post_init__(self) -> None:
-        if self.first < 1 or not 1 <= self.least <= self.records <= self.most or self.target <= 0:
+        if not 1 <= self.least <= self.records <= self.most or self.target <= 0:
             raise InvalidDefinition(
                 f"no batch has {self.records} records between {self.least} and {self.most} in {self.target} s",
-                remedy="first counts from 1; so do least, records and most, and rise; target is a time above zero",
+                remedy="least, records and most count from 1 and rise; target is a time above zero",
             )
 
     def after(self, records: int, *, seconds: float) -> BatchSize:

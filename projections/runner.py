@@ -108,7 +108,7 @@ class Runner:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
         seen = self._look()
-        offsets = self._bounded(ends or seen, max_records or self._most()) if self._may_go_on else None
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
         if offsets is None or not offsets.records:
             return None
         report = self._applier.apply(offsets)
@@ -118,9 +118,6 @@ class Runner:
                 report.published = self._publisher.publish()
         self._learn(report)
         return report
-
-    def _most(self) -> int:
-        return self.batch.records if self._planned else min(self.batch.first, self.batch.records)
 
     def _let_go(self) -> None:
         """Behind a batch and the word of it: what waited for a runner to start comes first."""
@@ -146,7 +143,7 @@ class Runner:
 
     def _learn(self, report: BatchReport) -> None:
         """Draw the conclusions of a batch: the next one's size, the lag; tell of both."""
-        if self._planned:  # what the first one took says nothing of others
+        if self._planned:  # the first batch makes the plans of all others, and takes longer than any
             self.batch = self.batch.after(report.records, seconds=report.total_seconds)
         self._planned = True
         lag = self.lag()

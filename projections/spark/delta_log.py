@@ -61,10 +61,10 @@ class DeltaLog:
         from pyspark.sql.classic.dataframe import DataFrame
 
         snapshot = self._at(version)
-        files = self.java.scala.jdk.javaapi.CollectionConverters.asScala(snapshot.allFiles().collectAsList())
+        files = snapshot.getAllFiles(False)  # without their statistics
         # Delta makes the frame in the session that is active in this thread.
         self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session)
-        frame = self._log().createDataFrame(snapshot, files.toSeq(), False, self.nothing())
+        frame = self._log().createDataFrame(snapshot, files, False, self.nothing())
         return DataFrame(frame, self.spark)
 
     def files_read(self, transaction: Any) -> list[Any]:

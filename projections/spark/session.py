@@ -128,8 +128,12 @@ def _defaults(memory: str) -> dict[str, str]:
         SORTED_AGGREGATES: "true",
         # Workers find the user's aggregates where this process found them.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
-        # Consumers stay open between the batches of the live loop (the default closes them after five minutes idle).
+        # Consumers stay open between the batches of the live loop, and no longer: each may hold a fetch of 16 MB.
         "spark.kafka.consumer.cache.capacity": "256",
+        "spark.kafka.consumer.cache.timeout": "30s",
+        "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
+        "spark.kafka.consumer.fetchedData.cache.timeout": "30s",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
     }
 
 

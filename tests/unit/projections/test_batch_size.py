@@ -64,15 +64,7 @@ def test_whatever_happens_the_size_stays_within_its_bounds(batches):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first": 0},
-        {"least": 0},
-        {"records": 400},
-        {"records": 200_000},
-        {"target": 0},
-        {"least": 20_000, "most": 10_000},
-    ],
+    "wrong", [{"least": 0}, {"records": 400}, {"records": 200_000}, {"target": 0}, {"least": 20_000, "most": 10_000}]
 )
 def test_bounds_that_cross_are_refused(wrong):
     with pytest.raises(InvalidDefinition, match="no batch has"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from threading import Event
 from types import SimpleNamespace
 
@@ -50,10 +49,10 @@ class World:
         return BatchReport(offsets.records, seconds={"commit": offsets.records * self.seconds_a_record})
 
 
-def runner(world, metrics=None, batch=SIZE):
+def runner(world, metrics=None):
     progress = {"orders": {0: 0}}
     topics = SimpleNamespace(require=lambda: None)
-    return Runner(GROUP, world, world, progress, boundaries=Boundaries(), batch=batch, topics=topics, metrics=metrics)
+    return Runner(GROUP, world, world, progress, boundaries=Boundaries(), batch=SIZE, topics=topics, metrics=metrics)
 
 
 def sampled(metrics, name, **labels):
@@ -106,12 +105,6 @@ def test_the_first_batch_which_makes_the_plans_says_nothing_of_the_next():
     assert first.batch == SIZE
     first.run_once()
     assert first.batch.records == 250
-
-
-def test_the_first_batch_is_short_and_the_second_has_the_whole_size():
-    world = World(3_000)
-    runner(world, batch=dataclasses.replace(SIZE, first=200)).catch_up()
-    assert world.batches == [200, 1_000, 1_000, 800]
 
 
 def test_a_bound_that_is_given_replaces_the_size():
