@@ -34,8 +34,8 @@ _PARTS = {
 }  # fmt: skip
 _REST = {
     "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
-    "test_lakehouse.py", "test_lakehouse_horizon.py", "test_projections_live.py", "test_rebuild_beside.py",
-    "test_stack.py",
+    "test_lakehouse.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py", "test_projections_live.py",
+    "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 

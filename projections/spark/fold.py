@@ -32,16 +32,14 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice. A stream is
     deleted where one of its records has no value: events of it may lie before that.
     """
-    from pyspark.sql import functions as F
-
-    decode, set_columns, order = decoder.prepare(), table.setters or {}, order_of(decoder)
+    decode, set_columns = decoder.prepare(), table.setters or {}
     values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
-    facts: list[Column | str] = [
-        "_stream", "_version", "_at_offset", order.alias("_order"), F.col("_type").isNull().alias("_gone"),
-        *(value.alias(part) for part, value in values.items()),
-        *(_sets(setters).alias(set_at(c)) for c, setters in set_columns.items()),
-    ]  # fmt: skip
-    aggregates, key = _aggregates({c: table.parts(c) for c in set_columns}), key_column(table)
+    kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
+    nth = ["_nth"] if decoder.splits else []
+    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", _kind(kinds)]
+    facts += [value.alias(part) for part, value in values.items()]
+    columns = {c: _Column(table.parts(c), [kinds.index(s.event.name) for s in set_columns[c]]) for c in set_columns}
+    aggregates, key = _aggregates(columns, order_of(decoder)), key_column(table)
     names = [*values, *(set_at(c) for c in set_columns), *STAGING]
 
     def fold(raw: DataFrame) -> DataFrame:
@@ -50,27 +48,47 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     return fold
 
 
+def _kind(kinds: Sequence[str]) -> Column:
+    """Which of the events that set a column a record is, as a number: null where it has no value, -1 for other events.
+
+    One number is exchanged and sorted along with a record's values, where a flag for each column would double its row.
+    """
+    from pyspark.sql import functions as F
+
+    choice = F.when(F.col("_type").isNull(), F.lit(None).cast("int"))
+    for number, name in enumerate(kinds):
+        choice = choice.when(F.col("_type") == name, F.lit(number))
+    return choice.otherwise(F.lit(-1)).alias("_kind")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A declared column: the parts that it is kept in, and the kinds of events that set it."""
+
+    parts: Sequence[str]
+    set_by: Sequence[int]
+
+
 # ``_first`` begins the versions that end in ``_pos`` without a gap.
 STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
 
 
-def _aggregates(columns: Mapping[str, Sequence[str]]) -> list[Column]:
-    """``columns`` gives each declared column its parts."""
+def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
     from pyspark.sql import functions as F
 
-    order = F.col("_version")
+    version = F.col("_version")
+
+    def where_set(column: _Column, value: Column) -> Column:
+        return F.when(F.col("_kind").isin(*column.set_by), value)
+
     return [
-        *(
-            F.max_by(F.col(part), F.when(F.col(set_at(c)), F.col("_order"))).alias(part)
-            for c, parts in columns.items()
-            for part in parts
-        ),
-        *(F.max(F.when(F.col(set_at(c)), order)).alias(set_at(c)) for c in columns),
+        *(F.max_by(part, where_set(c, order)).alias(part) for c in columns.values() for part in c.parts),
+        *(F.max(where_set(c, version)).alias(set_at(name)) for name, c in columns.items()),
         F.lit(0).cast("bigint").alias("_epoch"),
-        F.max(order).alias("_pos"),
+        F.max(version).alias("_pos"),
         F.max("_at_offset").alias("_offset"),
-        F.max("_gone").alias("_deleted"),
-        _last_run(F.collect_set(order)).alias("_first"),
+        F.max(F.col("_kind").isNull()).alias("_deleted"),
+        _last_run(F.collect_set(version)).alias("_first"),
     ]
 
 
@@ -101,12 +119,6 @@ def identity(aggregate: type[Aggregate]) -> Column:
     from pyspark.sql import functions as F
 
     return F.substring(F.col("_stream"), len(aggregate.category) + 2, 1 << 20)
-
-
-def _sets(setters: tuple[Setter, ...]) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col("_type").isin([setter.event.name for setter in setters])
 
 
 def set_values(

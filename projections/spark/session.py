@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,10 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # did in minutes), and at a full one the compiler stops for good. Spark's classes take ten times the metaspace at which
 # a JVM collects its whole heap unless it is told to wait.
 _COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m"
+# Of a rebuild's processors G1 takes a tenth more than the collector that stops all threads, and a batch has no one to
+# answer meanwhile. A JVM that is told of two collectors does not start, so one that the environment names goes before.
+_COLLECTOR = "-XX:+UseParallelGC"
+_OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
@@ -114,10 +119,16 @@ def has_delta_lake(session: SparkSession) -> bool:
     return "DeltaSparkSessionExtension" in str(session.conf.get("spark.sql.extensions", ""))
 
 
+def _collector() -> str:
+    others = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_OTHERS)
+    return "" if re.search(r"-XX:\+Use\w+GC\b", others) else _COLLECTOR
+
+
 def _defaults(memory: str) -> dict[str, str]:
+    driver = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_COMPILED} {_collector()}"
     return {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_COMPILED}",
+        "spark.driver.extraJavaOptions": driver.rstrip(),
         "spark.executor.extraJavaOptions": _COMPILED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -126,6 +137,8 @@ def _defaults(memory: str) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.artifact.isolation.enabled": "false",
         SORTED_AGGREGATES: "true",
+        # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Workers find the user's aggregates where this process found them.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
         # Consumers stay open between the batches of the live loop, and no longer: each may hold a fetch of 16 MB.

@@ -21,6 +21,8 @@ from projections.tablestore.arrow import Part, arrow_schema
 from projections.tablestore.loads import LOADS, PARTS
 from projections.tablestore.runs import Run, superseded
 
+# What holds a table or a run for longer is no batch of ours; and no signal ends a wait inside the driver.
+_LOCK_SECONDS: Final = 60
 _TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
 
 
@@ -135,9 +137,18 @@ def _rows_of(cursor: adbc.Cursor, part: Part) -> int:
 @functools.cache
 def _pool(uri: str) -> QueuePool:
     """The process's connections to a database: a new one first reads all of its types, which takes 0.1 s."""
-    pool = QueuePool(lambda: adbc.connect(uri), pool_size=4, max_overflow=-1)
+    pool = QueuePool(lambda: _connect(uri), pool_size=4, max_overflow=-1)
     event.listen(pool, "checkout", _require_alive)
     return pool
+
+
+def _connect(uri: str) -> adbc.Connection:
+    """A connection that waits for locks, but not for good."""
+    connection = adbc.connect(uri)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
+    connection.commit()
+    return connection
 
 
 def disconnect(uri: str) -> None:

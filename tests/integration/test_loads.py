@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
 from projections.columns import ColumnType
-from projections.errors import LoadClosed, RunSuperseded
+from projections.errors import LoadClosed, RunSuperseded, TableStoreUnavailable
 from projections.tablestore import copying, dialects
 from projections.tablestore.arrow import Part
 from projections.tablestore.loads import LOADS, PARTS, close_loads_of
@@ -112,10 +113,19 @@ def run(store):
     return run
 
 
+@contextmanager
+def opened_at_the_end(go):
+    """What waits for it need not wait any longer once the test knows that it has failed."""
+    try:
+        yield
+    finally:
+        go.set()
+
+
 def write_late(store, run):
     """A runner is in the middle of its rows when another one claims the run, and comes with others then."""
     target, begun, go = store.target(TABLE, run), Event(), Event()
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, opened_at_the_end(go):
         slow = pool.submit(target.append, slowly(begun, go))
         assert begun.wait(30)
         claim = pool.submit(store.claim, run)
@@ -138,6 +148,16 @@ def test_the_planted_fault_is_seen_rows_are_written_whoever_holds_the_run(store,
     monkeypatch.setattr(copying, "_require_token", lambda cursor, run: None)
     with pytest.raises(AssertionError):
         write_late(store, run)
+
+
+def test_rows_wait_for_a_table_that_others_hold_but_not_for_good(store, monkeypatch):
+    monkeypatch.setattr(copying, "_LOCK_SECONDS", 1)
+    target = store.target(TABLE)
+    with store.transaction() as connection:
+        connection.execute(sa.text("LOCK TABLE public.loaded IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(TableStoreUnavailable, match="lock timeout"):
+            target.append(ROWS)
+    assert target.append(ROWS) == 1_000
 
 
 def test_a_load_into_a_schema_that_was_dropped_is_closed(store):
