@@ -65,6 +65,14 @@ class Parts(LoadScopeScheduling):
         found = (part for part, of_it in _PARTS.items() if place & of_it and not place & _REST)
         return next(found, "rest")
 
+    def remove_node(self, node: Any) -> str | None:
+        """What a process died of is not run again: its successor goes on behind it."""
+        crashed = super().remove_node(node)
+        for tests in self.workqueue.values():
+            if crashed in tests:
+                tests[crashed] = True
+        return crashed
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:
     """The processes of `make test` share the work."""
