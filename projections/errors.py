@@ -35,6 +35,7 @@
         ├── ArchiveUnusable          an archive that cannot be opened, or that others may read
         ├── ArchiveMoved             another archiver has appended to this archive meanwhile
         ├── ArchiveDiffers           an archive does not hold what its topic holds
+        ├── ClassArchiveNotMade      the archive of Spark's classes cannot be written
         ├── SessionInUse             the process has a Spark session already, and one of its own is needed
         ├── TooFewSlots              a router has fewer slots than real-time mode needs
         ├── RealTimeRefused          Spark does not run this query in real-time mode
@@ -205,6 +206,10 @@ class ArchiveMoved(ProjectionError):
 
 class ArchiveDiffers(ProjectionError):
     """A topic's archive does not hold what the topic holds, or not from its beginning."""
+
+
+class ClassArchiveNotMade(ProjectionError):
+    """The archive of Spark's classes cannot be written; Spark starts without one."""
 
 
 class SessionInUse(ProjectionError):

@@ -14,6 +14,7 @@ from factfold.cli import (
     doctor,
     erasure,
     generations,
+    prepare,
     relay,
     schema,
     stack,
@@ -44,6 +45,7 @@ def application() -> typer.Typer:
     app.add_typer(erasure.keys, name="keys")
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)
+    app.command("prepare")(prepare.prepare)
     return app
 
 

@@ -119,16 +119,40 @@ def has_delta_lake(session: SparkSession) -> bool:
     return "DeltaSparkSessionExtension" in str(session.conf.get("spark.sql.extensions", ""))
 
 
-def _collector() -> str:
+def class_archives() -> Path:
+    """Where the environment keeps its archive of classes (`projections.spark.class_archive`), if it has one."""
+    return Path(sys.prefix) / "share" / "factfold"
+
+
+def class_archive() -> Path | None:
+    """The archive of classes, as long as its name says: a JVM would crash on one that was cut off."""
+    found = sorted(class_archives().glob("spark-classes-*.jsa"))
+    return next((path for path in found if path.name == archive_name(path.stat().st_size)), None)
+
+
+def archive_name(size: int) -> str:
+    """The name of an archive of so many bytes."""
+    return f"spark-classes-{size}.jsa"
+
+
+def driver_options(*, mapped: Path | None) -> str:
+    """What the driver's JVM is started with; ``mapped`` is an archive of classes."""
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _COMPILED, *_collector()]
+    if mapped is not None:
+        # An archive that does not fit is none, and is not told of in the middle of a command's output.
+        options += [f"-XX:SharedArchiveFile={mapped}", "-Xshare:auto", "-Xlog:disable -Xlog:all=error:stderr"]
+    return " ".join(options)
+
+
+def _collector() -> list[str]:
     others = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_OTHERS)
-    return "" if re.search(r"-XX:\+Use\w+GC\b", others) else _COLLECTOR
+    return [] if re.search(r"-XX:\+Use\w+GC\b", others) else [_COLLECTOR]
 
 
 def _defaults(memory: str) -> dict[str, str]:
-    driver = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_COMPILED} {_collector()}"
     return {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": driver.rstrip(),
+        "spark.driver.extraJavaOptions": driver_options(mapped=class_archive()),
         "spark.executor.extraJavaOptions": _COMPILED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -10,7 +10,8 @@ ENVIRONMENT = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 @pytest.fixture
-def options(monkeypatch):
+def options(monkeypatch, tmp_path):
+    monkeypatch.setattr(session.sys, "prefix", str(tmp_path))
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     return lambda: session._defaults("1g")["spark.driver.extraJavaOptions"].split()
@@ -29,3 +30,18 @@ def test_a_collector_that_the_environment_names_goes_before(options, monkeypatch
 def test_what_is_no_collector_changes_nothing(options, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseStringDeduplication -XX:-UseGCOverheadLimit")
     assert "-XX:+UseParallelGC" in options()
+
+
+def test_an_archive_of_classes_is_mapped_where_there_is_one_and_never_spoken_of_on_stdout(options):
+    assert not [option for option in options() if "SharedArchiveFile" in option]
+    session.class_archives().mkdir(parents=True)
+    archive = session.class_archives() / "spark-classes-9.jsa"
+    archive.write_bytes(b"123456789")
+    assert {f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable"} <= set(options())
+
+
+@pytest.mark.parametrize("name", ["spark-classes-10.jsa", "spark-classes-8.jsa", "4711.jsa"])
+def test_one_that_was_cut_off_or_is_being_written_is_none(options, name):
+    session.class_archives().mkdir(parents=True)
+    (session.class_archives() / name).write_bytes(b"123456789")
+    assert not [option for option in options() if "SharedArchiveFile" in option]

@@ -1,0 +1,86 @@
+"""What Spark is made to do once, so that most classes it ever needs are loaded: a view built, followed, verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from eventstore import Aggregate, event
+from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Order(Aggregate):
+    """Two events of it stand for all there are."""
+
+    @event
+    class Placed:
+        """Sets every column."""
+
+        customer_id: int
+        amount: float
+
+    @event
+    class Shipped:
+        """Sets one of them anew."""
+
+        amount: float
+
+
+orders = Table.from_events(
+    Order,
+    key="id",
+    columns={
+        "customer_id": on(Order.Placed).take("customer_id"),
+        "amount": [on(Order.Placed).take("amount"), on(Order.Shipped).take("amount")],
+    },
+)
+_rows = sa.Table("customers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text))
+customers = Table.from_changelog(_rows, topic="customers")
+
+
+@view(key="id", references={"customer_id": customers})
+def rehearsed(orders: DataFrame, customers: DataFrame) -> DataFrame:
+    """Each order with its customer."""
+    return orders.join(customers.toDF("customer_id", "customer"), "customer_id", "left")
+
+
+_GROUP = ProjectionGroup("rehearsal", [rehearsed])
+
+
+def rehearse(spark: SparkSession) -> None:
+    """Keep a view in a SQLite file, and in Delta Lake, each from its first record to its verification."""
+    from projections.spark.lakehouse.store import DeltaTableStore
+    from projections.spark.session import small_batch_session
+    from projections.tablestore.sqlite import SqliteTableStore
+
+    with TemporaryDirectory() as folder:
+        for store in (SqliteTableStore(Path(folder) / "views.db"), DeltaTableStore(spark, f"delta:{folder}/views")):
+            store.prepare()
+            log = MemoryLog({kind.schema_id: kind.registered for kind in Order.event_types.values()})
+            _follow(Environment(spark, small_batch_session(spark), store, log), log)
+            store.close()
+
+
+def _follow(environment: Environment, log: MemoryLog) -> None:
+    changes = ChangeWriter(log)
+
+    def happen(number: int) -> None:
+        changes.put(customers, {"id": 1, "name": f"name {number}"})
+        for version, happened in enumerate((Order.Placed(customer_id=1, amount=1.0), Order.Shipped(amount=2.0))):
+            kind = Order.event_types[f"order.{type(happened).__name__.lower()}"]
+            log.append(Order.category, f"order-{number}@{version}".encode(), kind.encode(happened))
+
+    happen(1)
+    rebuild(environment, _GROUP)
+    with open_runner(environment, _GROUP) as runner:
+        happen(2)
+        runner.catch_up()
+    verify(environment, _GROUP)
