@@ -43,7 +43,8 @@ class BatchSize:
     def after(self, records: int, *, seconds: float) -> BatchSize:
         """The size of the next batch, when the last one applied so many records in so many seconds."""
         if seconds > self.target * _NEAR:
-            return self._of(min(records, self.records) * max(_SHRINKS_TO, self.target / seconds))
+            in_time = min(records, self.records) * self.target / seconds
+            return self._of(max(in_time, self.records * _SHRINKS_TO))
         if seconds * _NEAR < self.target and records >= self.records * _TELLING:
             return self._of(self.records * (min(_GROWS_TO, self.target / seconds) if seconds else _GROWS_TO))
         return self

@@ -11,6 +11,7 @@
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
         │   ├── EventsMissing        a stream lacks a version, so that nothing after it can be applied
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
+        ├── TooManyBadRecords        more bad records than a run sets aside
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
         ├── ErasureWaiting           a person was erased whom the views still show
         ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
@@ -116,6 +117,10 @@ def keys_missing(place: str) -> KeysMissing:
 
 class ErasureWaiting(ProjectionError):
     """A person was erased, and the views do not show it yet: they differ from what can be recomputed."""
+
+
+class TooManyBadRecords(ProjectionError):
+    """A run tolerates bad records, and there are more of them than a list of exceptions can hold."""
 
 
 class HistoryNotKept(ProjectionError):

@@ -39,3 +39,7 @@ class KnownTopics:
                 place=f"topic {topic}",
             )
         self._next = time.monotonic() + LOOK_SECONDS
+
+    def doubt(self) -> None:
+        """Look the next time, however short ago the last look was."""
+        self._next = 0.0

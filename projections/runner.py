@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from eventstore.errors import TopicMissing
 from projections.batch_size import BatchSize
 from projections.boundaries import Boundaries, open_boundaries
 from projections.environment import Environment
@@ -132,7 +133,11 @@ class Runner:
         return self._clock.lag(self.progress, now=time.time())
 
     def _look(self) -> Offsets:
-        ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+        try:
+            ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+        except TopicMissing:
+            self._topics.doubt()  # the next one of its name is another one
+            raise
         if not self._clock.looked and (there := waiting(self.progress, ends)).records:
             # What lies there already has waited for longer than we have looked.
             oldest = self._log.oldest(there)

@@ -67,10 +67,12 @@ class Parts(LoadScopeScheduling):
 
     def remove_node(self, node: Any) -> str | None:
         """What a process died of is not run again: its successor goes on behind it."""
-        crashed = super().remove_node(node)
-        for tests in self.workqueue.values():
-            if crashed in tests:
-                tests[crashed] = True
+        units = self.assigned_work[node].values()
+        left = ((tests, name) for tests in units for name, done in tests.items() if not done)
+        tests, crashed = next(left, ({}, None))
+        if crashed is not None:
+            tests[crashed] = True
+        super().remove_node(node)
         return crashed
 
 

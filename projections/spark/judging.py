@@ -7,11 +7,12 @@ is asked later takes for granted that everything before is in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.errors import TooManyBadRecords
 from projections.set_aside import FAULTS, SetAside
 from projections.spark import view_records
 from projections.spark.change_events import encoding_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Question = Callable[["DataFrame"], "DataFrame"]
+# Their places are held by this process and sent to each task: a hundred megabytes. A log with more has another fault.
+MOST_BAD: Final = 1_000_000
 
 
 class Judge:
@@ -72,8 +75,19 @@ class Judge:
 
     def _asked(self, question: Question, raw: Rows) -> SetAside:
         records = few_rows(self._small, raw) if isinstance(raw, pa.Table) else raw
-        found = question(records).select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail").toArrow()
-        return SetAside.of(found.cast(FAULTS))
+        found = question(records).select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail")
+        return SetAside.of(no_more_than_bearable(found).cast(FAULTS))
+
+
+def no_more_than_bearable(found: DataFrame) -> pa.Table:
+    """What was found bad, records or streams; TooManyBadRecords."""
+    rows = found.limit(MOST_BAD + 1).toArrow()
+    if rows.num_rows > MOST_BAD:
+        raise TooManyBadRecords(
+            f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
+            remedy="leave out bad_records, and the first of them is told with its cause; mend what wrote them",
+        )
+    return rows
 
 
 def behind_gaps(records: DataFrame, known: DataFrame) -> DataFrame:

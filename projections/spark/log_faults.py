@@ -13,7 +13,7 @@ from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.decode import stream_of_key, version_text
 from projections.spark.failures import told_plainly
-from projections.spark.judging import Judge
+from projections.spark.judging import Judge, no_more_than_bearable
 from projections.spark.records import without
 from projections.tables import EventTable, Table
 
@@ -44,7 +44,7 @@ def _bad_of(table: Table, raw: DataFrame, judge: Judge) -> SetAside:
         found |= more
     if isinstance(table, EventTable):
         left = _left(raw, found)
-        found |= judge.behind_gaps(left, with_gaps(left).toArrow())
+        found |= judge.behind_gaps(left, no_more_than_bearable(with_gaps(left)))
     return found
 
 

@@ -36,7 +36,8 @@ def open_session(
     # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = _LOCAL if master.startswith("local") else {}
-    chosen = {**_defaults(memory), **local, **(_DELTA if has_delta(jars) else {}), **(config or {})}
+    given = config or {}
+    chosen = {**_defaults(memory, given), **local, **(_DELTA if has_delta(jars) else {}), **given}
     if jars:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
     builder = SparkSession.builder.master(master).appName("factfold")
@@ -78,7 +79,8 @@ _COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:Meta
 # Of a rebuild's processors G1 takes a tenth more than the collector that stops all threads, and a batch has no one to
 # answer meanwhile. A JVM that is told of two collectors does not start, so one that the environment names goes before.
 _COLLECTOR = "-XX:+UseParallelGC"
-_OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
 ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
@@ -135,24 +137,24 @@ def archive_name(size: int) -> str:
     return f"spark-classes-{size}.jsa"
 
 
-def driver_options(*, mapped: Path | None) -> str:
-    """What the driver's JVM is started with; ``mapped`` is an archive of classes."""
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _COMPILED, *_collector()]
+def driver_options(*, mapped: Path | None, before: str = "") -> str:
+    """What the driver's JVM is started with, behind a configuration's own; ``mapped`` is an archive of classes."""
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _COMPILED, *_collector(before)]
     if mapped is not None:
         # An archive that does not fit is none, and is not told of in the middle of a command's output.
         options += [f"-XX:SharedArchiveFile={mapped}", "-Xshare:auto", "-Xlog:disable -Xlog:all=error:stderr"]
     return " ".join(options)
 
 
-def _collector() -> list[str]:
-    others = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_OTHERS)
+def _collector(before: str) -> list[str]:
+    others = " ".join([before, *(os.environ.get(name, "") for name in _OPTIONS_OF_OTHERS)])
     return [] if re.search(r"-XX:\+Use\w+GC\b", others) else [_COLLECTOR]
 
 
-def _defaults(memory: str) -> dict[str, str]:
+def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": driver_options(mapped=class_archive()),
+        "spark.driver.extraJavaOptions": driver_options(mapped=class_archive(), before=given.get(_OPTIONS_BEFORE, "")),
         "spark.executor.extraJavaOptions": _COMPILED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -57,7 +57,14 @@ def compounds(sales):
 
 @view(by="shop_id")
 def mixed(sales):
-    return sales.groupBy("shop_id").agg(F.sum("grams").alias("grams"), F.count_distinct("kind").alias("kinds"))
+    in_order = F.struct("day", "id")
+    return sales.groupBy("shop_id").agg(
+        F.sum("grams").alias("grams"),
+        F.count_distinct("kind").alias("kinds"),
+        F.min_by("price", in_order).alias("first_price"),
+        F.max_by("kind", in_order).alias("latest_kind"),
+        F.array_join(F.sort_array(F.collect_list("kind")), ",").alias("every_kind"),
+    )
 
 
 @view(key="id", references={"shop_id": shops})
@@ -87,7 +94,12 @@ SQL = {
             coalesce(sum(price), 0)::DECIMAL(22, 2) AS total,
             2 * (sum(grams) FILTER (WHERE pieces < 5))::BIGINT AS twice
         FROM sales WHERE pieces > 1 OR pieces IS NULL GROUP BY kind, shop_id""",
-    "mixed": "SELECT shop_id, sum(grams)::BIGINT AS grams, count(DISTINCT kind) AS kinds FROM sales GROUP BY shop_id",
+    "mixed": """
+        SELECT shop_id, sum(grams)::BIGINT AS grams, count(DISTINCT kind) AS kinds,
+            first(price ORDER BY day NULLS FIRST, id) AS first_price,
+            first(kind ORDER BY day DESC NULLS LAST, id DESC) AS latest_kind,
+            coalesce(string_agg(kind, ',' ORDER BY kind), '') AS every_kind
+        FROM sales GROUP BY shop_id""",
     "sale_regions": """
         SELECT s.id, p.region, s.grams, s.pieces FROM sales s LEFT JOIN shops p ON s.shop_id = p.id""",
     "regions": """

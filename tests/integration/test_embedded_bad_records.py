@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from eventstore import ANY, SqlEventStore
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
-from projections.errors import InvalidDefinition, UndecodableRecord
+from projections.errors import InvalidDefinition, TooManyBadRecords, UndecodableRecord
+from projections.spark import judging
 from projections.spark.session import small_batch_session
 from projections.spark.store_source import StoreLog
 from projections.tablestore.sqlite import SqliteTableStore
@@ -82,6 +83,17 @@ def test_a_bad_record_is_skipped_with_what_stands_behind_it_by_live_batches_and_
     built = rebuild(env, SKIPPING).generation
     assert states(env) == {"a": "closed", "c": "closed"}
     assert set_aside(env, built) == ["bad_avro", "behind_a_gap"]
+
+
+def test_more_bad_records_than_a_list_of_exceptions_holds_are_told(road, monkeypatch):
+    store, env = road
+    append(store, "a", "b")
+    spoil(store, "ticket-b")
+    monkeypatch.setattr(judging, "MOST_BAD", 1)
+    rebuild(env, SKIPPING, cut_over=False)
+    monkeypatch.setattr(judging, "MOST_BAD", 0)
+    with pytest.raises(TooManyBadRecords, match="more than 0 records"):
+        rebuild(env, dataclasses.replace(SKIPPING, version=2))
 
 
 def test_dead_letters_are_refused_where_there_is_no_topic_for_them(road):

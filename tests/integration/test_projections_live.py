@@ -7,18 +7,22 @@ import random
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from eventstore.kafka.admin import end_offsets
+from eventstore.errors import TopicMissing
+from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.topic_settings import limit_retention
+from eventstore.topics import event_topic
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
 from projections.spark import exchange, incremental
 from projections.tablestore import commit, dialects
 from projections.tablestore.sqlite import SqliteTableStore
-from tests.integration.log_writer import LogWriter
+from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.test_archive import expire
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -115,15 +119,21 @@ def test_a_batch_whose_staging_tables_were_emptied_before_its_commit_writes_noth
     assert_views_as_expected(env, history)
 
 
-def test_a_topic_that_was_made_anew_stops_the_run(road):
+def test_a_topic_that_is_deleted_stops_the_run_and_so_does_a_longer_one_of_its_name(road):
     env, writer, group = road
-    history = TicketHistory(writer, 8)
+    history, settings = TicketHistory(writer, 8), env.log.settings
     writer.send([record for _ in range(30) for record in history.step()])
     rebuild(env, group)
+    before, admin = view_rows(env, "ticket_left"), AdminClient(settings.kafka.librdkafka())
     with open_runner(env, group) as runner:
-        runner.progress = {t: {p: o + 1_000 for p, o in parts.items()} for t, parts in runner.progress.items()}
-        with pytest.raises(OffsetsLost, match="made anew"):
+        admin.delete_topics([writer.events_topic])[writer.events_topic].result(30)
+        with pytest.raises(TopicMissing, match=writer.events_topic):
+            wait_until(lambda: runner.run_once() is None and False, what="that it is told")
+        ensure_topics(settings, [event_topic(writer.events_topic, partitions=PARTITIONS)])
+        writer.send([record for _ in range(90) for record in history.step()])
+        with pytest.raises(OffsetsLost, match="deleted and made anew"):
             runner.run_once()
+    assert view_rows(env, "ticket_left") == before
 
 
 @pytest.mark.parametrize("rows_travel", ["by the driver", "by executors"], indirect=True)

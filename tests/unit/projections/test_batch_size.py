@@ -47,8 +47,9 @@ def test_a_quick_batch_of_few_records_says_nothing_of_large_ones():
     assert SIZE.after(10, seconds=0.1) == SIZE
 
 
-def test_a_slow_batch_of_few_records_shrinks_from_what_it_had():
-    assert SIZE.after(1_000, seconds=4.0).records == 500
+def test_a_slow_batch_of_few_records_costs_no_more_than_a_slow_large_one():
+    assert SIZE.after(6_000, seconds=4.0).records == 3_000
+    assert SIZE.after(300, seconds=3.0).records == 2_500
 
 
 def test_a_size_near_its_target_stays():

@@ -6,7 +6,7 @@ import pytest
 
 from projections.spark import session
 
-ENVIRONMENT = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+ENVIRONMENT = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def options(monkeypatch, tmp_path):
     monkeypatch.setattr(session.sys, "prefix", str(tmp_path))
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    return lambda: session._defaults("1g")["spark.driver.extraJavaOptions"].split()
+    return lambda **given: session._defaults("1g", given)["spark.driver.extraJavaOptions"].split()
 
 
 def test_the_driver_collects_with_all_threads_at_once(options):
@@ -25,6 +25,11 @@ def test_the_driver_collects_with_all_threads_at_once(options):
 def test_a_collector_that_the_environment_names_goes_before(options, monkeypatch, name):
     monkeypatch.setenv(name, "-Xss1m -XX:+UseZGC")
     assert not [option for option in options() if option.endswith("GC")]
+
+
+def test_so_does_one_of_the_configuration(options):
+    found = options(**{"spark.driver.defaultJavaOptions": "-XX:+UseG1GC"})
+    assert not [option for option in found if option.endswith("GC")]
 
 
 def test_what_is_no_collector_changes_nothing(options, monkeypatch):

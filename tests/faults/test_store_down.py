@@ -1,0 +1,50 @@
+"""The views' database stops for a minute under a runner with the policy that it has by default, which outwaits it.
+
+What is tried again, and what is not, has tests/integration/test_runner_restarts.py, where nobody waits a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from projections import Follower, rebuild, verify
+from tests.integration.log_writer import LogWriter
+from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
+from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+from tests.waiting import wait_until
+
+DOWN = 60.0
+pytestmark = pytest.mark.skipif(os.environ.get("FACTFOLD_KILLS", "1") == "1", reason="make faults has the minute")
+
+
+def test_a_database_that_is_down_for_a_minute_is_outwaited_and_nothing_is_lost(environment, stack):
+    env = environment()
+    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
+    group, history = ticket_group(writer), TicketHistory(writer, 5)
+    writer.send(history.step())
+    rebuild(env, group)
+    stop, opened = threading.Event(), threading.Event()
+    follower = Follower(environment=env, group=group, on_open=lambda _: opened.set())
+    following = threading.Thread(target=lambda: follower.run(stop=stop))
+    following.start()
+    wait_until(opened.is_set, what="an open runner")
+    stack.stop("postgres")
+    try:
+        writer.send([record for _ in range(20) for record in history.step()])
+        time.sleep(DOWN)
+        assert (following.is_alive(), follower.failures > 2) == (True, True)
+    finally:
+        stack.start("postgres")
+    wait_until(lambda: follower.failures == 0, alive=lambda: require(following), what="a batch behind the minute")
+    stop.set()
+    following.join(60)
+    assert_views_as_expected(env, history)
+    assert all(verdict.equal for verdict in verify(env, group).values())
+
+
+def require(thread):
+    assert thread.is_alive(), "the follower has given up"
