@@ -7,6 +7,7 @@ the environment is another one, starts without it.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -62,7 +63,10 @@ def _wait_for_the_jvm(made: Path) -> None:
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - nothing else knows of the JVM's process
     gateway.shutdown()
     gateway.proc.stdin.close()
-    code = gateway.proc.wait(_WRITTEN_WITHIN)
+    try:
+        code = gateway.proc.wait(_WRITTEN_WITHIN)
+    except subprocess.TimeoutExpired as error:
+        raise _not_made(f"the JVM has not written it within {_WRITTEN_WITHIN:g} s", made) from error
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     if code or not made.exists():
         raise _not_made(f"the JVM ended with {code} and wrote none", made)

@@ -55,7 +55,7 @@ def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(
     env, writer, group = road
     seed = len(rows_travel)
     # Executors take a second for a batch, however small.
-    rounds, sizes = (4, [40, 1_000]) if rows_travel == "by the driver" else (2, [150, 1_000])
+    rounds, sizes = (3, [40, 1_000]) if rows_travel == "by the driver" else (1, [150, 1_000])
     history, cuts = TicketHistory(writer, seed), random.Random(seed)
     writer.send([record for _ in range(40) for record in history.step()])
     rebuild(env, group)
