@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from eventstore import Aggregate, event
+from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -75,8 +76,8 @@ def _follow(environment: Environment, log: MemoryLog) -> None:
     def happen(number: int) -> None:
         changes.put(customers, {"id": 1, "name": f"name {number}"})
         for version, happened in enumerate((Order.Placed(customer_id=1, amount=1.0), Order.Shipped(amount=2.0))):
-            kind = Order.event_types[f"order.{type(happened).__name__.lower()}"]
-            log.append(Order.category, f"order-{number}@{version}".encode(), kind.encode(happened))
+            value = event_type_of(happened).encode(happened)
+            log.append(Order.category, f"order-{number}@{version}".encode(), value)
 
     happen(1)
     rebuild(environment, _GROUP)

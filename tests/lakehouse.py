@@ -52,8 +52,9 @@ class Killed(Exception):
     """What takes the place of a kill."""
 
 
-def opened(spark, path):
-    return Environment(spark, small_batch_session(spark), DeltaTableStore(spark, f"delta:{path}"), MemoryLog())
+def opened(spark, path, schemas=None):
+    store, log = DeltaTableStore(spark, f"delta:{path}"), MemoryLog(schemas)
+    return Environment(spark, small_batch_session(spark), store, log)
 
 
 def expected(log, group):

@@ -10,7 +10,6 @@ import pytest
 
 from eventstore import Aggregate, event
 from projections import (
-    Environment,
     ProjectionGroup,
     Table,
     cut_over,
@@ -32,12 +31,10 @@ from projections.errors import (
 from projections.spark.lakehouse import batches as batching
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.spark.session import small_batch_session
 from projections.spark.view_functions import view_columns
 from projections.tablestore.generations import drop
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
 from tests.conformance import test_nested_columns as nested
 from tests.conformance.join_views import (
     chain_of_five,
@@ -197,12 +194,11 @@ def readings(meters):
 
 def test_a_batch_that_lacks_a_version_is_refused_or_set_aside_up_to_its_coming(spark, tmp_path):
     (kind,) = Meter.event_types.values()
-    store, log = DeltaTableStore(spark, f"delta:{tmp_path}"), MemoryLog({kind.schema_id: kind.registered})
-    environment = Environment(spark, small_batch_session(spark), store, log)
+    environment = opened(spark, tmp_path, {kind.schema_id: kind.registered})
     group = ProjectionGroup("meters", [readings])
 
     def read(id, version):
-        log.append(Meter.category, f"meter-{id}@{version}".encode(), kind.encode(Meter.Read(value=version)))
+        environment.log.append(Meter.category, f"meter-{id}@{version}".encode(), kind.encode(Meter.Read(value=version)))
 
     read("a", 0)
     rebuild(environment, group)

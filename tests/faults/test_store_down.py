@@ -6,12 +6,12 @@ What is tried again, and what is not, has tests/integration/test_runner_restarts
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import pytest
 
-from projections import Follower, rebuild, verify
+from projections import rebuild, verify
+from tests.integration.following import followed
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
@@ -27,24 +27,15 @@ def test_a_database_that_is_down_for_a_minute_is_outwaited_and_nothing_is_lost(e
     group, history = ticket_group(writer), TicketHistory(writer, 5)
     writer.send(history.step())
     rebuild(env, group)
-    stop, opened = threading.Event(), threading.Event()
-    follower = Follower(environment=env, group=group, on_open=lambda _: opened.set())
-    following = threading.Thread(target=lambda: follower.run(stop=stop))
-    following.start()
-    wait_until(opened.is_set, what="an open runner")
-    stack.stop("postgres")
-    try:
-        writer.send([record for _ in range(20) for record in history.step()])
-        time.sleep(DOWN)
-        assert (following.is_alive(), follower.failures > 2) == (True, True)
-    finally:
-        stack.start("postgres")
-    wait_until(lambda: follower.failures == 0, alive=lambda: require(following), what="a batch behind the minute")
-    stop.set()
-    following.join(60)
+    with followed(env, group) as (follower, goes_on):
+        stack.stop("postgres")
+        try:
+            writer.send([record for _ in range(20) for record in history.step()])
+            time.sleep(DOWN)  # the fault itself, and no wait for anything
+            goes_on()
+            assert follower.failures > 2
+        finally:
+            stack.start("postgres")
+        wait_until(lambda: follower.failures == 0, alive=goes_on, what="a batch behind the minute")
     assert_views_as_expected(env, history)
     assert all(verdict.equal for verdict in verify(env, group).values())
-
-
-def require(thread):
-    assert thread.is_alive(), "the follower has given up"

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-import sqlalchemy as sa
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
@@ -30,7 +29,7 @@ from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.archive.table import TopicTable
 from projections.spark.kafka_source import KafkaLog
 from tests.integration.log_writer import LogWriter
-from tests.integration.ticket_history import TicketHistory
+from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 from tests.waiting import wait_until
 
@@ -276,16 +275,6 @@ def test_a_folder_that_others_may_enter_and_a_session_without_delta_are_refused(
 
     with pytest.raises(ArchiveUnusable, match="has no Delta Lake"):
         DeltaArchive.open(WithoutDelta(), tmp_path / "archive")
-
-
-def view_rows(env, name):
-    with env.store.transaction() as connection:
-        return {row[0]: tuple(row[1:]) for row in connection.execute(sa.text(f"SELECT * FROM {name}"))}
-
-
-def assert_views_as_expected(env, history):
-    assert view_rows(env, "ticket_chain") == history.expected_chain()
-    assert view_rows(env, "ticket_left") == history.expected_left()
 
 
 def expire_archived(settings, archive, topics):

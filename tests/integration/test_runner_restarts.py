@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import sqlalchemy as sa
 
-from projections import Follower, rebuild
+from projections import rebuild
 from projections.restarts import Restarts
+from tests.integration.following import followed
 from tests.integration.log_writer import LogWriter
-from tests.integration.ticket_history import TicketHistory
+from tests.integration.ticket_history import TicketHistory, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 from tests.waiting import wait_until
 
@@ -37,28 +36,13 @@ def test_a_store_that_is_down_for_a_while_is_outwaited_and_nothing_is_lost(envir
     group, history = ticket_group(writer), TicketHistory(writer, 5)
     writer.send(history.step())
     rebuild(env, group)
-    stop, opened = threading.Event(), threading.Event()
     policy = Restarts(limit=1_000, first=0.1, longest=0.5)
-    follower = Follower(environment=env, group=group, policy=policy, on_open=lambda _: opened.set())
-    following = threading.Thread(target=lambda: follower.run(stop=stop))
-    following.start()
-    wait_until(opened.is_set, alive=lambda: require(following), what="an open runner")
-    name = env.store._engine.url.database
-    switch(name, on=False)
-    writer.send([record for _ in range(20) for record in history.step()])
-    wait_until(lambda: follower.failures >= 3, alive=lambda: require(following), what="three failures in a row")
-    switch(name, on=True)
-    wait_until(lambda: left(env) == history.expected_left(), alive=lambda: require(following), what="the views")
-    # Readers see a batch before its runner has come back from it.
-    wait_until(lambda: follower.failures == 0, alive=lambda: require(following), what="a batch that counts")
-    stop.set()
-    following.join(60)
-
-
-def require(thread):
-    assert thread.is_alive(), "the follower has ended"
-
-
-def left(env):
-    with env.store.transaction() as connection:
-        return {row[0]: tuple(row[1:]) for row in connection.execute(sa.text("SELECT * FROM ticket_left"))}
+    with followed(env, group, policy=policy) as (follower, goes_on):
+        name = env.store._engine.url.database
+        switch(name, on=False)
+        writer.send([record for _ in range(20) for record in history.step()])
+        wait_until(lambda: follower.failures >= 3, alive=goes_on, what="three failures in a row")
+        switch(name, on=True)
+        wait_until(lambda: view_rows(env, "ticket_left") == history.expected_left(), alive=goes_on, what="the views")
+        # Readers see a batch before its runner has come back from it.
+        wait_until(lambda: follower.failures == 0, alive=goes_on, what="a batch that counts")
