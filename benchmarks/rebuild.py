@@ -43,6 +43,7 @@ from sample_app.flights.view import flight_views
 from sample_app.story import Story
 
 SCAN, ARCHIVE, PEER, TIME, MEMORY = 0.3, 5.0, 8.0, 11.0, 1.2
+_FROM_KAFKA = "the same rebuild from Kafka"
 _COLLECTIONS, _CLEANED_WITHIN = 5, 12.0  # of the heap; seconds in which Spark drops what is free, idle consumers too
 
 
@@ -93,8 +94,10 @@ def main(
                 archived = archived_log(environment.spark, KafkaLog(log.settings), Path(folder))
                 measured.append(Measured(size))
                 for _ in range(times):
-                    _measure(story, environment, log, archived, peers, measured[-1])
-    _report(story, measured, archiving)
+                    _measure_ours(story, environment, archived, measured[-1])
+                    _write(story, measured, archiving)  # now: the peers need an hour for ten years
+                    _measure_peers(story, environment, log, peers, measured[-1])
+                    _write(story, measured, archiving)
 
 
 def _archive(story: Story, environment: Environment, folder: Path) -> dict[str, float]:
@@ -109,21 +112,23 @@ def _archive(story: Story, environment: Environment, folder: Path) -> dict[str, 
     return {"offsets_per_second": round(offsets / seconds), "bytes": size}
 
 
-def _measure(
-    story: Story, environment: Environment, log: FlightLog, archived: RecordLog,
-    peers: tuple[KafkaStreams, QuixStreams], into: Measured,
-) -> None:  # fmt: skip
+def _measure_ours(story: Story, environment: Environment, archived: RecordLog, into: Measured) -> None:
     _measure_source(story, environment, into.kafka)
     into.heaps.append(_heap_megabytes(environment))
+    story.say(f"the driver's heap holds {into.heaps[-1]:.0f} MB")
     _measure_source(story, dataclasses.replace(environment, log=archived), into.archive)
+
+
+def _measure_peers(
+    story: Story, environment: Environment, log: FlightLog, peers: tuple[KafkaStreams, QuixStreams], into: Measured
+) -> None:
     streams, quix = peers
     counts, rows = _counts(environment), into.kafka.reports[-1].rows["flight_details"]
     with story.step(streams.name):
         into.streams.append(streams.view_rate(log, records=sum(counts.values()), rows=rows))
     with story.step(quix.name):
         into.quix.append(quix.rate(log, records=counts[EVENTS] + counts[PLANES]))
-    rates = f"Kafka Streams {into.streams[-1]:,.0f}, Quix {into.quix[-1]:,.0f} records/s"
-    story.say(f"{rates}, driver's heap {into.heaps[-1]:.0f} MB")
+    story.say(f"Kafka Streams {into.streams[-1]:,.0f}, Quix {into.quix[-1]:,.0f} records/s")
 
 
 def _counts(environment: Environment) -> dict[str, int]:
@@ -175,7 +180,7 @@ def _heap_megabytes(environment: Environment) -> float:
     return min(held)
 
 
-def _report(story: Story, measured: list[Measured], archiving: list[dict[str, float]]) -> None:
+def _write(story: Story, measured: list[Measured], archiving: list[dict[str, float]]) -> None:
     claims = [claim for size in measured for claim in _rates(size)]
     if len(measured) > 1:
         claims += _growth(*measured)
@@ -188,15 +193,16 @@ def _rates(size: Measured) -> list[Claim]:
     ours, archived = best.records_per_second, size.archive.best.records_per_second
     return [
         at_least(
-            f"{id}{suffix}", ours=one, other=other, other_name=name, unit="records/s", n=best.records,
-            runs=len(size.streams), target=target,
+            f"{id}{suffix}", ours=one, other=max(others), other_name=name, unit="records/s", n=best.records,
+            runs=len(others), target=target,
         )
-        for id, one, other, name, target in (
-            ("rebuild.scan", ours, max(size.kafka.scans), "Spark raw scan into nothing", SCAN),
-            ("rebuild.archive", archived, ours, "the same rebuild from Kafka", ARCHIVE),
-            ("rebuild.kstreams", ours, max(size.streams), f"{KafkaStreams.name}, the same view", PEER),
-            ("rebuild.quix", ours, max(size.quix), QuixStreams.name, PEER),
+        for id, one, others, name, target in (
+            ("rebuild.scan", ours, size.kafka.scans, "Spark raw scan into nothing", SCAN),
+            ("rebuild.archive", archived, [r.records_per_second for r in size.kafka.reports], _FROM_KAFKA, ARCHIVE),
+            ("rebuild.kstreams", ours, size.streams, f"{KafkaStreams.name}, the same view", PEER),
+            ("rebuild.quix", ours, size.quix, QuixStreams.name, PEER),
         )
+        if others
     ]  # fmt: skip
 
 
