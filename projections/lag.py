@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from projections.log import Offsets
+from projections.errors import OffsetsLost
+from projections.log import OffsetRange, Offsets, OpenLog
 
 _LOOKS: Final = 600  # a run that is behind for an hour looks some thousand times; half of the looks tell enough
 
@@ -59,3 +61,18 @@ def waiting_offsets(progress: Offsets, ends: Offsets) -> dict[str, int]:
         t: sum(max(0, end - progress.get(t, {}).get(p, 0)) for p, end in parts.items()) for t, parts in ends.items()
     }
     return {topic: offsets for topic, offsets in found.items() if offsets}
+
+
+def waited_seconds(log: OpenLog, progress: Offsets, ends: Offsets, *, now: datetime) -> float | None:
+    """For how long the oldest of the records that come next has been in the log, 0 where none waits, by one look.
+
+    None where they do not say: markers of transactions, captured rows on the embedded road, records no longer kept.
+    """
+    if not waiting_offsets(progress, ends):
+        return 0.0
+    start = {t: {p: min(progress.get(t, {}).get(p, 0), end) for p, end in parts.items()} for t, parts in ends.items()}
+    try:
+        oldest = log.oldest(OffsetRange(start, ends))
+    except OffsetsLost:
+        return None
+    return None if oldest is None else max(0.0, (now - oldest).total_seconds())

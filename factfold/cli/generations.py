@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,7 +62,7 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def status(
     views_url: Views,
     group: MaybeName = None,
-    lag: Annotated[bool, typer.Option("--lag", help="Ask the log, too, how many offsets wait of each.")] = False,
+    lag: Annotated[bool, typer.Option("--lag", help="Ask the log, too, how much waits, and how long.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show every generation: how far it has come, what its view topics lack, whether it is paused, and who keeps it."""
@@ -83,17 +84,25 @@ def status(
         told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
         settled = sum(row["deletions_settled"].values())
         told += [f"{settled:,} deleted rows let go of"] if settled else []
-        told += [f"{sum(row['lag'].values()):,} offsets wait"] if lag else []
+        told += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
 
 
+def _waiting(lag: dict[str, int], seconds: float | None) -> str:
+    since = "" if seconds is None or not lag else f", the oldest record for {seconds:,.1f} s"
+    return f"{sum(lag.values()):,} offsets wait{since}"
+
+
 def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
-    """Give each row its ``lag``, by topic: the offsets that the broker has, or the views' own file, and it has not."""
+    """Give each row its ``lag``, by topic: the offsets that the broker has, or the views' own file, and it has not.
+
+    And ``lag_seconds``: the age of the oldest record that comes next, None where none says it.
+    """
     from eventstore import Settings
     from projections.group import ERASURES
-    from projections.lag import waiting_offsets
+    from projections.lag import waited_seconds, waiting_offsets
     from projections.spark.kafka_source import KafkaLog
     from projections.spark.store_source import StoreLog
     from projections.tablestore.opening import sqlite_path
@@ -102,7 +111,10 @@ def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
     with (StoreLog(embedded) if embedded else KafkaLog(Settings())).open() as log:
         for row in rows:
             topics = [topic for topic in row["progress"] if topic != ERASURES]
-            row["lag"] = waiting_offsets(row["progress"], log.end_offsets(topics)) if topics else {}
+            ends = log.end_offsets(topics) if topics else {}
+            seconds = waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
+            row["lag"] = waiting_offsets(row["progress"], ends)
+            row["lag_seconds"] = None if seconds is None else round(seconds, 3)
 
 
 @app.command()

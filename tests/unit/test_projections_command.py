@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -82,16 +83,18 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
 
 
 def test_the_status_with_lag_tells_what_waits_in_the_log_of_each_generation(projections, generations, store):
-    with SqlEventStore(f"sqlite:///{store.path}") as events:
+    hours = iter(timedelta(hours=hours) for hours in (5, 4, 3, 2, 1))
+    with SqlEventStore(f"sqlite:///{store.path}", clock=lambda: datetime.now(UTC) - next(hours)) as events:
         events.create_tables()
         events.register(Ticket)
         for number in range(5):
             events.append(f"ticket-{number}", [Ticket.Opened(customer_id=1, hours=Decimal(1))], expected=NO_STREAM)
     retired, serving = projections("status", "--lag").splitlines()
-    assert retired.endswith("; 0 offsets applied; 6 offsets wait")  # an event store's positions begin at 1
-    assert serving.endswith("; 3 offsets applied; 3 offsets wait")
+    assert "; 0 offsets applied; 6 offsets wait, the oldest record for 18,00" in retired  # positions begin at 1
+    assert "; 3 offsets applied; 3 offsets wait, the oldest record for 10,80" in serving
     told = json.loads(projections("status", "--lag", "--json"))
     assert [row["lag"] for row in told] == [{"ticket": 6}, {"ticket": 3}]
+    assert [row["lag_seconds"] for row in told] == [pytest.approx(3600 * hours, abs=60) for hours in (5, 3)]
 
 
 def test_the_lag_of_topics_that_are_not_there_is_an_error_that_names_them(projections, generations):

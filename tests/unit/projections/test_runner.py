@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from projections.boundaries import Boundaries
 from projections.errors import (
     DefinitionChanged,
     NotCaughtUp,
+    OffsetsLost,
     RunAlreadyActive,
     RunnerGaveUp,
     SparkFailed,
@@ -22,7 +24,7 @@ from projections.errors import (
     TableStoreUnavailable,
 )
 from projections.follower import Follower
-from projections.lag import LagClock
+from projections.lag import LagClock, waited_seconds
 from projections.metrics import RunMetrics
 from projections.restarts import Restarts
 from projections.runner import Runner
@@ -157,14 +159,33 @@ def test_a_run_that_never_catches_up_keeps_a_bounded_memory_of_its_looks():
 
 
 def test_what_waited_before_the_runner_opened_is_as_old_as_its_record_says():
-    import datetime as dt
-    import time
-
     world = World(10)
-    world.oldest = lambda offsets: dt.datetime.fromtimestamp(time.time() - 3_600, dt.UTC)
+    world.oldest = lambda offsets: datetime.now(UTC) - timedelta(seconds=3_600)
     live = runner(world)
     live.run_once(max_records=3)
     assert 3_600 <= live.lag().seconds < 3_700
+
+
+class Looked:
+    """A log whose oldest record is of a moment, and whose records before an offset are gone."""
+
+    def __init__(self, moment, *, kept_from=0):
+        self.moment, self.kept_from = moment, kept_from
+
+    def oldest(self, offsets):
+        if any(first < self.kept_from for parts in offsets.not_empty().start.values() for first in parts.values()):
+            raise OffsetsLost("gone", remedy="rebuild", place="orders")
+        return self.moment
+
+
+@pytest.mark.parametrize(
+    ("progress", "moment", "kept_from", "seconds"),
+    [(10, 60, 0, 60.0), (30, 60, 0, 0.0), (31, 60, 0, 0.0), (10, None, 0, None), (10, 60, 11, None), (10, -5, 0, 0.0)],
+)
+def test_a_run_that_nobody_keeps_lags_by_the_age_of_its_next_record(progress, moment, kept_from, seconds):
+    now = datetime(2026, 2, 3, tzinfo=UTC)
+    log = Looked(None if moment is None else now - timedelta(seconds=moment), kept_from=kept_from)
+    assert waited_seconds(log, ends(progress), ends(30), now=now) == seconds
 
 
 class Script:
