@@ -89,9 +89,7 @@ def worlds(draw: st.DrawFn, *, rich: bool = False) -> World:
     group = draw(st.sampled_from(columns if rich else [None, *columns]))
     if group:
         having = "" if rich else draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
-        sql["grouped"] = (
-            _grouped(group, draw(st.sampled_from(sorted(_selected(named)))), not rich and draw(st.booleans())) + having
-        )
+        sql["grouped"] = _grouped(group, draw(_measures(sorted(_selected(named))))) + having
         views.append(sql_view("grouped", sql["grouped"], tables={"joined": joined}))
         if rich or draw(st.booleans()):
             keys = ", ".join(f"r.{c}" for c in tables[0].key)
@@ -172,13 +170,22 @@ def _joined(named: dict[str, Table], joins: list[_Join]) -> str:
     return text
 
 
-def _grouped(by: str, of: str, distinct: bool) -> str:
-    """Groups that are brought forward by what changes, or that one aggregate makes be computed whole."""
-    kinds = f", count(DISTINCT {of}) AS kinds" if distinct else ""
-    return (
-        f"SELECT {by}, count(*) AS n, count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most"
-        f"{kinds} FROM joined GROUP BY {by}"
-    )
+@st.composite
+def _measures(draw: st.DrawFn, columns: list[str]) -> str:
+    """Of a column: aggregates that what changes is added to, and maybe one that has groups computed whole."""
+    of, by = draw(st.sampled_from(columns)), draw(st.sampled_from(columns))
+    # Rows that come first together have the same value: without an order of all rows, any may be the first.
+    value, order = f"coalesce({of}, -1)", f"10 * coalesce({by}, -1) + coalesce({of}, -1)"
+    more = draw(st.sampled_from([
+        "", f", avg({of}) AS mean", f", count(DISTINCT {of}) AS kinds",
+        f", array_join(sort_array(collect_list(CAST({of} AS STRING))), ',') AS each",
+        f", min_by({value}, {order}) AS first, max_by({value}, {order}) AS last",
+    ]))  # fmt: skip
+    return f"count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most{more}"
+
+
+def _grouped(by: str, measures: str) -> str:
+    return f"SELECT {by}, count(*) AS n, {measures} FROM joined GROUP BY {by}"
 
 
 def _changes(number: int, table: Table) -> st.SearchStrategy[Change]:

@@ -14,7 +14,17 @@ from projections.reference import newest_per_key
 
 @functools.cache
 def _database():
-    return duckdb.connect(config={"threads": 1})
+    database = duckdb.connect(config={"threads": 1})
+    for macro in _AS_SPARK_HAS_THEM:
+        database.execute(f"CREATE MACRO {macro}")
+    return database
+
+
+_AS_SPARK_HAS_THEM = (
+    "collect_list(x) AS list(x) FILTER (WHERE x IS NOT NULL)",
+    "sort_array(x) AS list_sort(x)",
+    "array_join(x, separator) AS coalesce(array_to_string(x, separator), '')",
+)
 
 
 def opened():
