@@ -32,13 +32,13 @@ from benchmarks.machine import Claim, at_least, at_most, write
 from benchmarks.peer import KafkaStreams, QuixStreams
 from factfold.stack import LocalStack, delta_jars, spark_jars
 from projections import Archiver, Environment, rebuild
-from projections.log import OffsetRange, RecordLog
-from projections.rebuilding import RebuildReport
+from projections.logs.port import OffsetRange, RecordLog
+from projections.logs.whole_log import whole_log
+from projections.rebuilding.rebuild import RebuildReport
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
-from projections.spark.inputs import Reduction
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.inputs import Reduction
+from projections.spark.reading.kafka_source import KafkaLog
 from projections.tables import EventTable
-from projections.whole_log import whole_log
 from sample_app.flights.view import flight_views
 from sample_app.story import Story
 

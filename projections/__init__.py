@@ -9,19 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from projections.archive import ArchivedLog
-    from projections.branching import Branches, branches
-    from projections.comparing import ViewComparison, diff
-    from projections.cutover import cut_over, rollback
-    from projections.environment import Environment
-    from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
-    from projections.follower import Follower
-    from projections.group import ProjectionGroup
-    from projections.metrics import RunMetrics, serve_metrics
-    from projections.predicates import Predicate, field, of_type
-    from projections.rebuild_progress import RebuildProgress
-    from projections.rebuilding import RebuildReport, rebuild
-    from projections.router import (
+    from projections.branching.branches import Branches, branches
+    from projections.branching.router import (
         BranchesStatus,
         Router,
         RouterOptions,
@@ -29,21 +18,32 @@ if TYPE_CHECKING:
         branches_status,
         open_router,
     )
-    from projections.runner import Runner, RunnerOptions, open_runner
-    from projections.setters import on
+    from projections.branching.store_branches import branch_source
+    from projections.declaring.setters import on
+    from projections.environment import Environment
+    from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
+    from projections.group import ProjectionGroup
+    from projections.logs.archive import ArchivedLog
+    from projections.outputs.view_topics import ViewTopic
+    from projections.predicates import Predicate, field, of_type
+    from projections.rebuilding.comparing import ViewComparison, diff
+    from projections.rebuilding.cutover import cut_over, rollback
+    from projections.rebuilding.progress import RebuildProgress
+    from projections.rebuilding.rebuild import RebuildReport, rebuild
+    from projections.rebuilding.verifying import ViewVerdict, verify
+    from projections.running.follower import Follower
+    from projections.running.metrics import RunMetrics, serve_metrics
+    from projections.running.runner import Runner, RunnerOptions, open_runner
+    from projections.running.waiting import AppliedVersions
     from projections.spark.archive.archiver import Archiver, open_archiver
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
-    from projections.spark.as_of import as_of
     from projections.spark.lakehouse.reading import read_view, read_views
+    from projections.spark.views.as_of import as_of
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
-    from projections.store_branches import branch_source
     from projections.streams import Stream
     from projections.tables import Table
-    from projections.verifying import ViewVerdict, verify
-    from projections.view_topics import ViewTopic
     from projections.views import View, view
-    from projections.waiting import AppliedVersions
 
 __all__ = [
     "AppliedVersions",
@@ -99,34 +99,41 @@ __all__ = [
 ]
 
 _HOMES = {
-    "archive": ("ArchivedLog",),
-    "spark.archive.archiver": ("Archiver", "open_archiver"),
-    "spark.archive.verifying": ("ArchiveVerdict", "release_topic", "verify_archive"),
-    "store_branches": ("branch_source",),
-    "branching": ("Branches", "branches"),
-    "comparing": ("ViewComparison", "diff"),
-    "cutover": ("cut_over", "rollback"),
+    "branching.branches": ("Branches", "branches"),
+    "branching.router": (
+        "BranchesStatus",
+        "Router",
+        "RouterOptions",
+        "branch_counts",
+        "branches_status",
+        "open_router",
+    ),
+    "branching.store_branches": ("branch_source",),
+    "declaring.setters": ("on",),
     "environment": ("Environment",),
     "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
-    "follower": ("Follower",),
     "group": ("ProjectionGroup",),
-    "metrics": ("RunMetrics", "serve_metrics"),
+    "logs.archive": ("ArchivedLog",),
+    "outputs.view_topics": ("ViewTopic",),
     "predicates": ("Predicate", "field", "of_type"),
-    "rebuild_progress": ("RebuildProgress",),
-    "rebuilding": ("RebuildReport", "rebuild"),
-    "router": ("BranchesStatus", "Router", "RouterOptions", "branch_counts", "branches_status", "open_router"),
-    "runner": ("Runner", "RunnerOptions", "open_runner"),
-    "setters": ("on",),
-    "spark.as_of": ("as_of",),
+    "rebuilding.comparing": ("ViewComparison", "diff"),
+    "rebuilding.cutover": ("cut_over", "rollback"),
+    "rebuilding.progress": ("RebuildProgress",),
+    "rebuilding.rebuild": ("RebuildReport", "rebuild"),
+    "rebuilding.verifying": ("ViewVerdict", "verify"),
+    "running.follower": ("Follower",),
+    "running.metrics": ("RunMetrics", "serve_metrics"),
+    "running.runner": ("Runner", "RunnerOptions", "open_runner"),
+    "running.waiting": ("AppliedVersions",),
+    "spark.archive.archiver": ("Archiver", "open_archiver"),
+    "spark.archive.verifying": ("ArchiveVerdict", "release_topic", "verify_archive"),
     "spark.lakehouse.reading": ("read_view", "read_views"),
+    "spark.views.as_of": ("as_of",),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),
-    "verifying": ("ViewVerdict", "verify"),
-    "view_topics": ("ViewTopic",),
     "views": ("View", "view"),
-    "waiting": ("AppliedVersions",),
 }
 
 

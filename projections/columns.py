@@ -16,7 +16,7 @@ from eventstore.errors import UnsupportedFieldType
 from eventstore.field_compilation import compile_hints
 from eventstore.field_types import FieldType
 from eventstore.schema_registry import is_sealed
-from projections.avro_records import spelled_out, value_type
+from projections.declaring.avro_records import spelled_out, value_type
 from projections.errors import InvalidDefinition
 
 if TYPE_CHECKING:

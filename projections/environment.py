@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
-from projections.log import RecordLog
+from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.archive import ArchivableLog
+    from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
     from projections.tablestore.port import TableStore
 
@@ -58,8 +58,8 @@ class Environment(Closing):
         tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
         given. ArchiveUnusable, TableStoreUnavailable.
         """
-        from projections.spark.kafka_source import KafkaLog
         from projections.spark.lakehouse.store import DeltaTableStore
+        from projections.spark.reading.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
         from projections.tablestore.opening import delta_root
 
@@ -81,8 +81,8 @@ class Environment(Closing):
 
         Without the Avro jar in ``jars`` events are decoded in Python, some ten times slower.
         """
+        from projections.spark.reading.store_source import StoreLog
         from projections.spark.session import open_session, small_batch_session
-        from projections.spark.store_source import StoreLog
         from projections.tablestore.sqlite import SqliteTableStore
 
         store = SqliteTableStore(path)
@@ -99,7 +99,7 @@ class Environment(Closing):
         keys: FollowedKeys | None = None,
     ) -> Environment:
         """An environment whose log, where there are keys, has the erasures among its topics."""
-        from projections.erasures import LogWithErasures
+        from projections.logs.erasures import LogWithErasures
 
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 

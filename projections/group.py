@@ -12,10 +12,10 @@ from typing import Final, get_args
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.faults import BadRecords
+from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
-from projections.view_topics import check_topics
 from projections.views import View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed

@@ -20,10 +20,10 @@ from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.serialization import AvroDecoder
 from eventstore.topics import TopicRecord
-from projections.branching import Branches
+from projections.branching.branches import Branches
+from projections.branching.matching import matcher
+from projections.declaring.setters import Setter
 from projections.errors import InvalidPredicate
-from projections.matching import matcher
-from projections.setters import Setter
 from projections.tables import EventTable, Table
 
 Decoded = tuple[RegisteredSchema, dict[str, Any]]

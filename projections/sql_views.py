@@ -16,10 +16,10 @@ import sqlglot
 from sqlglot import expressions as exp
 from sqlglot.errors import ParseError
 
-from projections.binding import bind
+from projections.declaring.binding import bind
 from projections.errors import InvalidDefinition
+from projections.outputs.view_topics import ViewTopic
 from projections.tables import checked_identifier
-from projections.view_topics import ViewTopic
 from projections.views import Columns, Declaration, Input, Pointer, Target, Targets, View, as_columns, pointers
 
 _DIALECT = "spark"

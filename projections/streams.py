@@ -9,8 +9,8 @@ from functools import cached_property
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
 from projections.columns import ColumnType
+from projections.declaring.setters import Setter, agreed_type
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.setters import Setter, agreed_type
 from projections.tables import EVENT_TIME, Table, placeholders, taken_from_personal
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
-from projections.captured import NO_SHAPES, key_and_columns, nullable_keys
 from projections.columns import ColumnType
+from projections.declaring.captured import NO_SHAPES, key_and_columns, nullable_keys
+from projections.declaring.setters import Setter
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
-from projections.setters import Setter
 
 if TYPE_CHECKING:
     from projections.views import View
@@ -110,7 +110,7 @@ class Table:
 
         To a view the others are not there. Raises UnknownColumn, or InvalidPredicate for what cannot be compared.
         """
-        from projections.filtering import check_condition
+        from projections.declaring.filtering import check_condition
 
         check_condition(self, condition)
         both = condition if self.condition is None else self.condition & condition
@@ -230,7 +230,7 @@ class Table:
         which the store keeps as a view of that ``name``: an id has a row where any of them has a stream, and each
         column is set by the events of one of them. Raises InvalidDefinition.
         """
-        from projections.event_tables import folded
+        from projections.declaring.event_tables import folded
 
         return folded(aggregates, key=key, columns=columns, name=name, topic=topic)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from projections.errors import InvalidDefinition
+from projections.outputs.view_topics import ViewTopic
 from projections.tables import Table, ViewTopicTable, checked_identifier
-from projections.view_topics import ViewTopic
 
 Columns = str | tuple[str, ...]
 
@@ -161,7 +161,7 @@ def view(
     """
 
     def declare(function: Callable[..., Any]) -> View:
-        from projections.binding import bind, tables_of
+        from projections.declaring.binding import bind, tables_of
 
         name = checked_identifier(function.__name__, what="view")
         columns = as_columns((by if key is None else key) or ())

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from projections import Environment, ProjectionGroup, Runner, open_runner
-from projections.runner import reached
-from projections.spark.incremental import BatchReport
+from projections.running.runner import reached
+from projections.spark.live.incremental import BatchReport
 from sample_app.background import Background, wait_until
 
 

@@ -166,7 +166,7 @@ def environment(
     """A function that gives a projection environment with an empty database of views, or with the store it is given."""
     from eventstore import Settings
     from projections import Environment
-    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import small_batch_session
     from projections.tablestore.postgres import PostgresTableStore
 

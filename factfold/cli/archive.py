@@ -21,7 +21,7 @@ from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from projections import Archiver, ArchiveVerdict
-    from projections.archive import Extent
+    from projections.logs.archive import Extent
     from projections.spark.archive.archiver import Appended
 
 app = typer.Typer(help="Archives: topics in columns beside Kafka, from which views are rebuilt.", no_args_is_help=True)

@@ -102,9 +102,9 @@ def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
     """
     from eventstore import Settings
     from projections.group import ERASURES
-    from projections.lag import waited_seconds, waiting_offsets
-    from projections.spark.kafka_source import KafkaLog
-    from projections.spark.store_source import StoreLog
+    from projections.running.lag import waited_seconds, waiting_offsets
+    from projections.spark.reading.kafka_source import KafkaLog
+    from projections.spark.reading.store_source import StoreLog
     from projections.tablestore.opening import sqlite_path
 
     embedded = sqlite_path(views_url)

@@ -21,7 +21,7 @@ from factfold.cli.signals import ended_by_signals, stop_on_signal
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, RebuildReport
-    from projections.spark.incremental import BatchReport
+    from projections.spark.live.incremental import BatchReport
 
 app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
 
@@ -120,7 +120,7 @@ def run(
     """
     from projections import Follower, NoServingGeneration, RunMetrics, serve_metrics
     from projections import rebuild as build
-    from projections.restarts import Restarts
+    from projections.running.restarts import Restarts
 
     definition, stop = load_group(group), stop_on_signal()
     with ExitStack() as opened:

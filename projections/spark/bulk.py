@@ -16,16 +16,16 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
-from projections.log import OffsetRange, record_schema
-from projections.set_aside import SetAside
-from projections.spark.disclosing import Disclosure
+from projections.logs.port import OffsetRange, record_schema
+from projections.running.set_aside import SetAside
+from projections.spark.changes.versions import lacks_first_values
 from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
-from projections.spark.inputs import Reduction
-from projections.spark.partials import kept_columns
 from projections.spark.persisting import persisted
-from projections.spark.records import without
-from projections.spark.versions import lacks_first_values
+from projections.spark.reading.inputs import Reduction
+from projections.spark.reading.records import without
+from projections.spark.views.disclosing import Disclosure
+from projections.spark.views.partials import kept_columns
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.layout import POSITION

@@ -12,17 +12,17 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.log import OffsetRange, OpenLog
-from projections.set_aside import SetAside
-from projections.spark.inputs import Reduction
+from projections.logs.port import OffsetRange, OpenLog
+from projections.running.set_aside import SetAside
+from projections.spark.reading.inputs import Reduction
 from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
 from projections.tablestore.runs import Progress, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from projections.spark.incremental import BatchReport
-    from projections.spark.prepared import PreparedQueries
+    from projections.spark.live.incremental import BatchReport
+    from projections.spark.live.prepared import PreparedQueries
 
 
 class Batches(Protocol):

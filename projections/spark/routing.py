@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, MAX_ROUTED_BYTES
-from projections.branching import DEAD_LETTER, Branches
+from projections.branching.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate, ProjectionError
 from projections.faults import MESSAGES
-from projections.spark.conditions import condition
-from projections.spark.decode import Decoder, column_of
+from projections.spark.events.decode import Decoder, column_of
 from projections.spark.failures import refuse, told_plainly, translate
+from projections.spark.views.conditions import condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

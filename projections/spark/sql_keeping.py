@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType
-from projections.digest import digest_rows
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.log import OpenLog
-from projections.set_aside import SetAside
+from projections.logs.port import OpenLog
+from projections.rebuilding.digest import digest_rows
+from projections.running.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
-from projections.spark.incremental import LiveBatches
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
+from projections.spark.live.incremental import LiveBatches
 from projections.tablestore import comparison, dialects, horizon, runs, verification
 from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_set_aside
 from projections.tablestore.layout import GenerationLayout, ViewLayout
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     from pyspark.sql import DataFrame
 
-    from projections.spark.prepared import PreparedQueries
+    from projections.spark.live.prepared import PreparedQueries
     from projections.tablestore.layout import TableLayout
 
 

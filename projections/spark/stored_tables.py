@@ -10,8 +10,8 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.spark.bulk import WholeTables
-from projections.spark.disclosing import Disclosure
 from projections.spark.exchange import are_few
+from projections.spark.views.disclosing import Disclosure
 from projections.tablestore.port import Generation
 
 if TYPE_CHECKING:

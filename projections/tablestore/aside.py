@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
-from projections.log import Offsets
-from projections.set_aside import FAULTS, SetAside
+from projections.logs.port import Offsets
+from projections.running.set_aside import FAULTS, SetAside
 from projections.tablestore.layout import GenerationLayout
 
 

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.errors import InvalidDefinition
+from projections.outputs.view_topics import Row
 from projections.tablestore.outbox_tables import outbox_tables
-from projections.view_topics import Row
 
 # What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
 CHUNK_ROWS: Final = 20_000

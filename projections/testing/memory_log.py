@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import TopicSpec
-from projections.boundaries import SourceBoundaries
 from projections.errors import InvalidDefinition
-from projections.log import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
-from projections.view_topics import Row
+from projections.logs.boundaries import SourceBoundaries
+from projections.logs.port import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.outputs.view_topics import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ _PARTITION = 0
 
 
 class MemoryLog:
-    """A `projections.log.RecordLog` whose topics have one partition each; ``append`` adds to their ends."""
+    """A `projections.logs.port.RecordLog` whose topics have one partition each; ``append`` adds to their ends."""
 
     def __init__(self, schemas: Mapping[int, RegisteredSchema] | None = None) -> None:
         self._schemas = dict(schemas or {})
@@ -104,7 +104,7 @@ class MemoryLog:
 
 @dataclass(frozen=True)
 class MemoryViewTopics:
-    """A `projections.view_topics.ViewTopics` over the topics of a log in memory; its own producer too."""
+    """A `projections.outputs.view_topics.ViewTopics` over the topics of a log in memory; its own producer too."""
 
     log: MemoryLog
     topics: dict[str, list[tuple[bytes | None, bytes | None]]]

@@ -17,13 +17,13 @@ from eventstore.event_types import event_type_of
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
-from projections.rebuilding import rebuild
-from projections.runner import open_runner
+from projections.rebuilding.rebuild import rebuild
+from projections.rebuilding.verifying import verify
+from projections.running.runner import open_runner
 from projections.tables import ChangelogTable, EventTable
 from projections.tablestore.port import DifferingRow
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from projections.verifying import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ class ViewTrial(Closing):
 
     def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
         from projections.spark.session import small_batch_session
-        from projections.spark.view_functions import view_columns
+        from projections.spark.views.view_functions import view_columns
         from projections.tablestore.sqlite import SqliteTableStore
 
         self._group, self._held = group, ExitStack()

@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from eventstore import StreamAppend
 from factfold.stack import LocalStack, StackInfo, spark_jars
 from projections import Environment, rebuild, verify
-from projections.digest import digest_rows
-from projections.spark.view_functions import view_columns
+from projections.rebuilding.digest import digest_rows
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore.arrow import arrow_schema
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.flight import Flight

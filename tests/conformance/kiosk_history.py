@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from eventstore import STREAM_EXISTS, Accepted, Dispatcher, EventStore
 from projections.columns import ColumnType
-from projections.digest import digest_rows
+from projections.rebuilding.digest import digest_rows
 from projections.tablestore.arrow import arrow_schema
 from tests.conformance.kiosk import CUSTOMERS, KioskArticle, KioskOrder
 

@@ -48,7 +48,7 @@ class Road:
 @contextmanager
 def embedded_road(spark: SparkSession, folder: Path) -> Iterator[Road]:
     """No server at all."""
-    from projections.spark.store_source import StoreLog
+    from projections.spark.reading.store_source import StoreLog
     from projections.tablestore.sqlite import SqliteTableStore
 
     path = folder / "kiosk.db"
@@ -70,7 +70,7 @@ def _reading_the_store(store: SqlEventStore, chosen: Subscription[..., None]) ->
 @contextmanager
 def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
     """PostgreSQL, two connectors, Kafka, PostgreSQL."""
-    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.reading.kafka_source import KafkaLog
     from projections.tablestore.postgres import PostgresTableStore
     from sample_app.road import lay_road
 
@@ -89,7 +89,7 @@ def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
 @contextmanager
 def _behind_a_router(road: ShopRoad, spark: SparkSession, chosen: Subscription[..., None]) -> Iterator[Subscriber]:
     """Micro-batches in the session of the tests: real-time mode wants one of its own, and has tests of its own."""
-    from projections.router import make_topics, source_partitions
+    from projections.branching.router import make_topics, source_partitions
     from projections.spark.routing import QueryPlace, Routing, RoutingQuery
 
     make_topics(road.settings, order_branches, partitions=source_partitions(road.settings, order_branches))

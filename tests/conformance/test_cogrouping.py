@@ -12,7 +12,8 @@ import pytest
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from projections import Environment, ProjectionGroup, Table, cogrouping, on, open_runner, rebuild, verify, view
+from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
+from projections.declaring import cogrouping
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.view_oracle import in_order, stored

@@ -10,9 +10,9 @@ import pytest
 
 from projections import Environment, ProjectionGroup, Table, field, open_runner, rebuild, verify, view
 from projections.reference import accepted
-from projections.spark import frames
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views import frames
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import affected, differences
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter

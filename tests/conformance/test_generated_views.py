@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from projections import Environment, open_runner, rebuild, verify
 from projections.errors import KeyNotUnique
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import dialects, differences, staging
 from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore

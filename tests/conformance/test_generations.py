@@ -17,7 +17,7 @@ from projections.errors import (
     RunRetired,
     RunSuperseded,
 )
-from projections.standing import Standing
+from projections.running.standing import Standing
 from projections.tablestore import comparison, runs
 from projections.tablestore.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
 from projections.tablestore.port import REBUILDER, runner_of

@@ -14,8 +14,8 @@ from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition, OlderThanHorizon, RunSuperseded
-from projections.horizon import Horizon
-from projections.metrics import RunMetrics
+from projections.running.horizon import Horizon
+from projections.running.metrics import RunMetrics
 from projections.spark.session import small_batch_session
 from projections.tables import BELOW_STREAMED
 from projections.tablestore import horizon
@@ -198,8 +198,8 @@ def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
 
 
 def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
-    monkeypatch.setattr("projections.horizon.STEP_ROWS", 2)
-    monkeypatch.setattr("projections.horizon._MOST_SECONDS", 60.0)
+    monkeypatch.setattr("projections.running.horizon.STEP_ROWS", 2)
+    monkeypatch.setattr("projections.running.horizon._MOST_SECONDS", 60.0)
     for n in range(5):
         shop.changes.put(orders, order(n))
         shop.changes.delete(orders, {"id": n})

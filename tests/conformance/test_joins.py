@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import affected, differences
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter

@@ -17,10 +17,10 @@ from projections.partials import ROWS
 from projections.planner import plan
 from projections.reference import newest_per_key
 from projections.spark import exchange
-from projections.spark import partials as spark_partials
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views import partials as spark_partials
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import differences
 from projections.tablestore import partials as tablestore_partials
 from projections.tablestore.affected import find_affected

@@ -24,8 +24,8 @@ from eventstore.errors import InvalidSeal, KeysMissing
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.errors import ErasureWaiting
 from projections.spark import exchange
-from projections.spark.disclosing import Disclosure
 from projections.spark.session import small_batch_session
+from projections.spark.views.disclosing import Disclosure
 from projections.tablestore import staging
 from tests.conformance.guests import Booking, Guest, GuestHistory, expected_views, guest_group
 
@@ -42,7 +42,7 @@ class Road:
 
 
 def embedded(spark: Any, folder: Any) -> Iterator[Road]:
-    from projections.spark.store_source import StoreLog
+    from projections.spark.reading.store_source import StoreLog
     from projections.tablestore.sqlite import SqliteTableStore
 
     path = folder / "guests.db"
@@ -58,7 +58,7 @@ def embedded(spark: Any, folder: Any) -> Iterator[Road]:
 
 
 def servers(spark: Any, stack: Any, database: Callable[[], str]) -> Iterator[Road]:
-    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.reading.kafka_source import KafkaLog
     from projections.tablestore.postgres import PostgresTableStore
 
     settings, own, url = Settings.for_broker(stack.info.bootstrap_servers), uuid.uuid4().hex[:8], database()

@@ -6,9 +6,10 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Dispatcher
-from projections import NoServingGeneration, building, open_runner, rebuild, verify
+from projections import NoServingGeneration, open_runner, rebuild, verify
 from projections.errors import RunAlreadyActive
-from projections.spark.view_functions import view_columns
+from projections.rebuilding import building
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import commit
 from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
 from tests.conformance.kiosk_history import KioskHistory

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup
 from projections.columns import ColumnType
-from projections.digest import digest_rows
 from projections.errors import (
     DefinitionChanged,
     InvalidDefinition,
@@ -31,6 +30,7 @@ from projections.errors import (
     UnsupportedMaster,
     UnsupportedValue,
 )
+from projections.rebuilding.digest import digest_rows
 from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.comparison import differing_rows

@@ -15,7 +15,7 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from projections import ProjectionGroup, view
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition, ViewInUse
-from projections.publishing import opened_publisher, prepare_topics
+from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.tablestore import handing_over, outbox, runs, staging
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.runs import BUILT

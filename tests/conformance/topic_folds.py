@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
-from projections.publishing import ViewPublisher
+from projections.outputs.publishing import ViewPublisher
 from projections.tablestore import outbox
 
 

@@ -17,9 +17,9 @@ import psutil
 from eventstore.kafka.admin import end_offsets
 from factfold.stack import LocalStack
 from projections import Environment, ProjectionGroup, open_runner, verify
-from projections.digest import digest_rows
-from projections.runner import reached
-from projections.spark.view_functions import view_columns
+from projections.rebuilding.digest import digest_rows
+from projections.running.runner import reached
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore.arrow import arrow_schema
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.demo import write_tables

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from factfold.cli import main
-from projections.spark.incremental import BatchReport
 from projections.spark.lakehouse import batches
 from projections.spark.lakehouse.batches import DeltaBatch, DeltaBatches
 from projections.spark.lakehouse.store import require_at
+from projections.spark.live.incremental import BatchReport
 
 
 def ledger_first(self, offsets):

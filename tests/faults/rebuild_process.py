@@ -10,8 +10,9 @@ import sys
 import threading
 
 from factfold.cli import main
-from projections import ProjectionGroup, building, view
-from projections.rebuild_progress import ProgressMeter
+from projections import ProjectionGroup, view
+from projections.rebuilding import building
+from projections.rebuilding.progress import ProgressMeter
 from tests.conformance import kiosk
 
 TABLES = {"orders": kiosk.orders, "customers": kiosk.customers}

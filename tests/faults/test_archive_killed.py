@@ -19,7 +19,7 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import event_topic
 from projections import Archiver
 from projections.spark.archive.delta_archive import DeltaArchive
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.kafka_source import KafkaLog
 from tests.faults.command_process import CommandProcess
 from tests.waiting import wait_until
 

@@ -31,7 +31,7 @@ from projections.errors import (
 from projections.spark.lakehouse import batches as batching
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.spark.view_functions import view_columns
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore.generations import drop
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter

@@ -15,8 +15,8 @@ import pytest
 
 from projections import Environment
 from projections.errors import SparkFailed
-from projections.spark.kafka_source import KafkaLog
 from projections.spark.lakehouse.store import DeltaTableStore
+from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
 from sample_app.flights.view import flight_views
 from tests.faults.killed_flights import KilledRuns, Traffic, assert_view_is, caught_up, is_caught_up, road_of_its_own

@@ -19,8 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 from projections import open_runner, rebuild
-from projections.digest import digest_rows
-from projections.spark.view_functions import view_columns
+from projections.rebuilding.digest import digest_rows
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import commit, staging
 from tests.faults.disturbed_log import disturbed, moved
 from tests.integration.log_writer import LogWriter

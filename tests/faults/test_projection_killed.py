@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import Environment, open_runner, rebuild, verify
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
 from projections.tablestore import runs
 from projections.tablestore.postgres import PostgresTableStore
@@ -99,7 +99,7 @@ def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(roa
         road.store.append_batch(batch)
     road.wait_until_captured()
     with monkeypatch.context() as patched, open_runner(environment, flight_views) as runner:
-        patched.setattr("projections.spark.incremental.commit_batch", mutant)
+        patched.setattr("projections.spark.live.incremental.commit_batch", mutant)
         with pytest.raises(KeyboardInterrupt):
             runner.run_once()
     caught_up(environment, flight_views, road)

@@ -19,8 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 from projections import cut_over, open_runner, rebuild, rollback, verify
-from projections.catching_up import CatchUp
-from projections.spark.view_functions import view_columns
+from projections.rebuilding.catching_up import CatchUp
+from projections.spark.views.view_functions import view_columns
 from projections.tablestore import runs
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import PARTITIONS, LogWriter

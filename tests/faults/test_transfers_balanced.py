@@ -16,7 +16,7 @@ from itertools import islice
 import pytest
 
 from projections import open_runner, rebuild, verify
-from projections.spark.incremental import LiveBatches
+from projections.spark.live.incremental import LiveBatches
 from tests.faults.balanced_transfers import ACCOUNTS, Samples, Transfer, balance_group, in_disorder, to_everyone
 from tests.integration.log_writer import LogWriter
 

@@ -22,12 +22,12 @@ from factfold.cli import archive as cli_archive
 from factfold.cli.entry import application
 from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
-from projections.log import OffsetRange
+from projections.logs.port import OffsetRange
 from projections.spark import exchange
 from projections.spark.archive import archiver as archiving
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.archive.table import TopicTable
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.kafka_source import KafkaLog
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group

@@ -25,8 +25,8 @@ from eventstore.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
 from factfold.cli.entry import main
 from projections import branches_status
-from projections.branching import Branches
-from projections.checkpoint import RouterCheckpoint
+from projections.branching.branches import Branches
+from projections.branching.checkpoint import RouterCheckpoint
 from projections.reference import route
 from sample_app.background import Background
 from tests.integration import payment_branches

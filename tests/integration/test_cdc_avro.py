@@ -17,7 +17,7 @@ from eventstore.errors import RegistryUnreachable
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicRecord, schemas_topic
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.kafka_source import KafkaLog
 
 CUSTOMERS = sa.Table(
     "customers",

@@ -26,7 +26,7 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
-from projections.spark.kafka_source import KafkaLog
+from projections.spark.reading.kafka_source import KafkaLog
 from projections.tablestore.postgres import PostgresTableStore
 from tests.integration.late_events import Late
 from tests.integration.log_writer import LogWriter

@@ -100,7 +100,7 @@ def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_n
     kept.send(1, *kept.bad.of_events())
     with kept.opened() as runner:
         with monkeypatch.context() as patched:
-            patched.setattr("projections.spark.incremental.note_set_aside", crash)
+            patched.setattr("projections.spark.live.incremental.note_set_aside", crash)
             with pytest.raises(KeyboardInterrupt):
                 runner.run_once()
         assert kept.set_aside() == []
@@ -108,7 +108,7 @@ def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_n
         require_all_kept(settings, kept.group, sent := kept.sent())
         assert len(list(letters(settings, kept.group))) == 2 * len(sent)
 
-        monkeypatch.setattr("projections.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
+        monkeypatch.setattr("projections.running.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
         kept.send(1, *kept.bad.of_changes())
         runner.catch_up()
     assert {row.offset for row in kept.set_aside()} == {offset for _, _, offset in kept.sent()}

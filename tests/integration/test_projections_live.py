@@ -15,7 +15,8 @@ from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import event_topic
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
-from projections.spark import exchange, incremental
+from projections.spark import exchange
+from projections.spark.live import incremental
 from projections.tablestore import commit, dialects
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import PARTITIONS, LogWriter
@@ -225,6 +226,6 @@ def test_a_runner_that_lost_its_lock_cannot_write_once_another_has_claimed_the_r
 
 
 def _columns(env, group):
-    from projections.spark.view_functions import view_columns
+    from projections.spark.views.view_functions import view_columns
 
     return view_columns(env.spark, group)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from factfold.cli.entry import application
-from projections import Environment, building, cut_over, cutover, diff, open_runner, rebuild, rollback, verify
+from projections import Environment, cut_over, diff, open_runner, rebuild, rollback, verify
 from projections.errors import (
     DefinitionChanged,
     GenerationMissing,
@@ -21,8 +21,9 @@ from projections.errors import (
     RunPaused,
     RunRetired,
 )
-from projections.runner import reached
-from projections.spark.incremental import LiveBatches
+from projections.rebuilding import building, cutover
+from projections.running.runner import reached
+from projections.spark.live.incremental import LiveBatches
 from projections.tablestore import dialects
 from projections.tablestore.generations import drop, pause, resume
 from projections.tablestore.sqlite import SqliteTableStore
@@ -154,7 +155,7 @@ def test_a_changed_view_is_built_beside_compared_switched_to_and_taken_back(env,
 
 
 def _columns(env, group):
-    from projections.spark.view_functions import view_columns
+    from projections.spark.views.view_functions import view_columns
 
     return view_columns(env.spark, group)
 

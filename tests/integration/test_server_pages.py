@@ -23,7 +23,7 @@ from cdc import ConnectClient, delete, drop_slot
 from eventstore import ANY, Relay, Settings, SqlEventStore
 from factfold.stack import LocalStack
 from projections import Environment, ViewTopic, open_runner, rebuild
-from projections.kafka_view_topics import KafkaViewTopics
+from projections.outputs.kafka_view_topics import KafkaViewTopics
 from tests.crates import Crate
 from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, blocks, program
 from tests.waiting import wait_until

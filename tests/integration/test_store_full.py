@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from factfold.stack.accounts import server_account
 from projections import Environment, Follower, ProjectionGroup, Table, rebuild, verify, view
-from projections.restarts import Restarts
+from projections.running.restarts import Restarts
 from projections.spark.session import small_batch_session
 from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore

@@ -27,7 +27,7 @@ from projections import (
     verify,
     view,
 )
-from projections.publishing import ViewPublisher
+from projections.outputs.publishing import ViewPublisher
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, opened

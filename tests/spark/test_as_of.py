@@ -16,11 +16,11 @@ from projections import ProjectionGroup, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.reference import valid_at, versions_per_key
 from projections.spark.bulk import WholeTables, _complete
-from projections.spark.disclosing import Disclosure
 from projections.spark.failures import told_plainly
-from projections.spark.inputs import Reduction
+from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views.disclosing import Disclosure
+from projections.spark.views.view_functions import view_columns
 from tests.integration.payment_history import micros, moment
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, received, risk_view
 

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 
 from cdc import capture
 from projections import Table
-from projections.log import OffsetRange
+from projections.logs.port import OffsetRange
 from projections.reference import newest_per_key, valid_at, versions_per_key
-from projections.spark.inputs import Reduction
+from projections.spark.reading.inputs import Reduction
+from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
-from projections.spark.store_source import StoreLog
 
 TOPIC = "shelf"
 # A BIGINT key is no alias of SQLite's row id: rows keep their order when their keys move.

@@ -18,13 +18,13 @@ from eventstore.event_types import event_type_of
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, AvroEncoder
 from projections import field, of_type
+from projections.branching.matching import matcher
+from projections.declaring.event_fields import check_predicate
 from projections.errors import InvalidPredicate
-from projections.event_fields import check_predicate
-from projections.matching import matcher
-from projections.spark.conditions import condition
-from projections.spark.decode import Decoder, column_of
+from projections.spark.events.decode import Decoder, column_of
 from projections.spark.failures import refuse
 from projections.spark.session import small_batch_session
+from projections.spark.views.conditions import condition
 from tests.integration.payments_of_every_kind import Address, Currency, Method, Payment
 
 FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
@@ -169,7 +169,7 @@ def test_the_comparison_would_see_a_double_compared_as_spark_compares_it(spark, 
     """The planted fault: a constant goes to Spark as it is, and a tenth becomes the double nearest to it."""
     from pyspark.sql import functions as F
 
-    from projections.spark import conditions
+    from projections.spark.views import conditions
 
     values = {"amount": Decimal(1), "count": None, "share": 0.10000000149011612}
     records = [(OLD.name, AvroEncoder(OLD).encode(values))]

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from projections.errors import CodeFailed, SparkFailed, UnsupportedValue
-from projections.restarts import passes
+from projections.running.restarts import passes
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import told_plainly
 from projections.tablestore.embedded_rows import SqliteTarget

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, view
 from projections.partials import hidden
 from projections.spark.session import small_batch_session
-from projections.spark.view_functions import view_columns
+from projections.spark.views.view_functions import view_columns
 
 PARCELS = sa.Table(
     "parcels", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("town", sa.Text),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from projections.errors import SparkFailed
 from projections.spark.failures import told_plainly
-from projections.spark.inlets import Inlet
+from projections.spark.live.inlets import Inlet
 from projections.spark.session import small_batch_session
 
 SCHEMA = pa.schema({

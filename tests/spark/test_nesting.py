@@ -12,8 +12,9 @@ from eventstore import Aggregate, event
 from projections import Table, on
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
-from projections.spark import fold, nesting
-from projections.spark.inputs import Reduction
+from projections.spark import nesting
+from projections.spark.events import fold
+from projections.spark.reading.inputs import Reduction
 from tests.spark.test_upcasting import raw_frame
 
 SHAPE = (

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from projections.spark.persisting import persisted
-from projections.spark.plans import analysed_plan
+from projections.spark.views.plans import analysed_plan
 
 ROUNDS = 10
 

@@ -19,9 +19,9 @@ from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
 from projections.reference import fold_table, route
-from projections.spark.disclosing import Disclosure
-from projections.spark.inputs import Reduction
+from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
+from projections.spark.views.disclosing import Disclosure
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"
 

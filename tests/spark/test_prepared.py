@@ -7,8 +7,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from projections.spark import prepared
-from projections.spark.prepared import PreparedQueries
+from projections.spark.live import prepared
+from projections.spark.live.prepared import PreparedQueries
 from projections.spark.session import small_batch_session
 
 ORDERS = pa.schema({"order_id": pa.string(), "customer_id": pa.int64(), "sku": pa.string()})

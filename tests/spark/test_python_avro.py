@@ -12,8 +12,8 @@ import pytest
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from projections.spark import decode
-from projections.spark.decode import Decoder
+from projections.spark.events import decode
+from projections.spark.events.decode import Decoder
 from projections.spark.failures import translate
 
 

@@ -33,11 +33,11 @@ from cdc.column_types import reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord
-from projections.log import arrow_record_schema
-from projections.spark.change_events import encoding_of, parsed_columns, typed_columns
-from projections.spark.changelog import prepare_newest_per_key
+from projections.logs.port import arrow_record_schema
+from projections.spark.changes.change_events import encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.semantic_types import typed
 from projections.spark.failures import told_plainly
-from projections.spark.semantic_types import typed
 from projections.spark.session import small_batch_session
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase

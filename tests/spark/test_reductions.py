@@ -14,8 +14,8 @@ from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Table
 from projections.reference import fold_table, newest_per_key
-from projections.spark import decode
-from projections.spark.inputs import Reduction
+from projections.spark.events import decode
+from projections.spark.reading.inputs import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 from tests.unit.eventstore.account import Deposited, Opened, account
 

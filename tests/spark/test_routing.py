@@ -9,7 +9,7 @@ import pytest
 from eventstore.event_types import event_type_of
 from eventstore.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, TopicRecord
-from projections.branching import DEAD_LETTER
+from projections.branching.branches import DEAD_LETTER
 from projections.errors import UnknownSchemaId
 from projections.reference import route
 from projections.spark.failures import told_plainly

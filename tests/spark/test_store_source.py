@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from cdc import capture
 from eventstore import ANY, SqlEventStore
 from eventstore.errors import TopicMissing
-from projections.log import OffsetRange
-from projections.spark import store_source
-from projections.spark.store_source import StoreLog
+from projections.logs.port import OffsetRange
+from projections.spark.reading import store_source
+from projections.spark.reading.store_source import StoreLog
 from tests.integration.tickets import CUSTOMERS, Ticket
 
 TOPICS = ["ticket", "customers"]

@@ -10,7 +10,7 @@ import pytest
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import EventsMissing
-from projections.spark.inputs import Reduction
+from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog

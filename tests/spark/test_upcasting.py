@@ -15,10 +15,10 @@ from eventstore.upcasting import Cast
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
 from projections.reference import fold_table, route
-from projections.spark import decode
-from projections.spark.inputs import Reduction
+from projections.spark.events import decode
+from projections.spark.events.upcasting import _cast
+from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
-from projections.spark.upcasting import _cast
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, REGISTRY, First, Shipment, framed, ordered_first
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"

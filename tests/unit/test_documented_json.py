@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from projections.comparing import ViewComparison
-from projections.rebuilding import RebuildReport
-from projections.spark.incremental import BatchReport
+from projections.rebuilding.comparing import ViewComparison
+from projections.rebuilding.rebuild import RebuildReport
+from projections.rebuilding.verifying import ViewVerdict
+from projections.spark.live.incremental import BatchReport
 from projections.tablestore.port import DifferingRow
-from projections.verifying import ViewVerdict
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
 

@@ -18,8 +18,8 @@ from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
 from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration, TableStoreUnavailable
-from projections.follower import Follower
-from projections.rebuild_progress import ProgressMeter, RebuildProgress, counted_once
+from projections.rebuilding.progress import ProgressMeter, RebuildProgress, counted_once
+from projections.running.follower import Follower
 from projections.tablestore.port import runner_of
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.conformance.test_generations import built

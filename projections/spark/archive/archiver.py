@@ -14,10 +14,10 @@ import structlog
 
 from eventstore.errors import BrokerRefused, BrokerUnreachable
 from eventstore.settings import Settings
-from projections.archive import ArchivableLog, Extent, require_same
 from projections.errors import OffsetsLost, SparkFailed
-from projections.log import OffsetRange, OpenLog
-from projections.runner import bounded
+from projections.logs.archive import ArchivableLog, Extent, require_same
+from projections.logs.port import OffsetRange, OpenLog
+from projections.running.runner import bounded
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import told_plainly
@@ -166,7 +166,7 @@ def open_archiver(
 
     Starts Spark, and stops it at the end; ``jars`` are those of Kafka and of Delta Lake. ArchiveUnusable.
     """
-    from projections.spark.kafka_source import KafkaLog
+    from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import open_session
 
     spark = open_session(jars, memory=memory)

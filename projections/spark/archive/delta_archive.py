@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from projections.archive import ArchivableLog, ArchivedLog, Extent
 from projections.errors import ArchiveUnusable
-from projections.log import OffsetRange
+from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
+from projections.logs.port import OffsetRange
 from projections.spark.archive.folders import ArchiveFolder
 from projections.spark.archive.table import TopicTable
 from projections.spark.session import has_delta_lake

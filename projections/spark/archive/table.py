@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.archive import Extent
 from projections.errors import ArchiveMoved, ArchiveUnusable, SparkFailed
-from projections.log import record_schema
+from projections.logs.archive import Extent
+from projections.logs.port import record_schema
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import told_plainly
-from projections.spark.plans import items
+from projections.spark.views.plans import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

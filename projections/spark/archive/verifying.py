@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.settings import Settings
-from projections.archive import ArchivableLog, Extent, require_same
 from projections.errors import ArchiveDiffers, ArchiveUnusable
-from projections.log import OffsetRange
+from projections.logs.archive import ArchivableLog, Extent, require_same
+from projections.logs.port import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
 from projections.spark.failures import told_plainly
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
-from projections.log import Offsets
-from projections.set_aside import FAULTS, SetAside
+from projections.logs.port import Offsets
+from projections.running.set_aside import FAULTS, SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.lakehouse.versioned import VersionedTable
 

@@ -21,14 +21,11 @@ import pyarrow as pa
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.log import OffsetRange, OpenLog
+from projections.logs.port import OffsetRange, OpenLog
 from projections.planner import plan
-from projections.set_aside import SetAside
+from projections.running.set_aside import SetAside
 from projections.spark.exchange import few_rows, in_table_order
 from projections.spark.failures import told_plainly
-from projections.spark.frames import call
-from projections.spark.incremental import BatchReport
-from projections.spark.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.differences import ViewChange, change_of
@@ -37,7 +34,10 @@ from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, 
 from projections.spark.lakehouse.reach import Reach, RoleRows
 from projections.spark.lakehouse.store import DeltaTableStore, require_at
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.spark.records import left_out, read_records
+from projections.spark.live.incremental import BatchReport
+from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
+from projections.spark.reading.records import left_out, read_records
+from projections.spark.views.frames import call
 from projections.tables import EventTable, Table
 from projections.tablestore.horizon import Passed
 from projections.tablestore.runs import Run
@@ -47,7 +47,7 @@ from projections.views import ViewTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from projections.spark.records import Rows
+    from projections.spark.reading.records import Rows
 
 Write = Callable[[], int]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from projections.digest import digest_rows
-from projections.set_aside import SetAside
+from projections.rebuilding.digest import digest_rows
+from projections.running.set_aside import SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.keeping import Difference, Rows
 from projections.spark.lakehouse.aside import read_set_aside

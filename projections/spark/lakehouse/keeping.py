@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.log import OpenLog
-from projections.set_aside import SetAside
+from projections.logs.port import OpenLog
+from projections.running.set_aside import SetAside
 from projections.spark.exchange import in_table_order
-from projections.spark.inputs import Reduction
 from projections.spark.keeping import Comparison, Keeper, Verification
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.batches import DeltaBatches
@@ -22,13 +21,14 @@ from projections.spark.lakehouse.horizon import ensure, timed
 from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
+from projections.spark.reading.inputs import Reduction
 from projections.tablestore.runs import BUILT, Run, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from projections.spark.lakehouse.ledger import Entry
-    from projections.spark.prepared import PreparedQueries
+    from projections.spark.live.prepared import PreparedQueries
 
 
 class DeltaKeeper(Keeper[DeltaGeneration]):

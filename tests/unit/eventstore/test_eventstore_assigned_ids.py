@@ -15,7 +15,7 @@ from eventstore.event_types import event_type_of
 from eventstore.schema_check import check_schemas
 from eventstore.schema_registry import RegisteredSchema, canonical, fingerprint
 from eventstore.serialization import schema_id_of
-from projections.spark.upcasting import Reading
+from projections.spark.events.upcasting import Reading
 
 
 class Order(Aggregate):

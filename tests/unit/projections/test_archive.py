@@ -11,11 +11,11 @@ import pytest
 from eventstore.errors import DeclarationError, InvalidIdentifier
 from factfold.cli import projections as command_line
 from factfold.cli.archive import parse_duration
-from projections.archive import ArchivedLog, Extent, divided, require_same
 from projections.errors import ArchiveUnusable, OffsetsLost
-from projections.log import OffsetRange, arrow_record_schema
+from projections.logs.archive import ArchivedLog, Extent, divided, require_same
+from projections.logs.port import OffsetRange, arrow_record_schema
+from projections.logs.whole_log import from_the_beginning
 from projections.spark.archive.folders import ArchiveFolder
-from projections.whole_log import from_the_beginning
 
 TOPIC = "parcel"
 ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from projections.errors import UndecodableRecord, UnknownSchemaId
-from projections.log import OffsetRange
-from projections.spark.applying import BatchApplier
-from projections.spark.incremental import BatchReport
+from projections.logs.port import OffsetRange
+from projections.spark.live.applying import BatchApplier
+from projections.spark.live.incremental import BatchReport
 
 OFFSETS = OffsetRange({"t": {0: 0}}, {"t": {0: 5}})
 
@@ -61,7 +61,7 @@ class Batches:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("projections.spark.applying._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("projections.spark.live.applying._LOOK_SECONDS", 0.0)
 
 
 def test_a_schema_that_comes_late_is_waited_for_and_the_same_range_applied():

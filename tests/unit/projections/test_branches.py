@@ -13,7 +13,8 @@ import pytest
 from eventstore import Metadata, Position, RecordedEvent
 from eventstore.errors import InvalidIdentifier, UnknownEventType
 from projections import branches, field, of_type
-from projections.checkpoint import RouterCheckpoint
+from projections.branching.checkpoint import RouterCheckpoint
+from projections.branching.router import Restarts, local_slots, require_slots
 from projections.errors import (
     CheckpointUnusable,
     DefinitionChanged,
@@ -23,7 +24,6 @@ from projections.errors import (
     TooFewSlots,
     UnknownField,
 )
-from projections.router import Restarts, local_slots, require_slots
 from projections.spark.failures import translate
 from tests.integration.payments_of_every_kind import Payment
 

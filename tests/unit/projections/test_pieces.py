@@ -7,7 +7,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from projections.digest import digest_rows
 from projections.errors import (
     CodeFailed,
     InvalidDefinition,
@@ -18,12 +17,13 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
-from projections.log import OffsetRange
-from projections.runner import bounded, reached
+from projections.logs.port import OffsetRange
+from projections.logs.whole_log import from_the_beginning
+from projections.rebuilding.digest import digest_rows
+from projections.running.runner import bounded, reached
 from projections.spark.failures import translate
 from projections.tablestore.opening import open_table_store, sqlite_path
 from projections.tablestore.runs import decode_progress
-from projections.whole_log import from_the_beginning
 
 
 def batch(**columns):

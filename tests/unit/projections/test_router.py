@@ -9,10 +9,10 @@ import pytest
 from eventstore.errors import BrokerUnreachable, TopicMissing
 from eventstore.settings import Settings
 from projections import branches, field
-from projections import router as module
-from projections.checkpoint import RouterCheckpoint
+from projections.branching import router as module
+from projections.branching.checkpoint import RouterCheckpoint
+from projections.branching.router import Restarts, Router, RouterOptions
 from projections.errors import OffsetsLost, RealTimeRefused, RouterGaveUp, SparkFailed, SparkGone, UnknownSchemaId
-from projections.router import Restarts, Router, RouterOptions
 from tests.integration.payments_of_every_kind import Payment
 
 PAYMENTS = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated")

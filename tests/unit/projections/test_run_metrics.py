@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from projections.errors import MetricsPortTaken
-from projections.lag import RunLag
-from projections.metrics import RunMetrics, serve_metrics
-from projections.spark.incremental import BatchReport
+from projections.running.lag import RunLag
+from projections.running.metrics import RunMetrics, serve_metrics
+from projections.spark.live.incremental import BatchReport
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
 

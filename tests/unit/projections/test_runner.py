@@ -10,9 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore.errors import BrokerUnreachable, TopicMissing
-from projections import follower as module
-from projections.batch_size import BatchSize
-from projections.boundaries import Boundaries
 from projections.errors import (
     DefinitionChanged,
     NotCaughtUp,
@@ -23,12 +20,15 @@ from projections.errors import (
     SparkGone,
     TableStoreUnavailable,
 )
-from projections.follower import Follower
-from projections.lag import LagClock, waited_seconds
-from projections.metrics import RunMetrics
-from projections.restarts import Restarts
-from projections.runner import Runner
-from projections.spark.incremental import BatchReport
+from projections.logs.boundaries import Boundaries
+from projections.running import follower as module
+from projections.running.batch_size import BatchSize
+from projections.running.follower import Follower
+from projections.running.lag import LagClock, waited_seconds
+from projections.running.metrics import RunMetrics
+from projections.running.restarts import Restarts
+from projections.running.runner import Runner
+from projections.spark.live.incremental import BatchReport
 
 GROUP = SimpleNamespace(name="shop", inputs=("orders",))
 SIZE = BatchSize(records=1_000, least=10, most=1_000, target=1.0)

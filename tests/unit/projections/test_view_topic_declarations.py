@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, ViewTopic, sql_view, view
 from projections.errors import InvalidDefinition
-from projections.spark.store_source import StoreLog
+from projections.spark.reading.store_source import StoreLog
 from projections.views import may_be_null
 from tests.integration.tickets import DECLARED, Ticket
 

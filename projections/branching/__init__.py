@@ -1,0 +1,1 @@
+"""Records put into one of several topics: declared, held against events, routed by a process of its own."""

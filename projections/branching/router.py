@@ -1,0 +1,301 @@
+"""The router: runs the routing query of one topic's branches in a Spark session of its own, and starts it again.
+
+Real-time mode holds one slot a partition for as long as a batch lasts, and with too few slots nothing fails: records of
+the partitions left over just wait. So a router has a session to itself, and counts its slots before it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
+from eventstore.kafka.schemas import read_schemas
+from eventstore.settings import Settings
+from eventstore.topics import branch_topic, dead_letter_topic
+from projections.branching.branches import DEAD_LETTER, Branches
+from projections.branching.checkpoint import RouterCheckpoint
+from projections.errors import (
+    ProjectionError,
+    RealTimeRefused,
+    RouterGaveUp,
+    SparkFailed,
+    SparkGone,
+    TooFewSlots,
+    UnknownSchemaId,
+)
+from projections.running.restarts import Restarts
+from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# At the end of a batch records wait while Spark commits it and plans the next; a longer batch makes that rarer, and a
+# killed router repeats up to one batch. Measured: docs/decisions/0011.
+BATCH_SECONDS: Final = 60
+_POLL_SECONDS: Final = 0.2
+# Kafka's producer by itself waits two minutes for a topic that is gone; a schema that was given up may come late.
+_LOOK_SECONDS: Final = 5.0
+_HEALTHY_SECONDS: Final = 60.0  # a query that lived this long has recovered, even where no batch ended
+_SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer whose broker is gone may not be interruptible
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterOptions:
+    """How a router runs.
+
+    ``start`` counts for the first start only; afterwards the Spark checkpoint does. A batch of real-time mode lasts
+    ``batch_seconds`` (Spark's least is 5). ``schema_patience`` is how many seconds an unregistered schema id is waited
+    for before its records are dead letters: a schema and its first event travel by two topics.
+    """
+
+    start: Start = "beginning"
+    mode: Mode = "real-time"
+    batch_seconds: int = BATCH_SECONDS
+    schema_patience: float = 5.0
+    restarts: Restarts = field(default_factory=Restarts)
+
+
+class Router:
+    """Routes one topic; made by ``open_router``. ``restarts`` and ``reloads`` count what happened to the query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        *,
+        branches: Branches,
+        checkpoint: RouterCheckpoint,
+        options: RouterOptions,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._branches = branches
+        self._checkpoint = checkpoint
+        self._options = options
+        self._given_up: frozenset[int] = frozenset()
+        self._settled: Mapping[int, int] = {}
+        self._failures = 0
+        self.mode: Mode = options.mode
+        self.restarts = 0
+        self.reloads = 0
+
+    def run(self, *, stop: Event) -> None:
+        """Route until ``stop`` is set.
+
+        An unknown schema id, a broker that is away and anything Spark may recover from lead to a new start from the
+        Spark checkpoint; RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkGone at once:
+        waiting helps none of them.
+        """
+        while not stop.is_set():
+            try:
+                self._attempt(stop)
+            except SparkGone:
+                raise
+            except (SparkFailed, BrokerUnreachable, BrokerRefused) as error:
+                self._back_off(error, stop)
+
+    def counts(self) -> dict[str, int]:
+        """Records written so far to each branch topic and the dead-letter topic, those that were repeated included."""
+        return branch_counts(self._settings, self._branches)
+
+    def _attempt(self, stop: Event) -> None:
+        try:
+            self._follow(stop)
+        except UnknownSchemaId as unknown:
+            self._learn(unknown, stop)
+        except RealTimeRefused as refused:
+            log.warning("real-time mode refused, micro-batches instead", topic=self._branches.topic, cause=str(refused))
+            self.mode = "micro-batch"
+
+    def _follow(self, stop: Event) -> None:
+        """Start the query and watch it until ``stop`` is set or it is outdated; raises what ended the query."""
+        self._require_topics()
+        registry = read_schemas(self._settings)
+        self._given_up = self._given_up.difference(registry)
+        routing = Routing(self._branches, registry, given_up=self._given_up, settled=self._settled)
+        query = RoutingQuery(self._spark, routing, self._place())
+        try:
+            self._watch(query, stop)
+        finally:
+            with contextlib.suppress(ProjectionError):  # of a query that is lost already, the first error counts
+                query.stop()
+
+    def _watch(self, query: RoutingQuery, stop: Event) -> None:
+        began, before = time.monotonic(), query.last_batch()
+        looked = began
+        while not stop.wait(_POLL_SECONDS):
+            if failure := query.failure():
+                self._require_topics()
+                raise failure
+            now = time.monotonic()
+            if now - looked > _LOOK_SECONDS:
+                looked = now
+                with contextlib.suppress(BrokerUnreachable):  # the query waits for its broker by itself
+                    self._require_topics()
+                    if self._have_come():
+                        return
+            if self._failures and (now - began > _HEALTHY_SECONDS or query.last_batch() > before):
+                self._failures = 0
+
+    def _require_topics(self) -> None:
+        with OffsetReader(self._settings) as reader:
+            reader.partitions([self._branches.topic, *self._branches.topics.values(), self._branches.dead_letter_topic])
+
+    def _place(self) -> QueryPlace:
+        return QueryPlace(
+            client=self._settings.kafka.jvm(),
+            spark_checkpoint=self._checkpoint.spark,
+            start=self._options.start,
+            mode=self.mode,
+            batch_seconds=self._options.batch_seconds,
+        )
+
+    def _learn(self, unknown: UnknownSchemaId, stop: Event) -> None:
+        """Wait until the schema is registered, or give its id up: a failure, so that ever new ids come to an end.
+
+        Given up with it is any unknown id that lay in the topic before the wait. Otherwise many ids, as in garbage,
+        would cost a start each.
+        """
+        self.reloads += 1
+        topic = self._branches.topic
+        log.info("unknown schema id, reading the registry", id=unknown.schema_id, place=unknown.place)
+        ends = end_offsets(self._settings, [topic])[topic]
+        until = time.monotonic() + self._options.schema_patience
+        while unknown.schema_id not in read_schemas(self._settings):
+            if time.monotonic() > until:
+                self._given_up, self._settled = self._given_up | {unknown.schema_id}, ends
+                log.warning("schema id stays unknown", id=unknown.schema_id, topic=topic, dead_letters_below=ends)
+                return self._back_off(unknown, stop)
+            if stop.wait(_POLL_SECONDS):
+                return
+        log.info("schema learnt", id=unknown.schema_id, topic=topic)
+
+    def _have_come(self) -> bool:
+        """Whether a schema has come whose id was given up: the query has to be started with it."""
+        come = self._given_up.intersection(read_schemas(self._settings)) if self._given_up else frozenset()
+        if come:
+            self.reloads += 1
+            log.info("schemas learnt after their ids were given up", ids=sorted(come), topic=self._branches.topic)
+        return bool(come)
+
+    def _back_off(self, error: FactfoldError, stop: Event) -> None:
+        self._failures += 1
+        self.restarts += 1
+        if self._failures > self._options.restarts.limit:
+            raise RouterGaveUp(
+                f"the router failed {self._failures} times in a row, at last: {error.message}",
+                remedy=f"{error.remedy}; then start it again: it goes on from its Spark checkpoint",
+                place=f"branches of {self._branches.topic}",
+            ) from error
+        delay = self._options.restarts.delay(self._failures)
+        log.warning("router failed", topic=self._branches.topic, cause=error.message, restart_in=delay)
+        stop.wait(delay)
+
+
+@contextmanager
+def open_router(
+    settings: Settings,
+    branches: Branches,
+    *,
+    checkpoints: Path,
+    options: RouterOptions | None = None,
+    jars: Sequence[Path] = (),
+    master: str | None = None,
+    memory: str = "1g",
+) -> Iterator[Router]:
+    """Make the branch topics, claim the checkpoint, and start a Spark session for the router alone.
+
+    ``checkpoints`` is a folder that holds one a topic and outlives the process; ``master`` defaults to as many local
+    slots as the mode needs. Raises TopicMissing, TopicMismatch, BrokerUnreachable, DefinitionChanged, RunAlreadyActive,
+    CheckpointUnusable, TooFewSlots, SessionInUse.
+    """
+    from projections.spark.session import own_session
+
+    chosen = options or RouterOptions()
+    partitions = source_partitions(settings, branches)
+    place = f"branches of {branches.topic}"
+    master = master or f"local[{slots_needed(partitions)}]"
+    if chosen.mode == "real-time" and (told := local_slots(master)) is not None:
+        require_slots(told, partitions, place=place)
+    checkpoint = RouterCheckpoint.of(branches, checkpoints)
+    with checkpoint.claimed(branches):
+        make_topics(settings, branches, partitions=partitions)
+        with own_session(jars, master=master, memory=memory, config=_SESSION) as spark:
+            if chosen.mode == "real-time":
+                require_slots(spark.sparkContext.defaultParallelism, partitions, place=place)
+            yield Router(spark, settings, branches=branches, checkpoint=checkpoint, options=chosen)
+
+
+def source_partitions(settings: Settings, branches: Branches) -> int:
+    """How many partitions the event topic has; TopicMissing, BrokerUnreachable."""
+    with OffsetReader(settings) as reader:
+        return reader.partitions([branches.topic])[branches.topic]
+
+
+def make_topics(settings: Settings, branches: Branches, *, partitions: int) -> None:
+    """Make the branch topics and the dead-letter topic, so that every record keeps its partition."""
+    routed = [branch_topic(topic, partitions=partitions) for topic in branches.topics.values()]
+    ensure_topics(settings, [*routed, dead_letter_topic(branches.dead_letter_topic, partitions=partitions)])
+
+
+def local_slots(master: str) -> int | None:
+    """The slots that a local master's name tells, so that too few are told before Spark has started; else None."""
+    told = re.fullmatch(r"local(?:\[(\d+)(?:,\d+)?\])?", master)
+    return int(told.group(1) or 1) if told else None
+
+
+def slots_needed(partitions: int) -> int:
+    """One slot for each partition, which real-time mode holds all the time, and one for everything else."""
+    return partitions + 1
+
+
+def require_slots(slots: int, partitions: int, *, place: str) -> None:
+    """Raise TooFewSlots where real-time mode would leave partitions waiting."""
+    if slots < slots_needed(partitions):
+        raise TooFewSlots(
+            f"real-time mode needs {slots_needed(partitions)} slots for {partitions} partitions, "
+            f"this Spark session has {slots}",
+            remedy=f"use master local[{slots_needed(partitions)}] or a cluster with that many cores, in a process of "
+            "its own; or mode micro-batch",
+            place=place,
+        )
+
+
+def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
+    """Records ever written to each branch topic and to the dead-letter topic, repeated ones included."""
+    topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
+    ends = end_offsets(settings, topics.values())
+    return {name: sum(ends[topic].values()) for name, topic in topics.items()}
+
+
+@dataclass(frozen=True)
+class BranchesStatus:
+    """How far a topic's router has come; ``lag`` counts offsets, and is None before its first batch has ended."""
+
+    topic: str
+    lag: int | None
+    counts: Mapping[str, int]
+
+
+def branches_status(settings: Settings, branches: Branches, *, checkpoints: Path) -> BranchesStatus:
+    """Compare the router's Spark checkpoint with the topic's ends: in real-time mode it moves once a batch.
+
+    Raises TopicMissing, BrokerUnreachable.
+    """
+    committed = RouterCheckpoint.of(branches, checkpoints).committed()
+    ends = end_offsets(settings, [branches.topic])[branches.topic]
+    lag = None if committed is None else sum(end - committed.get(partition, 0) for partition, end in ends.items())
+    return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))

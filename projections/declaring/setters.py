@@ -1,0 +1,79 @@
+"""What an event sets a column to: ``on(Order.Placed).take("amount")``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eventstore.event_types import EventType, event_type_of
+from eventstore.schema_registry import is_sealed
+from projections.columns import ColumnType, from_avro, from_python
+from projections.declaring.avro_records import spelled_out
+from projections.errors import InvalidDefinition, UnknownColumn
+
+
+@dataclass(frozen=True)
+class Setter:
+    """One event type that sets a column: from a field of the event, or to a constant."""
+
+    event: EventType
+    field: str | None
+    value: str | int | bool | None = None
+
+    def column_type(self) -> ColumnType:
+        """The type of what this setter writes."""
+        if self.field is None:
+            return from_python(type(self.value), place=self.event.name)
+        return from_avro(self._field_schema(self.field), place=f"{self.event.name}.{self.field}")
+
+    @property
+    def personal(self) -> bool:
+        """Whether what it takes is sealed under the key of a person."""
+        return self.field is not None and is_sealed(self._field_schema(self.field))
+
+    @property
+    def placeholder(self) -> str | None:
+        """What the field shows of a person who was erased, as its schema keeps it; None where it is not personal."""
+        return str(self._field_schema(self.field or "")["erased"]) if self.personal else None
+
+    def _field_schema(self, name: str) -> Any:
+        for candidate in spelled_out(self.event.schema)["fields"]:
+            if candidate["name"] == name:
+                return candidate["type"]
+        known = ", ".join(f["name"] for f in self.event.schema["fields"])
+        raise UnknownColumn(f"event {self.event.name} has no field {name!r}", remedy=f"its fields are: {known}")
+
+
+@dataclass(frozen=True)
+class On:
+    """The left half of a declared column: ``on(Order.Placed).take("amount")``."""
+
+    event: EventType
+
+    def take(self, name: str) -> Setter:
+        """Set the column from a field of the event."""
+        setter = Setter(self.event, name)
+        setter.column_type()
+        return setter
+
+    def set(self, value: str | int | bool) -> Setter:
+        """Set the column to a constant."""
+        return Setter(self.event, None, value)
+
+
+def on(event: type) -> On:
+    """Start a declared column: what the given event class does to it."""
+    return On(event_type_of(event))
+
+
+def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> ColumnType:
+    """The one type of all setters of a column, or InvalidDefinition."""
+    kinds = {setter.column_type() for setter in setters}
+    if len(kinds) == 1:
+        return kinds.pop()
+    raise InvalidDefinition(
+        f"column {column!r} is set to different types: {', '.join(sorted(k.opened for k in kinds)) or 'none'}",
+        remedy="give every setter of a column the same type, and at least one setter",
+        place=place,
+    )

@@ -1,0 +1,173 @@
+"""Archives of topics: every committed record in columns, beside Kafka, with the exact offsets they reach.
+
+What reads a log reads an archive in front of it through the same port: ``ArchivedLog`` gives the archived records from
+there, and the rest from the topic. So a topic may lose what is archived, and a rebuild still begins at offset 0. Delta
+Lake stands behind it (``projections.spark.archive``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from projections.errors import OffsetsLost
+from projections.logs.layered_log import LayeredLog
+from projections.logs.port import OffsetRange, Offsets, OpenLog, RecordLog
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What an archive holds of one topic: by partition, from ``begin`` inclusive to ``end`` exclusive.
+
+    ``topic_id`` tells the topic from another of its name. A partition that is not named has nothing archived.
+    """
+
+    topic_id: str
+    begin: Mapping[int, int]
+    end: Mapping[int, int]
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans; offsets without a record count too."""
+        return sum(end - self.begin[partition] for partition, end in self.end.items())
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reaches back to the topic's first record."""
+        return all(first == 0 for first in self.begin.values())
+
+    def waiting(self, ends: Mapping[int, int]) -> int:
+        """How many offsets the topic has behind it, up to its ends; all of a partition that is not named."""
+        return sum(end - self.end.get(partition, 0) for partition, end in ends.items())
+
+    def reaches(self, partition: int, start: int) -> int:
+        """The offset up to which the archive can be read from ``start`` on; ``start`` itself where it cannot."""
+        if partition not in self.end or start < self.begin[partition]:
+            return start
+        return max(start, self.end[partition])
+
+    def first(self, partition: int, kept: int) -> int:
+        """The first offset that archive or topic hold, with none missing from there on; ``kept`` is the topic's."""
+        reached = partition in self.end and self.end[partition] >= kept
+        return min(kept, self.begin[partition]) if reached else kept
+
+
+class Archive(Protocol):
+    """Topics in columns."""
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """What it holds of each of the topics; one it knows nothing of is left out. ArchiveUnusable."""
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a range it holds, which is not empty; columns of ``record_schema``."""
+
+
+class ArchivableLog(RecordLog, Protocol):
+    """A log whose topics can be archived: it gives all that a record has, and knows a topic from its successor."""
+
+    def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
+        """As ``scan``, with ``headers``, ``ce_time`` and ``timestamp`` too."""
+
+
+@dataclass(frozen=True)
+class ArchivedLog(LayeredLog):
+    """A log with an archive in front of it; ``spark`` reads the few archived records that a small range asks for."""
+
+    log: ArchivableLog
+    archive: Archive
+    spark: SparkSession
+
+    @contextmanager
+    def open(self) -> Iterator[OpenArchivedLog]:
+        """Connect to the log."""
+        with self.log.open() as opened:
+            yield OpenArchivedLog(self, opened)
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a range that is not empty: what is archived from there, the rest from the log."""
+        archived, tail = divided(offsets, self.archive.extents(list(offsets.end)))
+        frames = []
+        if archived.changed_topics():
+            frames.append(self.archive.scan(spark, archived, timed=timed))
+        if tail.changed_topics():
+            frames.append(self.log.scan(spark, tail, timed=timed))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+@dataclass(frozen=True)
+class OpenArchivedLog:
+    """A connection to the log; the archive is asked where the log no longer has what is wanted."""
+
+    archived: ArchivedLog
+    log: OpenLog
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The first offset that archive or topic hold, with none missing from there on; TopicMissing, OffsetsLost."""
+        kept = self.log.beginning_offsets(topics)
+        extents = self.archived.archive.extents(topics)
+        if extents:
+            ids, ends = self.archived.log.topic_ids(list(extents)), self.log.end_offsets(list(extents))
+            for topic, extent in extents.items():
+                require_same(topic, extent, topic_id=ids[topic], ends=ends[topic])
+        return {
+            topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
+            for topic, parts in kept.items()
+        }
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The log's; TopicMissing."""
+        return self.log.end_offsets(topics)
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
+        try:
+            return self.log.fetch(offsets, timed=timed)
+        except OffsetsLost:
+            extents = self.archived.archive.extents(list(offsets.end))
+            archived, tail = divided(offsets, extents)
+            if not archived.changed_topics():
+                raise
+        found = self.archived.archive.scan(self.archived.spark, archived, timed=timed).toArrow()
+        rest = self.log.fetch(tail, timed=timed)
+        return pa.concat_tables([found.cast(rest.schema), rest])
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """The log's; None where it no longer holds them."""
+        try:
+            return self.log.oldest(offsets)
+        except OffsetsLost:
+            return None
+
+
+def divided(offsets: OffsetRange, extents: Mapping[str, Extent]) -> tuple[OffsetRange, OffsetRange]:
+    """The part of a range that is archived, and what follows it; both name every partition of the range."""
+
+    def cut_at(topic: str, partition: int) -> int:
+        start, end = offsets.start[topic][partition], offsets.end[topic][partition]
+        return min(end, extents[topic].reaches(partition, start)) if topic in extents else start
+
+    cut = {topic: {partition: cut_at(topic, partition) for partition in ends} for topic, ends in offsets.end.items()}
+    return OffsetRange(offsets.start, cut), OffsetRange(cut, offsets.end)
+
+
+def require_same(topic: str, extent: Extent, *, topic_id: str, ends: Mapping[int, int]) -> None:
+    """Raise OffsetsLost where the archived topic is not the one there is now: it was deleted and made anew."""
+    beyond = [partition for partition, end in extent.end.items() if end > ends.get(partition, 0)]
+    if topic_id == extent.topic_id and not beyond:
+        return
+    raise OffsetsLost(
+        "the archive is of another topic of this name, which was deleted since"
+        if topic_id != extent.topic_id
+        else f"the topic ends before its archive, which holds {extent.end[beyond[0]]} offsets of partition {beyond[0]}",
+        remedy="move that topic's folder out of the archive, and archive the topic anew",
+        place=f"topic {topic}",
+    )

@@ -1,0 +1,63 @@
+"""Where batches may end: anywhere, or where transactions of a source do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from projections.logs.port import Offsets, RecordLog
+
+if TYPE_CHECKING:
+    from projections.group import ProjectionGroup
+
+
+class SourceBoundaries(Protocol):
+    """The ends of one source's transactions in the topics that capture it (``cdc.transaction_log``)."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics it speaks of."""
+
+    def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
+        """The greatest ends, at most those given, that split no transaction; about ``most`` records beyond start."""
+
+    def latest(self, start: Offsets) -> Offsets:
+        """The greatest ends as of now that split no transaction."""
+
+    def close(self) -> None:
+        """Let the connections go."""
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Those of every source whose transactions a group keeps whole."""
+
+    sources: Sequence[SourceBoundaries] = ()
+
+    def within(self, start: Offsets, ends: Offsets, *, most: int) -> tuple[Offsets, Offsets]:
+        """The ends of what is kept whole, and those of the other topics, which may be cut anywhere."""
+        kept: dict[str, dict[int, int]] = {}
+        for source in self.sources:
+            begun, waiting = ({t: dict(side[t]) for t in source.topics} for side in (start, ends))
+            kept |= {t: dict(parts) for t, parts in source.whole(begun, waiting, most=most).items()}
+        return kept, {topic: parts for topic, parts in ends.items() if topic not in kept}
+
+    def latest(self, beginning: Offsets, ends: Offsets) -> Offsets:
+        """The ends as of now, those of the sources at the end of a transaction."""
+        found = {t: dict(parts) for t, parts in ends.items()}
+        for source in self.sources:
+            begun = {t: dict(beginning[t]) for t in source.topics}
+            found |= {t: dict(parts) for t, parts in source.latest(begun).items()}
+        return found
+
+
+@contextmanager
+def open_boundaries(log: RecordLog, group: ProjectionGroup) -> Iterator[Boundaries]:
+    """Connect to the transaction topics of a group, if it names any; InvalidDefinition for a log without."""
+    with ExitStack() as opened:
+        sources = [log.transactions(prefix, group.captured_by(prefix)) for prefix in group.transactions]
+        for source in sources:
+            opened.callback(source.close)
+        yield Boundaries(sources)

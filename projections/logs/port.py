@@ -1,0 +1,126 @@
+"""The port of what projections read: topics of records, each at its offset in a partition.
+
+Kafka stands behind it on servers (``projections.spark.reading.kafka_source``), an event store on SQLite on the
+embedded road (``projections.spark.reading.store_source``). Everything after the raw records is the same code for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from projections.logs.boundaries import SourceBoundaries
+    from projections.outputs.view_topics import ViewTopics
+    from projections.running.set_aside import SetAside
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def record_schema(*, timed: bool) -> str:
+    """The columns of a raw record, as every log gives it to Spark; ``timed``, with the time of its event as text."""
+    return f"topic string, partition int, offset bigint, key binary, value binary{', ce_time string' * timed}"
+
+
+def arrow_record_schema(*, timed: bool) -> pa.Schema:
+    """The same in Arrow's form."""
+    columns = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("key", pa.binary()),
+               ("value", pa.binary()), *([("ce_time", pa.string())] * timed)]  # fmt: skip
+    return pa.schema(columns)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The records to read: from ``start`` inclusive to ``end`` exclusive, by topic and partition."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def records(self) -> int:
+        """How many offsets it spans; offsets without a record count too, so there are at most this many records."""
+        return sum(o - self.start[t][p] for t, ends in self.end.items() for p, o in ends.items())
+
+    def changed_topics(self) -> list[str]:
+        """The topics with anything to read."""
+        return [t for t, ends in self.end.items() if any(o > self.start[t][p] for p, o in ends.items())]
+
+    def only(self, topic: str) -> OffsetRange:
+        """The range of one topic."""
+        return OffsetRange({topic: self.start[topic]}, {topic: self.end[topic]})
+
+    def without(self, topic: str) -> OffsetRange:
+        """The range of the other topics."""
+        start, end = ({t: o for t, o in side.items() if t != topic} for side in (self.start, self.end))
+        return OffsetRange(start, end)
+
+    def first_of_each(self) -> OffsetRange:
+        """One offset of each partition that has anything to read."""
+        start = self.not_empty().start
+        return OffsetRange(start, {t: {p: o + 1 for p, o in parts.items()} for t, parts in start.items()})
+
+    def not_empty(self) -> OffsetRange:
+        """The range without the partitions that have nothing to read."""
+        moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}
+        moved = {t: ends for t, ends in moved.items() if ends}
+        return OffsetRange({t: {p: self.start[t][p] for p in ends} for t, ends in moved.items()}, moved)
+
+
+class OpenLog(Protocol):
+    """A connection to the log: where topics begin and end, and few records at a time."""
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The first offset still kept, by topic and partition; TopicMissing."""
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """The offset after the last committed record, by topic and partition; TopicMissing."""
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The records of a small range, read by this process; columns of ``record_schema``."""
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """When the oldest of the first records of a range was written; None where no record says."""
+
+
+class DeadLetters(Protocol):
+    """Takes records that were given up."""
+
+    def send(self, aside: SetAside, *, attempts: int) -> None:
+        """Keep these records with their causes; returns once they are stored."""
+
+
+class RecordLog(Protocol):
+    """Topics of committed records. An offset that is gone fails a read: nothing is skipped."""
+
+    def open(self) -> AbstractContextManager[OpenLog]:
+        """Connect, to ask again and again."""
+
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """Every registered schema of events, by its id; with those of changelogs whose records are Avro."""
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """What tells each topic from another of its name, made before or after it; TopicMissing."""
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """The ends of transactions of the source that these changelog topics capture; InvalidDefinition without."""
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """Where a group's dead letters of these topics go; InvalidDefinition for a log without such topics."""
+
+    def view_topics(self) -> ViewTopics:
+        """Where rows of views are published to; InvalidDefinition for a log without such topics."""
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

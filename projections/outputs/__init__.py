@@ -1,0 +1,1 @@
+"""Views as topics: declared, and published behind the commits that changed them."""

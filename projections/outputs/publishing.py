@@ -1,0 +1,130 @@
+"""What a view's commits leave in the outbox, published to its topic: at least once, each key's records in their order.
+
+A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. Who is
+killed in between is followed by one that publishes the chunk again, which changes nothing for whoever reads it: no key
+is in it twice, and nothing of the group came between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eventstore.errors import TopicMismatch, TopicMissing
+from projections.environment import Environment
+from projections.errors import InvalidDefinition
+from projections.group import ProjectionGroup
+from projections.outputs.view_topics import RowProducer, topics_of
+from projections.tablestore import outbox
+
+if TYPE_CHECKING:
+    from projections.running.metrics import RunMetrics
+    from projections.tablestore.port import Transactions
+
+log = structlog.get_logger()
+
+
+class ViewPublisher:
+    """Publishes a group's outbox; made by ``opened_publisher``."""
+
+    def __init__(
+        self, store: Transactions, producer: RowProducer, group: str, *, metrics: RunMetrics | None = None
+    ) -> None:
+        self._store = store
+        self._producer = producer
+        self._group = group
+        self._metrics = metrics
+
+    def publish(self) -> int:
+        """Publish all that waits, chunk by chunk; returns the number of records."""
+        published = 0
+        self._tell()
+        while chunk := self._next():
+            self._producer.send(chunk.rows)
+            with self._store.transaction() as connection:
+                outbox.remove_upto(connection, self._group, chunk.last)
+            published += sum(map(len, chunk.rows.values()))
+        if published:
+            self._tell()
+            log.info("view records published", group=self._group, records=published)
+        return published
+
+    def _next(self) -> outbox.Chunk | None:
+        with self._store.looking() as connection:
+            return outbox.first_chunk(connection, self._group)
+
+    def _tell(self) -> None:
+        if self._metrics is not None:
+            with self._store.looking() as connection:
+                self._metrics.waiting(outbox.waiting(connection).get(self._group, {}))
+
+
+@contextmanager
+def opened_publisher(
+    environment: Environment, group: ProjectionGroup, *, metrics: RunMetrics | None = None
+) -> Iterator[ViewPublisher | None]:
+    """The publisher of a group's view topics, None for a group without any.
+
+    Raises TopicMismatch, InvalidDefinition for a log without topics, and TopicMissing where one was lost.
+    """
+    if not list(topics_of(group)):
+        yield None
+        return
+    prepare_topics(environment, group)
+    store = _outbox(environment, group)
+    with store.looking() as connection:
+        _require_whole(outbox.lost(connection, group.name))
+    with environment.log.view_topics().producer(group.name) as producer:
+        yield ViewPublisher(store, producer, group.name, metrics=metrics)
+
+
+def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
+    """Make the view topics of a group that are missing, and check the others.
+
+    One that a view has filled and that is gone is noted: it is filled again by the next cut-over. Raises TopicMismatch
+    for a topic of another shape, or with records of others, InvalidDefinition for one of another view.
+    """
+    specs = [topic.spec for topic in topics_of(group)]
+    if not specs:
+        return
+    store, topics = _outbox(environment, group), environment.log.view_topics()
+    with store.looking() as connection:
+        outbox.require_ours(connection, group.name, {v.topic.name: v.name for v in group.kept if v.topic is not None})
+    made = topics.ensure(specs)
+    ids = environment.log.topic_ids([spec.name for spec in specs])
+    with store.transaction() as connection:
+        outbox.note_topics(connection, ids, made=made)
+        unfilled = outbox.unfilled(connection, [spec.name for spec in specs])
+    _require_empty(topics.holding(unfilled))
+
+
+def _outbox(environment: Environment, group: ProjectionGroup) -> Transactions:
+    found = environment.store.outbox
+    if found is not None:
+        return found
+    raise InvalidDefinition(
+        f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
+        remedy="leave topic=… away, or keep the group in PostgreSQL",
+        place=environment.store.place,
+    )
+
+
+def _require_empty(foreign: Sequence[str]) -> None:
+    for topic in foreign:
+        raise TopicMismatch(
+            f"topic {topic!r} holds records that no view of this database wrote",
+            remedy="delete it, or give the view a topic of another name: rows that are gone would stay in it",
+            place=topic,
+        )
+
+
+def _require_whole(lost: Sequence[str]) -> None:
+    for topic in lost:
+        raise TopicMissing(
+            f"topic {topic!r} was deleted, and is not what its view is",
+            remedy="rebuild the group: the cut-over fills the topic again",
+            place=topic,
+        )

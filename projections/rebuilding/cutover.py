@@ -1,0 +1,94 @@
+"""Cut-over: another generation serves from one moment on, and no reader is taken back in time.
+
+The runner of the serving generation is held at the end of a batch, the other generation is brought to where it stands,
+and one transaction that locks both rows switches, or refuses where the first is still ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from projections.environment import Environment
+from projections.group import ERASURES, ProjectionGroup
+from projections.logs.port import Offsets
+from projections.outputs.publishing import prepare_topics
+from projections.rebuilding.catching_up import CatchUp, made_anew
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore.generations import drop_with_patience, hold, newest, rebuilding
+from projections.tablestore.port import Generation
+from projections.tablestore.runs import BUILT, RETIRED, SERVING, Progress, Run
+
+_LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
+_HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over fails, where this is not enough
+
+
+def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
+    """Let the generation that was built by this definition serve; the one that served stays, to go back to.
+
+    One with personal columns does not stay: no erasure would reach it. Raises GenerationMissing, RunAlreadyActive,
+    ViewInUse.
+    """
+    return _switch_to_newest(environment, group, BUILT, "build it: factfold projections rebuild … --no-cutover")
+
+
+def rollback(environment: Environment, group: ProjectionGroup) -> Run:
+    """Let the newest retired generation of this definition serve again, once it has caught up; errors of `cut_over`."""
+    remedy = "give the definition that served before (its release, its version=); factfold projections status lists"
+    return _switch_to_newest(environment, group, RETIRED, f"{remedy} the generations that are kept")
+
+
+def _switch_to_newest(environment: Environment, group: ProjectionGroup, status: str, remedy: str) -> Run:
+    store = environment.store
+    with rebuilding(store, group.name):
+        run = newest(store, group, status, remedy=remedy)
+        prepare_topics(environment, group)
+        layout = store.layout(group, run, view_columns(environment.spark, group))
+        with CatchUp(environment, group, run) as catch_up:
+            switch_to(environment, group, catch_up, layout)
+            return catch_up.run
+
+
+def switch_to(
+    environment: Environment,
+    group: ProjectionGroup,
+    catch_up: CatchUp,
+    layout: Generation,
+    *,
+    at_least: Offsets | None = None,
+) -> None:
+    """Bring a generation to where the serving one stands, and ``at_least`` to offsets, then let it serve.
+
+    The caller is the group's rebuilder.
+    """
+    store = environment.store
+    catch_up.bring_beyond(at_least or {})
+    for serving in store.states(group.name, SERVING):
+        # Most of the way without holding anybody up.
+        ids = environment.log.topic_ids(group.topics)
+        catch_up.bring_beyond(_within_reach(serving.progress, made_anew(environment, group, serving, ids)))
+        with hold(store, serving.run):
+            while not _is_switched(environment, group, catch_up, layout, ids):
+                pass  # the runner was in the middle of a batch; it is held after it
+        if ERASURES in serving.progress:
+            # Its views have the values of persons open, and no erasure would ever come to it.
+            drop_with_patience(store, serving.run, seconds=_LET_GO_SECONDS)
+        return
+    store.switch(group, _claimed(environment, catch_up), layout)
+
+
+def _is_switched(
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, ids: Mapping[str, str]
+) -> bool:
+    served = environment.store.serving_state(group.name)
+    anew = made_anew(environment, group, served, ids)
+    catch_up.bring_beyond(_within_reach(served.progress, anew), deadline=_HOLD_SECONDS)
+    return environment.store.switch(group, _claimed(environment, catch_up), layout, anew=anew)
+
+
+def _claimed(environment: Environment, catch_up: CatchUp) -> Run:
+    return catch_up.run if catch_up.run.token else environment.store.claim(catch_up.run)
+
+
+def _within_reach(progress: Progress, anew: Progress) -> dict[str, Mapping[int, int]]:
+    return {t: {p: o for p, o in parts.items() if p not in anew.get(t, {})} for t, parts in progress.items()}

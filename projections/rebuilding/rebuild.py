@@ -1,0 +1,134 @@
+"""Rebuild: a new generation of a group's views, computed from the whole log beside the one that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from projections.environment import Environment
+from projections.errors import KeyNotUnique, NotComparable, OffsetsLost, UndecodableRecord, UnsupportedValue
+from projections.group import ProjectionGroup
+from projections.logs.port import Offsets
+from projections.logs.whole_log import whole_log
+from projections.outputs.publishing import prepare_topics
+from projections.rebuilding.building import Build, Builder, begin
+from projections.rebuilding.catching_up import CatchUp
+from projections.rebuilding.comparing import ViewComparison, compare
+from projections.rebuilding.cutover import switch_to
+from projections.rebuilding.progress import OnProgress, ProgressMeter
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore.generations import rebuilding, refuse_changed
+from projections.tablestore.runs import SERVING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = structlog.get_logger()
+
+_BULK: Final = ("plan", "tables", "chunks", "views", "index")
+# The same offsets would fail again, and others need not: there is nothing to go on with.
+_IN_THE_LOG: Final = (UndecodableRecord, KeyNotUnique, UnsupportedValue, OffsetsLost)
+
+
+@dataclass
+class RebuildReport:
+    """What a rebuild did: records read, rows by table and view, seconds by step.
+
+    ``comparison`` is by view, and None where there was nothing to compare with or ``not_compared`` says why.
+    """
+
+    generation: int
+    records: int
+    rows: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    resumed: bool = False
+    serves: bool = False
+    comparison: Mapping[str, ViewComparison] | None = None
+    not_compared: str | None = None
+
+    @property
+    def total_seconds(self) -> float:
+        """All steps together."""
+        return sum(self.seconds.values())
+
+    @property
+    def records_per_second(self) -> float:
+        """Records over the time in which they were read, tables and views loaded and indexed."""
+        seconds = sum(self.seconds.get(step, 0.0) for step in _BULK)
+        return self.records / seconds if seconds else 0.0
+
+
+def rebuild(
+    environment: Environment,
+    group: ProjectionGroup,
+    *,
+    cut_over: bool = True,
+    on_progress: OnProgress = lambda progress: None,
+) -> RebuildReport:
+    """Build a new generation up to the ends of the topics, compare it with the serving one, and let it serve.
+
+    The serving run goes on meanwhile. A rebuild that was killed goes on from what it had committed, given the same
+    definition. Without ``cut_over`` the new generation is left to `diff` and `cut_over`; the old one stays for
+    `rollback` until it is dropped. ``on_progress`` is called with each step as it begins, and twice a second from
+    another thread while records are read.
+
+    Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged where another definition has served
+    under the same version, EndNotKnown where it would end before what is served.
+    """
+    with rebuilding(environment.store, group.name):
+        return _Rebuild(environment, group, ProgressMeter(on_progress)).run(cut_over=cut_over)
+
+
+class _Rebuild:
+    def __init__(self, environment: Environment, group: ProjectionGroup, meter: ProgressMeter) -> None:
+        self._environment, self._store = environment, environment.store
+        self._group = group
+        self._meter = meter
+
+    def run(self, *, cut_over: bool) -> RebuildReport:
+        with self._meter.step("plan"):
+            build, ends = self._begin()
+        builder = Builder(self._environment, self._group, build, self._meter)
+        with self._of_no_use_where_the_log_is_wrong(build):
+            builder.run()
+        rows = {**builder.state.tables, **builder.state.views}
+        report = RebuildReport(build.run.generation, builder.records, rows, resumed=build.resumed)
+        with CatchUp(self._environment, self._group, build.run) as catch_up:
+            self._compare(catch_up, build, report)
+            if cut_over:
+                with self._meter.step("serve"):
+                    switch_to(self._environment, self._group, catch_up, build.layout, at_least=ends)
+                report.serves = True
+        report.seconds = self._meter.seconds
+        return report
+
+    def _begin(self) -> tuple[Build, Offsets]:
+        """The build, and the ends of the topics now, which a build that is resumed may not know yet."""
+        columns = view_columns(self._environment.spark, self._group)
+        refuse_changed(self._store, self._group, columns)
+        prepare_topics(self._environment, self._group)
+        served = next((state.progress for state in self._store.states(self._group.name, SERVING)), {})
+        whole = whole_log(self._environment, self._group, served=served)
+        return begin(self._environment, self._group, columns, whole), whole.end
+
+    def _compare(self, catch_up: CatchUp, build: Build, report: RebuildReport) -> None:
+        if not self._store.states(self._group.name, SERVING):
+            return
+        with self._meter.step("compare"):
+            try:
+                report.comparison = compare(self._environment, self._group, catch_up, build.layout)
+            except NotComparable as cause:
+                report.not_compared = cause.message
+                log.info("not compared", group=self._group.name, cause=cause.message)
+
+    @contextmanager
+    def _of_no_use_where_the_log_is_wrong(self, build: Build) -> Iterator[None]:
+        try:
+            yield
+        except _IN_THE_LOG:
+            self._store.forget(build.run)
+            raise

@@ -1,0 +1,93 @@
+"""Verify: a live view must be what a recomputation from the whole log gives at the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from projections.environment import Environment
+from projections.errors import ErasureWaiting
+from projections.group import ERASURES, ProjectionGroup
+from projections.logs.port import OffsetRange
+from projections.logs.whole_log import from_the_beginning, require_inputs
+from projections.spark.bulk import WholeTables, whole_tables
+from projections.spark.failures import told_plainly
+from projections.spark.keeping import Verification
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore.port import VERIFIER, DifferingRow, ViewPlace
+from projections.tablestore.runs import Progress
+
+
+@dataclass(frozen=True)
+class ViewVerdict:
+    """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
+
+    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
+    aggregates, of which digests know nothing; digests are None where a column is a floating-point number.
+    """
+
+    rows: int
+    recomputed_rows: int
+    digest: str | None
+    recomputed_digest: str | None
+    differing_keys: tuple[Any, ...]
+    differing: tuple[DifferingRow, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row agrees."""
+        counts = self.rows == self.recomputed_rows
+        return counts and self.digest == self.recomputed_digest and not self.differing
+
+
+def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
+    """Compare every view of the group with its recomputation at the run's own progress.
+
+    The views and the progress are copied in one snapshot, so the run may go on meanwhile. Rows are compared in the
+    database, digests computed as in ``projections.rebuilding.digest``. ErasureWaiting; RunAlreadyActive where another
+    process verifies the group; the errors of `rebuild`.
+    """
+    store = environment.store
+    require_inputs(environment, group)
+    run, layout = store.serving(group, view_columns(environment.spark, group))
+    with store.exclusive(group.name, role=VERIFIER), environment.keeper.verification(run, layout) as live:
+        offsets = _log_up_to(environment, group, live.progress)
+        schemas = environment.log.schemas(group.avro_changelogs)
+        reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
+        with told_plainly(f"projection group {group.name}"), reduced as tables:
+            rows = sum(tables.frame(name).count() for name in tables.group.tables)
+            verdicts = {view.name: _compare(live, view, tables, rows=rows) for view in layout.views.values()}
+    _require_none_waiting(environment, group, live.progress, verdicts)
+    return verdicts
+
+
+def _require_none_waiting(
+    environment: Environment, group: ProjectionGroup, progress: Progress, verdicts: Mapping[str, ViewVerdict]
+) -> None:
+    """A recomputation shows each erasure at once, a live view when its runner has come to it."""
+    if environment.keys is None or not group.personal or all(verdict.equal for verdict in verdicts.values()):
+        return
+    if environment.keys.erasures() > progress.get(ERASURES, {}).get(0, 0):
+        raise ErasureWaiting(
+            "a person was erased, and the views do not show it yet",
+            remedy="let the runner catch up, then verify again",
+            place=f"projection group {group.name}",
+        )
+
+
+def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progress) -> OffsetRange:
+    with environment.log.open() as reader:
+        return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
+
+
+def _compare(live: Verification, view: ViewPlace, whole: WholeTables, *, rows: int) -> ViewVerdict:
+    found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
+    keys = tuple(_bare(row) for row in found.differing)
+    one, other = found.one, found.other
+    return ViewVerdict(one.count, other.count, one.digest, other.digest, keys, found.differing)
+
+
+def _bare(row: DifferingRow) -> Any:
+    values = tuple(row.key.values())
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,162 @@
+"""Following a log for as long as it lasts, over failures that pass by themselves and over the group's generations.
+
+A database or a broker that is away for a minute costs that minute. What does not pass (a changed definition, a bad
+record, offsets that are gone) ends it at once. After a cut-over the runner goes on with the generation that serves now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import stamina
+import structlog
+
+from eventstore.errors import FactfoldError
+from projections.environment import Environment
+from projections.errors import RunAlreadyActive, RunnerGaveUp, RunRetired
+from projections.group import ProjectionGroup
+from projections.running.restarts import Restarts, passes
+from projections.running.runner import Runner, RunnerOptions, open_runner
+from projections.spark.live.incremental import BatchReport
+
+if TYPE_CHECKING:
+    from projections.running.metrics import RunMetrics
+
+# Who has cut over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
+_PATIENCE: Final = 30.0
+_HEALTHY_SECONDS: Final = 60.0  # a run that lived this long has recovered, even where nothing came
+
+log = structlog.get_logger()
+
+
+def _nothing(_: object) -> None:
+    """What is done where nobody wants to be told."""
+
+
+@dataclass(kw_only=True)
+class Follower:
+    """Keeps a group's views up to date; ``failures`` counts those in a row, ``restarts`` all of them.
+
+    ``on_open`` is called with each runner that is opened, ``on_batch`` with the report of each batch.
+    """
+
+    environment: Environment
+    group: ProjectionGroup
+    options: RunnerOptions = field(default_factory=RunnerOptions)
+    policy: Restarts = field(default_factory=Restarts)
+    metrics: RunMetrics | None = None
+    on_open: Callable[[Runner], None] = _nothing
+    on_batch: Callable[[BatchReport], None] = _nothing
+    failures: int = 0
+    restarts: int = 0
+
+    def run(self, *, stop: Event) -> None:
+        """Apply batches until ``stop`` is set.
+
+        RunnerGaveUp after too many failures in a row; at once the errors of ``open_runner`` and of batches that do not
+        pass by themselves.
+        """
+        while not stop.is_set():
+            with self._restarted(stop):
+                self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
+
+    def catch_up(self, *, stop: Event) -> None:
+        """Apply batches up to where the topics end now; errors as those of `run`."""
+        caught_up = False
+        while not caught_up and not stop.is_set():
+            with self._restarted(stop):
+                self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked))
+                caught_up = True
+
+    def _looked(self, report: BatchReport | None) -> None:
+        if report is not None:
+            self._applied(report)
+
+    def _follow(self, work: Callable[[Runner], object]) -> None:
+        def told(runner: Runner) -> None:
+            self.on_open(runner)
+            work(runner)
+
+        follow(self.environment, self.group, told, options=self.options, metrics=self.metrics)
+
+    @contextmanager
+    def _restarted(self, stop: Event) -> Iterator[None]:
+        """Swallow a failure that passes, after the pause that the policy has for it."""
+        began = time.monotonic()
+        try:
+            yield
+        except FactfoldError as error:
+            if not self._passes(error):
+                raise
+            if time.monotonic() - began > _HEALTHY_SECONDS:
+                self._recovered()
+            self._back_off(error, stop)
+
+    def _passes(self, error: FactfoldError) -> bool:
+        # The database may hold our lost connection's lock a while longer than we knew of its loss.
+        return passes(error) or (isinstance(error, RunAlreadyActive) and self.failures > 0)
+
+    def _applied(self, report: BatchReport) -> None:
+        self._recovered()
+        self.on_batch(report)
+
+    def _recovered(self) -> None:
+        self.failures = 0
+        if self.metrics is not None:
+            self.metrics.recovered()
+
+    def _back_off(self, error: FactfoldError, stop: Event) -> None:
+        self.failures += 1
+        if self.failures > self.policy.limit:
+            raise RunnerGaveUp(
+                f"the runner failed {self.failures} times in a row, at last: {error.message}",
+                remedy=f"{error.remedy}; then start it again: it goes on where it stood",
+                place=f"projection group {self.group.name}",
+            ) from error
+        self.restarts += 1
+        delay = self.policy.delay(self.failures)
+        if self.metrics is not None:
+            self.metrics.restarted(self.failures)
+        log.warning("runner failed", group=self.group.name, cause=error.message, restart_in=delay)
+        stop.wait(delay)
+
+
+def follow(
+    environment: Environment,
+    group: ProjectionGroup,
+    work: Callable[[Runner], None],
+    *,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> None:
+    """Give ``work`` a runner of the serving generation, and after each cut-over one of the next, until it returns.
+
+    Raises what `open_runner` and ``work`` raise; DefinitionChanged where another definition serves now.
+    """
+    attempts = 1
+    while True:
+        try:
+            opened = partial(open_runner, environment, group, options=options, metrics=metrics)
+            with _opened(opened, attempts=attempts) as runner:
+                work(runner)
+                return
+        except RunRetired as cause:
+            log.info("moving on to the generation that serves now", group=group.name, from_=cause.place)
+        attempts = 1_000
+
+
+@contextmanager
+def _opened(open_next: Callable[[], AbstractContextManager[Runner]], *, attempts: int) -> Iterator[Runner]:
+    with ExitStack() as opened:
+        for attempt in stamina.retry_context(
+            on=RunAlreadyActive, attempts=attempts, timeout=_PATIENCE, wait_initial=0.05, wait_max=0.5
+        ):
+            with attempt:
+                runner = opened.enter_context(open_next())
+        yield runner

@@ -1,0 +1,78 @@
+"""How far a run is behind: in offsets, and in seconds.
+
+Seconds are the age of what waits longest: since when the runner has known of an offset that it has not applied. What
+waits when a runner opens is as old as its oldest record says. No other clock is asked, so producers whose clocks are
+wrong make no lag, and the markers of transactions, which have no time, are no exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from projections.errors import OffsetsLost
+from projections.logs.port import OffsetRange, Offsets, OpenLog
+
+_LOOKS: Final = 600  # a run that is behind for an hour looks some thousand times; half of the looks tell enough
+
+
+@dataclass(frozen=True)
+class RunLag:
+    """Offsets that wait, by topic, and the seconds since the first of them was known; offsets count markers too."""
+
+    offsets: Mapping[str, int]
+    seconds: float
+
+    @property
+    def total(self) -> int:
+        """Offsets that wait in all topics."""
+        return sum(self.offsets.values())
+
+
+class LagClock:
+    """Notes where the topics ended at each look, and tells the age of the oldest look that is not reached."""
+
+    def __init__(self) -> None:
+        self._looks: list[tuple[float, Offsets]] = []
+        self.looked = False
+
+    def saw(self, ends: Offsets, *, at: float) -> None:
+        """Note the ends of the topics as of a moment, in seconds of any one clock."""
+        self.looked = True
+        if not self._looks or self._looks[-1][1] != ends:
+            self._looks.append((at, ends))
+        if len(self._looks) > _LOOKS:
+            del self._looks[1::2]
+
+    def lag(self, progress: Offsets, *, now: float) -> RunLag:
+        """The lag of a run that stands at ``progress``."""
+        while self._looks and not waiting_offsets(progress, self._looks[0][1]):
+            del self._looks[0]
+        if not self._looks:
+            return RunLag({}, 0.0)
+        return RunLag(waiting_offsets(progress, self._looks[-1][1]), max(0.0, now - self._looks[0][0]))
+
+
+def waiting_offsets(progress: Offsets, ends: Offsets) -> dict[str, int]:
+    """Offsets between progress and the ends, by topic; topics where none is are left out."""
+    found = {
+        t: sum(max(0, end - progress.get(t, {}).get(p, 0)) for p, end in parts.items()) for t, parts in ends.items()
+    }
+    return {topic: offsets for topic, offsets in found.items() if offsets}
+
+
+def waited_seconds(log: OpenLog, progress: Offsets, ends: Offsets, *, now: datetime) -> float | None:
+    """For how long the oldest of the records that come next has been in the log, 0 where none waits, by one look.
+
+    None where they do not say: markers of transactions, captured rows on the embedded road, records no longer kept.
+    """
+    if not waiting_offsets(progress, ends):
+        return 0.0
+    start = {t: {p: min(progress.get(t, {}).get(p, 0), end) for p, end in parts.items()} for t, parts in ends.items()}
+    try:
+        oldest = log.oldest(OffsetRange(start, ends))
+    except OffsetsLost:
+        return None
+    return None if oldest is None else max(0.0, (now - oldest).total_seconds())

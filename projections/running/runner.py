@@ -1,0 +1,333 @@
+"""The live loop: read what is new, carry it into the views, again; one runner a generation.
+
+Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
+Spark checkpoint that could disagree (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eventstore.errors import TopicMissing
+from projections.environment import Environment
+from projections.errors import NotCaughtUp, OffsetsLost
+from projections.group import ProjectionGroup
+from projections.logs.boundaries import Boundaries, open_boundaries
+from projections.logs.known_topics import KnownTopics
+from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.logs.whole_log import require_inputs
+from projections.outputs.publishing import ViewPublisher, opened_publisher
+from projections.running.batch_size import BatchSize
+from projections.running.horizon import Horizon
+from projections.running.lag import LagClock, RunLag
+from projections.running.standing import Standing
+from projections.spark.live.applying import BatchApplier, opened_letters
+from projections.spark.live.incremental import BatchReport
+from projections.spark.live.prepared import PreparedQueries
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore.port import runner_of
+from projections.tablestore.runs import Progress, Run, filled, superseded
+
+if TYPE_CHECKING:
+    from projections.running.metrics import RunMetrics
+
+# Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
+IDLE_SECONDS = 0.02
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """How a runner runs: the size of its batches, and the seconds that an unknown schema id is waited for.
+
+    The table store says how large batches are unless it is given.
+    """
+
+    batch: BatchSize | None = None
+    schema_patience: float = 5.0
+
+
+class Runner:
+    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it.
+
+    ``progress`` is how far it has come, ``batch`` how many records the next batch may have.
+    """
+
+    def __init__(
+        self,
+        group: ProjectionGroup,
+        opened: OpenLog,
+        applier: BatchApplier,
+        progress: Progress,
+        *,
+        boundaries: Boundaries,
+        batch: BatchSize,
+        topics: KnownTopics,
+        standing: Standing | None = None,
+        publisher: ViewPublisher | None = None,
+        horizon: Horizon | None = None,
+        metrics: RunMetrics | None = None,
+    ) -> None:
+        self._group = group
+        self._log = opened
+        self._applier = applier
+        self._boundaries = boundaries
+        self._topics = topics
+        self._standing = standing
+        self._publisher = publisher
+        self._horizon = horizon
+        self._metrics = metrics
+        self._clock = LagClock()
+        self._planned = False
+        self._may_go_on = True
+        self.progress = progress
+        self.batch = batch
+
+    @property
+    def held(self) -> Run:
+        """The run that is held, with our token on it."""
+        return self._applier.run
+
+    def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        """Apply one batch of what is new, up to ``ends`` where they are given; ``max_records`` replaces the batch size.
+
+        Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
+        """
+        report = self._apply_once(max_records=max_records, ends=ends)
+        self._let_go()
+        return report
+
+    def _apply_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        self._may_go_on = self._standing is None or self._standing.may_go_on()
+        self._topics.require()
+        seen = self._look()
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
+        if offsets is None or not offsets.records:
+            return None
+        report = self._applier.apply(offsets)
+        self.progress = offsets.end
+        if self._publisher is not None and report.upserts + report.retractions:
+            with report.step("publish"):
+                report.published = self._publisher.publish()
+        self._learn(report)
+        return report
+
+    def _let_go(self) -> None:
+        """Behind a batch and the word of it: what waited for a runner to start comes first."""
+        settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
+        if settled:
+            log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
+            if self._metrics is not None:
+                self._metrics.let_go(settled)
+
+    def lag(self) -> RunLag:
+        """How far the run is behind what it has seen last."""
+        return self._clock.lag(self.progress, now=time.time())
+
+    def _look(self) -> Offsets:
+        try:
+            ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+        except TopicMissing:
+            self._topics.doubt()  # the next one of its name is another one
+            raise
+        if not self._clock.looked and (there := waiting(self.progress, ends)).records:
+            # What lies there already has waited for longer than we have looked.
+            oldest = self._log.oldest(there)
+            now = now if oldest is None else min(now, oldest.timestamp())
+        self._clock.saw(ends, at=now)
+        self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
+        return ends
+
+    def _learn(self, report: BatchReport) -> None:
+        """Draw the conclusions of a batch: the next one's size, the lag; tell of both."""
+        if self._planned:  # the first batch makes the plans of all others, and takes longer than any
+            self.batch = self.batch.after(report.records, seconds=report.total_seconds)
+        self._planned = True
+        lag = self.lag()
+        report.lag_offsets, report.lag_seconds = lag.total, lag.seconds
+        if self._metrics is not None:
+            self._metrics.batch(report)
+        self._tell_standing()
+        log.info(
+            "batch applied",
+            group=self._group.name,
+            records=report.records,
+            upserts=report.upserts,
+            retractions=report.retractions,
+            set_aside=sum(report.set_aside.values()),
+            lag_offsets=lag.total,
+            lag_seconds=round(lag.seconds, 3),
+            next_batch=self.batch.records,
+            seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},
+        )
+
+    def _tell_standing(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(self.lag(), topics=self._group.inputs, batch_size=self.batch.records)
+
+    def _bounded(self, ends: Progress, max_records: int) -> OffsetRange:
+        if not self._boundaries.sources:
+            return bounded(self.progress, ends, max_records=max_records)
+        start = waiting(self.progress, ends).start
+        kept, others = self._boundaries.within(start, ends, most=max_records)
+        rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
+        return OffsetRange(start, {**kept, **rest.end})
+
+    def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
+        """Apply batches until ``stop`` is set; the batch at hand is finished first."""
+        while not stop.is_set():
+            report = self._apply_once()
+            if report is not None:
+                on_batch(report)
+            self._let_go()
+            if report is None:
+                stop.wait(IDLE_SECONDS)
+
+    def catch_up(
+        self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
+    ) -> list[BatchReport]:
+        """Apply batches up to the given offsets (by default, the ends of the topics now); returns their reports.
+
+        NotCaughtUp where that takes longer than ``deadline``, in seconds; RunPaused.
+        """
+        reports: list[BatchReport] = []
+        until, late = time.monotonic() + deadline, Event()
+
+        def in_time(report: BatchReport | None) -> None:
+            if report is not None:
+                reports.append(report)
+            if time.monotonic() > until:
+                late.set()
+
+        if not self.run_to(ends, stop=late, on_look=in_time):
+            raise NotCaughtUp(
+                f"the views did not come to where they are wanted within {deadline:g} s",
+                remedy="see in the log what the batches wait for; nothing is lost: try again, or with more memory",
+                place=f"projection group {self._group.name}",
+            )
+        return reports
+
+    def run_to(
+        self,
+        ends: Mapping[str, Mapping[int, int]] | None = None,
+        *,
+        stop: Event,
+        on_look: Callable[[BatchReport | None], None] = lambda report: None,
+    ) -> bool:
+        """Apply batches up to the given offsets, by default the ends of the topics now; False where it was stopped.
+
+        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet; RunPaused.
+        """
+        goal = ends or self._log.end_offsets(list(self._group.inputs))
+        while not (there := reached(self.progress, goal)) and not stop.is_set():
+            report = self._apply_once()
+            on_look(report)
+            self._let_go()
+            if report is None:
+                if self._standing is not None:
+                    self._standing.require_unpaused()
+                stop.wait(IDLE_SECONDS)
+        return there
+
+
+@contextmanager
+def open_runner(
+    environment: Environment,
+    group: ProjectionGroup,
+    *,
+    generation: int | None = None,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> Iterator[Runner]:
+    """Hold a group's serving generation for live batches, or the given one, which then need not serve.
+
+    ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
+    GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotKept, KeysMissing, and
+    InvalidDefinition for dead letters and view topics where there are no topics.
+    """
+    store, chosen = environment.store, options or RunnerOptions()
+    require_inputs(environment, group)
+    columns = view_columns(environment.spark, group)
+    run, layout = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
+    with ExitStack() as held:
+        held.enter_context(store.exclusive(group.name, role=runner_of(run)))
+        opened = held.enter_context(environment.log.open())
+        queries = held.enter_context(PreparedQueries(environment.small))
+        boundaries = held.enter_context(open_boundaries(environment.log, group))
+        letters = held.enter_context(opened_letters(environment.log, group))
+        run = store.claim(run)
+        if (state := store.state(run)) is None:
+            raise superseded(run)  # the generation was dropped meanwhile
+        topics = KnownTopics(environment, group, state)
+        topics.require()
+        progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
+        batches = environment.keeper.batches(opened, group, run, layout, queries)
+        applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
+        standing = publisher = horizon = None
+        if generation is None:
+            horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
+            standing = Standing(store, run)
+            publisher = held.enter_context(opened_publisher(environment, group, metrics=metrics))
+        if publisher is not None:
+            publisher.publish()  # what another one has left, or the cut-over to this generation
+        yield Runner(
+            group, opened, applier, progress,
+            boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
+            publisher=publisher, horizon=horizon, metrics=metrics,
+        )  # fmt: skip
+
+
+def _started(stored: Progress, beginning: Progress) -> Progress:
+    """Progress for every partition there is; one whose needed records are gone is refused."""
+    for topic, offsets in beginning.items():
+        for partition, first in offsets.items():
+            if stored.get(topic, {}).get(partition, 0) < first:
+                raise _lost(topic, partition, f"records before offset {first} are no longer in the topic")
+    return filled(stored, beginning)
+
+
+def _lost(topic: str, partition: int, cause: str) -> OffsetsLost:
+    return OffsetsLost(
+        cause,
+        remedy="rebuild the projection; keep a topic longer than a run may stand still, and do not make it anew",
+        place=f"topic {topic}, partition {partition}",
+    )
+
+
+def waiting(progress: Progress, ends: Progress) -> OffsetRange:
+    """Everything from progress to the ends; a new partition begins at 0, one that ends before progress is refused."""
+    start = filled(progress, ends)
+    for topic, parts in ends.items():
+        for partition, end in parts.items():
+            if end < start[topic][partition]:
+                cause = f"the topic ends at offset {end}, and {start[topic][partition]} were applied: it was made anew"
+                raise _lost(topic, partition, cause)
+    return OffsetRange(start, ends)
+
+
+def bounded(start: Progress, ends: Progress, *, max_records: int) -> OffsetRange:
+    """At most ``max_records`` offsets from ``start`` on, shared among partitions by what each has waiting."""
+    everything = waiting(start, ends)
+    if everything.records <= max_records:
+        return everything
+    share = max_records / everything.records
+
+    def upto(first: int, last: int) -> int:
+        return first + min(last - first, max(1, int((last - first) * share)))
+
+    begun = everything.start
+    end = {t: {p: upto(begun[t][p], last) for p, last in parts.items()} for t, parts in ends.items()}
+    return OffsetRange(begun, end)
+
+
+def reached(progress: Progress, goal: Mapping[str, Mapping[int, int]]) -> bool:
+    """Whether progress is at or beyond the goal in every partition."""
+    return all(progress.get(t, {}).get(p, 0) >= o for t, parts in goal.items() for p, o in parts.items())

@@ -1,0 +1,81 @@
+"""What is wrong with a change event: the rules of `change_events`, put as a question where they fail a query there.
+
+A record that is no change of a row because its table was emptied (TRUNCATE) has no fault here: a view that went on
+without it would be wrong in every row, so that it always stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from cdc.rules import FIELD_EPOCH
+from projections.spark.changes.change_events import (
+    APPLIED,
+    Encoding,
+    is_sent,
+    no_row,
+    parsed_columns,
+    places_in_source,
+)
+from projections.spark.changes.semantic_types import typed
+from projections.spark.changes.versions import TIMES, committed_at
+from projections.spark.failures import FAULT, fault, no_fault
+from projections.tables import ChangelogTable, VersionTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PLACE = ("topic", "partition", "offset")
+
+
+def prepare_unreadable(encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to those of no known schema: their places, and a column `_fault`."""
+    found = encoding.unreadable().alias(FAULT)
+    return lambda raw: raw.select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+
+
+def prepare_misfits(table: ChangelogTable | VersionTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records that can all be parsed to those that `typed_columns` would refuse, likewise."""
+    from pyspark.sql import functions as F
+
+    versions = isinstance(table, VersionTable)
+    parsed = parsed_columns(table, encoding, times=TIMES if versions else ())
+    faults = [*_of_key(table, encoding), *_of_row(table, encoding), *_of_change(versions=versions)]
+    found = F.coalesce(*faults).alias(FAULT)
+    # Versions are made of changes alone, and a tombstone has nothing but a key to be wrong with.
+    wanted = "value IS NOT NULL" if versions else "true"
+    return lambda raw: raw.where(wanted).select(*parsed).select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+
+
+def _told(kind: str) -> Column:
+    return no_fault() if kind == "truncated" else fault(kind)
+
+
+def _of_key(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterator[Column]:
+    from pyspark.sql import functions as F
+
+    for c in table.key:
+        missing = typed(F.col("k")[c], table.columns[c], encoding.form("k", c)).isNull()
+        yield F.when(missing, no_row(_told, otherwise=fault("bad_value", F.lit(c))))
+
+
+def _of_row(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterator[Column]:
+    from pyspark.sql import functions as F
+
+    for c in table.payload:
+        text, kind = F.col("v.after")[c], table.columns[c]
+        misfit = is_sent(text, kind) & typed(text, kind, encoding.form("v", c)).isNull()
+        yield F.when(misfit, fault("bad_value", F.lit(c)))
+
+
+def _of_change(*, versions: bool) -> Iterator[Column]:
+    from pyspark.sql import functions as F
+
+    sent, said = ~F.col("_tombstone"), F.col("v")[FIELD_EPOCH]
+    applied = F.coalesce(F.col("v.op").isin(*APPLIED), F.lit(False))
+    yield F.when(sent & ~applied, no_row(_told, otherwise=fault("bad_json")))
+    yield F.when(sent & said.isNotNull() & said.try_cast("bigint").isNull(), fault("bad_json"))
+    yield F.when(sent & applied & F.coalesce(*places_in_source()).isNull(), fault("bad_json"))
+    if versions:
+        yield F.when(applied & committed_at().isNull(), fault("no_source_time"))

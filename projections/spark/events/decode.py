@@ -1,0 +1,201 @@
+"""Event records to columns, inside the JVM: one ``from_avro`` a writer schema, chosen by the record's schema id.
+
+Without Spark's Avro jar a Python worker takes the place of that function alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eventstore.event_types import EventType
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import FRAME
+from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
+from projections.spark.events.upcasting import Reading, split
+from projections.spark.failures import FAULT, fault, no_fault, refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SENTINEL = "_factfold_decoded"
+_MISFIT = "a value does not fit its new type"
+# The key without its last @ and what follows.
+_STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The writer schemas of one topic's event types, each with the column its records decode into.
+
+    Records are read as their event types are today, unless ``as_written``.
+    """
+
+    readings: Sequence[Reading]
+    as_written: bool = False
+
+    @staticmethod
+    def of(
+        kinds: Iterable[EventType], registry: Mapping[int, RegisteredSchema], *, as_written: bool = False
+    ) -> Decoder:
+        """The decoder of the given event types, from every schema that the registry holds of them."""
+        named = {name: kind for kind in kinds for name in kind.stored_names}
+        found = {s.id: Reading.of(s, named[s.name]) for s in registry.values() if s.name in named}
+        if not as_written and any(reading.needs_python for reading in found.values()):
+            found |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
+        return Decoder([found[schema_id] for schema_id in sorted(found)], as_written)
+
+    @property
+    def schemas(self) -> Sequence[RegisteredSchema]:
+        """What records look like, under the ids of their writers' schemas."""
+        return [reading.written if self.as_written else reading.seen for reading in self.readings]
+
+    @property
+    def splits(self) -> bool:
+        """Whether a record may become several: then ``_nth`` tells which of them a row is."""
+        return not self.as_written and any(reading.needs_python for reading in self.readings)
+
+    def columns_of(self, event_type: str) -> list[tuple[str, RegisteredSchema]]:
+        """The decoded columns that hold events of a type."""
+        return [(column_of(s), s) for s in self.schemas if s.name == event_type]
+
+    def prepare(self, *, keep: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
+        """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
+
+        ``_type`` is null where the record has no value: it deletes an event of a deleted stream. ``keep`` names columns
+        of the raw records that are wanted beside them.
+
+        A record that cannot be read fails the query. The columns are built once and used for every batch: building them
+        costs more than the analysis of a small batch.
+        """
+        from pyspark.sql import functions as F
+
+        nth = ["_nth"] if self.splits else []
+        has_value = F.col("value").isNotNull()
+        number = version_text()
+        parsed: list[Column | str] = [
+            *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth]),
+            stream_of_key().alias("_stream"),
+            F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
+            *self.parsed(),
+        ]  # fmt: skip
+        kept: list[Column | str] = [
+            *keep,
+            *nth,
+            "_stream",
+            "_version",
+            F.col("offset").alias("_at_offset"),
+            F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse)).alias("_type"),
+            *map(column_of, self.schemas),
+        ]
+        today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
+        return lambda raw: today(self._split(raw).select(*parsed)).select(*kept)
+
+    def faults(self) -> Callable[[DataFrame], DataFrame]:
+        """The step from raw records to those that `prepare` would refuse: their places, and a column `_fault`."""
+        from pyspark.sql import functions as F
+
+        number, place = version_text(), ["topic", "partition", "offset"]
+        bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
+        judged = self.judged(good=lambda schema: no_fault(), fault=fault)
+        found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged)).alias(FAULT)
+        parsed: list[Column | str] = [*place, "value", bad_key, *self.parsed()]
+        today = self.today([*place, "value", "_bad_key"])
+        return lambda raw: today(self._split(raw).select(*parsed)).select(*place, found).where(f"{FAULT} IS NOT NULL")
+
+    def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+        """The step after `parsed`: records as they are seen; no step at all where all were written as of today."""
+        from pyspark.sql import functions as F
+
+        changed = [] if self.as_written else [reading for reading in self.readings if reading.changes]
+        if not changed:
+            return lambda parsed: parsed
+        columns = {column_of(r.written): r.today(F.col(column_of(r.written)), _SENTINEL) for r in changed}
+        every: list[Column | str] = [*dict.fromkeys(keep)]
+        every += [columns[c].alias(c) if c in columns else c for c in map(column_of, self.schemas)]
+        return lambda parsed: parsed.select(*every)
+
+    def _split(self, raw: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if not self.splits:
+            return raw
+        values = split(F.col("value"), [reading for reading in self.readings if reading.needs_python])
+        others = [column for column in raw.columns if column != "value"]
+        every = F.posexplode(F.coalesce(values, F.array("value"))).alias("_nth", "value")
+        return raw.select(*others, every)
+
+    def parsed(self) -> list[Column]:
+        """One struct column a schema, null in records of others.
+
+        They belong in a projection of their own: inlined into each use, every field would decode its record again.
+        """
+        return [self._parsed(r.written).alias(column_of(r.written)) for r in self.readings]
+
+    def _parsed(self, schema: RegisteredSchema) -> Column:
+        from pyspark.sql import functions as F
+        from pyspark.sql.avro.functions import from_avro
+
+        if not avro_in_the_jvm():
+            return parsed_in_python(F.col("value"), schema, sentinel=_SENTINEL)
+        body = F.expr(f"substring(value, {FRAME + 1})")
+        options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(_with_sentinel(schema))}
+        return F.when(_has_id(schema), from_avro(body, json.dumps(schema.schema), options))
+
+    def judged(self, *, good: Callable[[RegisteredSchema], Column], fault: Callable[..., Column]) -> Column:
+        """One value for each parsed record with a value: ``good`` of its schema, or ``fault`` of a kind and its detail.
+
+        PERMISSIVE leaves every field of a broken record null, the sentinel too.
+        """
+        from pyspark.sql import functions as F
+
+        head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
+        not_avro = fault("not_avro", head)
+        choice = F.when(F.lit(False), not_avro)
+        for reading, schema in zip(self.readings, self.schemas, strict=True):
+            sound = F.col(column_of(schema))[_SENTINEL]
+            whole = F.when(sound.isNull(), fault("bad_avro", F.lit(schema.name)))
+            if reading.changes and not self.as_written:
+                whole = whole.when(~sound, fault("bad_cast", F.lit(f"{schema.name}: {reading.problem or _MISFIT}")))
+            choice = choice.when(_has_id(schema), whole.otherwise(good(schema)))
+        framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
+        return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(not_avro)
+
+
+def stream_of_key() -> Column:
+    """The stream that a raw event record belongs to."""
+    from pyspark.sql import functions as F
+
+    return F.expr(_STREAM)
+
+
+def version_text() -> Column:
+    """The version of a raw event record as its key has it: text that should be a number."""
+    from pyspark.sql import functions as F
+
+    return F.substring_index(F.col("key").cast("string"), "@", -1)
+
+
+def _schema_id() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.conv(F.expr(f"substring(hex(substring(value, 1, {FRAME})), 3)"), 16, 10)
+
+
+def _has_id(schema: RegisteredSchema) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.expr(f"substring(value, 1, {FRAME}) = X'00{schema.id:08X}'")
+
+
+def column_of(schema: RegisteredSchema) -> str:
+    """The struct column that records of a schema are decoded into."""
+    return f"_event_{schema.id}"
+
+
+def _with_sentinel(schema: RegisteredSchema) -> Mapping[str, object]:
+    """The reader's schema: the writer's and a field of ours that Avro's resolution sets whenever it succeeds."""
+    sentinel = {"name": _SENTINEL, "type": "boolean", "default": True}
+    return {**schema.schema, "fields": [*schema.schema["fields"], sentinel]}

@@ -1,0 +1,121 @@
+"""Event records to the rows of a stream, inside the JVM: one row an event, none of them changed but by its deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from projections.spark.events.decode import Decoder
+from projections.spark.events.fold import identity, order_of, set_values
+from projections.spark.failures import FAULT, fault, refuse
+from projections.spark.gathering import gathered
+from projections.streams import EventStream
+from projections.tables import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
+
+    A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
+    aggregate whose id is the key. Where a record without a value is among those of a key, the row is a deleted one.
+    """
+    from pyspark.sql import functions as F
+
+    decode = _prepared(stream, decoder)
+    wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
+    by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
+    columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
+    aggregates = _aggregates(columns, order_of(decoder))
+    return lambda raw: gathered(decode(raw).where(wanted), by).agg(*aggregates).select(*result)
+
+
+def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
+    from pyspark.sql import functions as F
+
+    decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
+    lacking = F.col("_type").isin([event.name for event in stream.events]) & time.isNull()
+    timeless = fault("no_time", _time_name(stream)).alias(FAULT)
+    place = F.col("_at_offset").alias("offset")
+    return lambda raw: decode(raw).where(lacking).select("topic", "partition", place, timeless)
+
+
+def _prepared(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    return decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
+
+
+def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
+    """The first event of a key as a struct, and what tells whether there is another."""
+    from pyspark.sql import functions as F
+
+    gone = F.col("_type").isNull()
+    earliest = F.struct(gone.alias("gone"), order.alias("order"), "_at_offset")
+    return [
+        F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
+        F.min(F.when(~gone, order)).alias("first"),
+        F.max(F.when(~gone, order)).alias("last"),
+        F.max("_version").alias("version"),
+        F.max("_at_offset").alias("_offset"),
+        F.max(gone).alias("_deleted"),
+    ]
+
+
+def _identity(stream: EventStream) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    aggregate = identity(stream.aggregate)
+    if stream.id_column is None:
+        return [aggregate.alias(stream.key[0])]
+    return [
+        F.concat(aggregate, F.lit("@"), F.col("_version").cast("string")).alias(stream.key[0]),
+        aggregate.alias(stream.id_column),
+    ]
+
+
+def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
+    """The events' fields, and the event time where it is the record's."""
+    from pyspark.sql import functions as F
+
+    found = dict(_fields(stream, decoder))
+    time = _event_time(stream, found)
+    place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
+    missing = refuse("no_time", _time_name(stream), place=place).cast("timestamp")
+    found[stream.time] = F.when(time.isNull() & F.col("_type").isNotNull(), missing).otherwise(time)
+    return [value.alias(c) for c, value in found.items()]
+
+
+def _fields(stream: EventStream, decoder: Decoder) -> Iterator[tuple[str, Column]]:
+    return ((p, v) for c, setters in stream.fields.items() for p, v in set_values(stream, c, setters, decoder))
+
+
+def _event_time(stream: EventStream, fields: Mapping[str, Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    if stream.time in fields:
+        return fields[stream.time]
+    return F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None)
+
+
+def _time_name(stream: EventStream) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
+
+
+def _result(stream: EventStream) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    row, last = F.col("row"), F.col("last")
+    place = {"topic": F.lit(stream.topic), "partition": row["partition"], "offset": F.col("_offset")}
+    second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")
+    return [
+        *(row[c].alias(c) for c in (*stream.columns, *stream.sealed)),
+        F.unix_micros(row[stream.time]).alias(EVENT_TIME),
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.when((F.col("first") < last) & ~F.col("_deleted"), second).otherwise(F.col("version")).alias("_pos"),
+        F.col("_offset"),
+        F.col("_deleted"),
+    ]

@@ -1,0 +1,232 @@
+"""Events folded into rows inside the JVM: the last event that sets a column decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eventstore.aggregate import Aggregate
+from eventstore.erasure import KEY_ID
+from eventstore.field_types import Avro
+from eventstore.schema_registry import RegisteredSchema, is_sealed
+from projections.columns import ColumnType, from_avro
+from projections.declaring.avro_records import spelled_out
+from projections.declaring.setters import Setter
+from projections.errors import InvalidDefinition
+from projections.spark.events.decode import Decoder
+from projections.spark.events.nested_events import of_today
+from projections.spark.gathering import gathered
+from projections.spark.nesting import as_stored
+from projections.tables import EventTable, sealed_parts, set_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from projections.streams import EventStream
+
+
+def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row a stream: what each column was set to, and at which version.
+
+    ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice. A stream is
+    deleted where one of its records has no value: events of it may lie before that.
+    """
+    decode, set_columns = decoder.prepare(), table.setters or {}
+    values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
+    kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
+    nth = ["_nth"] if decoder.splits else []
+    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", _kind(kinds)]
+    facts += [value.alias(part) for part, value in values.items()]
+    columns = {c: _Column(table.parts(c), [kinds.index(s.event.name) for s in set_columns[c]]) for c in set_columns}
+    aggregates, key = _aggregates(columns, order_of(decoder)), key_column(table)
+    names = [*values, *(set_at(c) for c in set_columns), *STAGING]
+
+    def fold(raw: DataFrame) -> DataFrame:
+        return gathered(decode(raw).select(*facts), ["_stream"]).agg(*aggregates).select(key, *names)
+
+    return fold
+
+
+def _kind(kinds: Sequence[str]) -> Column:
+    """Which of the events that set a column a record is, as a number: null where it has no value, -1 for other events.
+
+    One number is exchanged and sorted along with a record's values, where a flag for each column would double its row.
+    """
+    from pyspark.sql import functions as F
+
+    choice = F.when(F.col("_type").isNull(), F.lit(None).cast("int"))
+    for number, name in enumerate(kinds):
+        choice = choice.when(F.col("_type") == name, F.lit(number))
+    return choice.otherwise(F.lit(-1)).alias("_kind")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A declared column: the parts that it is kept in, and the kinds of events that set it."""
+
+    parts: Sequence[str]
+    set_by: Sequence[int]
+
+
+# ``_first`` begins the versions that end in ``_pos`` without a gap.
+STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
+
+
+def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    version = F.col("_version")
+
+    def where_set(column: _Column, value: Column) -> Column:
+        return F.when(F.col("_kind").isin(*column.set_by), value)
+
+    return [
+        *(F.max_by(part, where_set(c, order)).alias(part) for c in columns.values() for part in c.parts),
+        *(F.max(where_set(c, version)).alias(set_at(name)) for name, c in columns.items()),
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.max(version).alias("_pos"),
+        F.max("_at_offset").alias("_offset"),
+        F.max(F.col("_kind").isNull()).alias("_deleted"),
+        _last_run(F.collect_set(version)).alias("_first"),
+    ]
+
+
+def _last_run(versions: Column) -> Column:
+    """The first of those versions that end in the last one without a gap."""
+    from pyspark.sql import functions as F
+
+    ordered = F.array_sort(versions)
+    # The same all along a run, and less in the runs before it.
+    apart = F.transform(ordered, lambda version, place: version - place)
+    return F.element_at(ordered, F.array_position(apart, F.element_at(apart, -1)).cast("int"))
+
+
+def order_of(decoder: Decoder) -> Column:
+    """What orders a stream's events: the version, and where a record may become several which of them it is."""
+    from pyspark.sql import functions as F
+
+    return F.struct("_version", "_nth") if decoder.splits else F.col("_version")
+
+
+def key_column(table: EventTable) -> Column:
+    """The key column out of the stream's name."""
+    return identity(table.aggregate).alias(table.key[0])
+
+
+def identity(aggregate: type[Aggregate]) -> Column:
+    """The aggregate's id: the part of the stream's name after the category."""
+    from pyspark.sql import functions as F
+
+    return F.substring(F.col("_stream"), len(aggregate.category) + 2, 1 << 20)
+
+
+def set_values(
+    table: EventTable | EventStream, column: str, setters: Sequence[Setter], decoder: Decoder
+) -> Iterator[tuple[str, Column]]:
+    """What the event at hand sets each part of a column to; a field missing in an older schema of the event is null.
+
+    Raises InvalidDefinition where records of the field are sealed, and the column does not know it.
+    """
+    held = [(setter, _held(setter, decoder)) for setter in setters]
+    kind = table.columns[column]
+    yield column, _chosen(kind.ddl, ((setter, _clear(setter, fields, kind)) for setter, fields in held))
+    if column in table.personal:
+        _require_declared(column, setters, decoder)
+        sealed = _chosen(_SEALED, ((setter, _sealed(fields)) for setter, fields in held))
+        yield from zip(sealed_parts(column), (sealed["value"], _key_id(sealed["value"]), sealed["schema"]), strict=True)
+    else:
+        _require_clear(column, held)
+
+
+_SEALED = "struct<value: binary, schema: bigint>"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of an event as records of one schema hold it."""
+
+    value: Column
+    avro: Avro
+    schema: RegisteredSchema
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is sealed under the key of a person."""
+        return is_sealed(self.avro)
+
+    def clear(self, setter: Setter, kind: ColumnType) -> Column:
+        """The value as the column keeps it."""
+        if not kind.shape:
+            return self.value
+        place = f"{setter.event.name}.{setter.field}"
+        today = next(field.type for field in setter.event.fields if field.name == setter.field)
+        same = from_avro(self.avro, place=place) == kind
+        return as_stored(self.value if same else of_today(self.value, self.avro, today, place=place), kind.shape)
+
+
+def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
+    from pyspark.sql import functions as F
+
+    return [
+        _Field(F.col(column)[field["name"]], field["type"], schema)
+        for column, schema in decoder.columns_of(setter.event.name)
+        for field in spelled_out(schema.schema)["fields"]
+        if field["name"] == setter.field
+    ]
+
+
+def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
+    from pyspark.sql import functions as F
+
+    choice = F.when(F.lit(False), F.lit(None).cast(ddl))
+    for setter, value in values:
+        choice = choice.when(F.col("_type") == setter.event.name, value.cast(ddl))
+    return choice
+
+
+def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
+    from pyspark.sql import functions as F
+
+    if setter.field is None:
+        return F.lit(setter.value)
+    clear = [field.clear(setter, kind) for field in held if not field.sealed]
+    return F.coalesce(*clear) if clear else F.lit(None)
+
+
+def _sealed(held: Sequence[_Field]) -> Column:
+    from pyspark.sql import functions as F
+
+    found = [
+        F.when(field.value.isNotNull(), F.struct(field.value.alias("value"), F.lit(field.schema.id).alias("schema")))
+        for field in held
+        if field.sealed
+    ]
+    return F.coalesce(*found) if found else F.lit(None)
+
+
+def _key_id(sealed: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    first, last = KEY_ID.start, KEY_ID.stop
+    return F.lower(F.hex(F.substring(sealed, first + 1, last - first)))
+
+
+def _require_declared(column: str, setters: Sequence[Setter], decoder: Decoder) -> None:
+    for reading in decoder.readings:
+        if reading.needs_python and reading.written.personal and reading.kind in [s.event for s in setters]:
+            raise InvalidDefinition(
+                f"a function upcasts {reading.kind.name} of version {reading.written.version}, and would see it sealed",
+                remedy="declare the change: Rename, Default, Drop, Cast or Retype; or take a clear field",
+                place=f"column {column}",
+            )
+
+
+def _require_clear(column: str, held: Iterable[tuple[Setter, Sequence[_Field]]]) -> None:
+    for setter, fields in held:
+        if any(field.sealed for field in fields):
+            raise InvalidDefinition(
+                f"records of {setter.event.name} hold {setter.field!r} sealed, and its class does not say Personal",
+                remedy="leave the field personal for as long as its records are: they open by their keys alone",
+                place=f"column {column}",
+            )

@@ -1,0 +1,1 @@
+"""One batch of few changes, carried into state and views."""

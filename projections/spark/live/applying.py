@@ -1,0 +1,150 @@
+"""Batches brought to their end whatever their records are: with schemas that come late, without records that are bad.
+
+    the batch as it is
+      └ an unknown schema id → wait for the schema, plan anew, the same range again
+      └ a bad record, and the group tolerates them → ask which records are bad, all at once → set them aside, and the
+        same range again without them
+
+A round costs a few queries, however many records are bad; what is found later than in the first is mostly what stands
+behind them in their streams.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import pyarrow as pa
+import structlog
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.errors import EventsMissing, UndecodableRecord, UnknownSchemaId
+from projections.group import ProjectionGroup
+from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
+from projections.running.set_aside import SetAside
+from projections.spark.failures import told_plainly
+from projections.spark.keeping import Batches
+from projections.spark.live.incremental import BatchReport
+from projections.spark.live.judging import Judge
+from projections.spark.reading.records import Rows, left_out, read_records
+from projections.tables import EventTable
+from projections.tablestore.runs import Run
+
+_LOOK_SECONDS: Final = 0.2
+# Undecodable, unparsed, misfit, without a time, behind a gap, and behind the gap that those left: more is our mistake.
+_ROUNDS: Final = 8
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def opened_letters(log: RecordLog, group: ProjectionGroup) -> Iterator[DeadLetters | None]:
+    """Where a group's bad records go, None for a group that sends none; InvalidDefinition for a log without topics."""
+    with ExitStack() as opened:
+        sends = group.bad_records == "dead-letter"
+        yield opened.enter_context(log.dead_letters(group.topics, group=group.name)) if sends else None
+
+
+class BatchApplier:
+    """Applies ranges of one run; ``letters`` is where bad records go, None for a group that sends none.
+
+    ``patience`` is how many seconds an unknown schema id is waited for: a schema and its first event travel by two
+    topics.
+    """
+
+    def __init__(self, batches: Batches, letters: DeadLetters | None, *, patience: float) -> None:
+        self._batches = batches
+        self._letters = letters
+        self._patience = patience
+        self._given_up: set[int] = set()
+        self._settled: Offsets = {}
+
+    @property
+    def run(self) -> Run:
+        """The run whose ranges are applied."""
+        return self._batches.run
+
+    def apply(self, offsets: OffsetRange) -> BatchReport:
+        """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
+        aside, begun = SetAside.nothing(), time.perf_counter()
+        for left in reversed(range(_ROUNDS)):
+            try:
+                report = self._batches.without(aside).apply(offsets)
+            except UndecodableRecord as error:
+                if not left:
+                    raise
+                if not (isinstance(error, UnknownSchemaId) and self._learns(error, offsets)):
+                    aside |= self._bad(offsets, aside, error)
+            else:
+                if aside:
+                    report.set_aside = dict(aside.counts())
+                    report.seconds["set aside"] = time.perf_counter() - begun - report.total_seconds
+                return report
+        raise AssertionError("the last round returns or raises")
+
+    def _learns(self, unknown: UnknownSchemaId, offsets: OffsetRange) -> bool:
+        """Wait for a schema, unless it was waited for; returns whether it is one more than the batches know."""
+        known, until = self._batches.reduction.registry, time.monotonic() + self._patience
+        hopeless = unknown.schema_id in known or unknown.schema_id in self._given_up or self._is_settled(offsets)
+        while unknown.schema_id not in (fresh := self._schemas()) and not hopeless and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+        if fresh.keys() != known.keys():
+            self._batches = self._batches.with_schemas(fresh)
+        if unknown.schema_id in fresh and unknown.schema_id not in known:
+            log.info("schema learnt", id=unknown.schema_id, group=self._batches.group.name)
+            return True
+        # Given up with it is any unknown id that has come by now: else many ids, as in garbage, would cost a wait each.
+        self._given_up.add(unknown.schema_id)
+        self._settled = self._batches.log.end_offsets(list(self._batches.group.inputs))
+        return False
+
+    def _schemas(self) -> Mapping[int, RegisteredSchema]:
+        return self._batches.environment.log.schemas(self._batches.group.avro_changelogs)
+
+    def _is_settled(self, offsets: OffsetRange) -> bool:
+        """Whether all of a range had been written when a schema was last waited for."""
+        reached = (
+            self._settled.get(t, {}).get(p, 0) >= o for t, parts in offsets.end.items() for p, o in parts.items()
+        )
+        return bool(self._settled) and all(reached)
+
+    def _bad(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
+        """The records to set aside for an error, dead letters by now; raises it where nothing is to be."""
+        group = self._batches.group
+        if group.bad_records == "fail":
+            raise error
+        with told_plainly(f"projection group {group.name}"):
+            found = self._found(offsets, aside, error)
+        if not found:
+            raise error
+        if self._letters is not None:
+            self._letters.send(found, attempts=1)
+        log.warning("records set aside", group=group.name, strategy=group.bad_records, **found.counts())
+        return found
+
+    def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
+        batches, judge = self._batches, Judge(self._batches.reduction.registry, self._batches.environment.small)
+        raw = read_records(batches.environment, batches.log, offsets, timed=batches.group.timed_topics)
+        records = left_out(raw, aside)
+        if isinstance(error, EventsMissing):
+            found = list(self._behind_gaps(records, judge))
+        else:
+            tables = [table for table in batches.group.tables.values() if table.topic in records]
+            found = [judge.faults(table, records[table.topic]) for table in tables]
+        return functools.reduce(operator.or_, found, SetAside.nothing())
+
+    def _behind_gaps(self, records: Mapping[str, Rows], judge: Judge) -> Iterator[SetAside]:
+        """What the failed attempt had staged tells which streams lack a version."""
+        for place in self._batches.tables:
+            table = place.table
+            if isinstance(table, EventTable) and table.topic in records:
+                gaps = self._batches.streams_with_gaps(place)
+                streams = pa.table({
+                    "stream": pa.array([f"{table.aggregate.category}-{key}" for key, _ in gaps], pa.string()),
+                    "at": pa.array([at for _, at in gaps], pa.int64()),
+                })  # fmt: skip
+                yield judge.behind_gaps(records[table.topic], streams)

@@ -1,0 +1,265 @@
+"""One live batch: the changes of an offset range, carried into state and views at the cost of what they reach."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.columns import ColumnType
+from projections.environment import Environment
+from projections.group import ERASURES, ProjectionGroup
+from projections.logs.port import OffsetRange, OpenLog
+from projections.planner import ViewPlan, plan
+from projections.running.set_aside import SetAside
+from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
+from projections.spark.failures import told_plainly
+from projections.spark.live.prepared import Build, PreparedQueries
+from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
+from projections.spark.reading.records import Rows, left_out, read_records
+from projections.spark.views.disclosing import Disclosure
+from projections.spark.views.partials import brought_forward, kept_columns
+from projections.tables import EventTable
+from projections.tablestore import gaps, staging
+from projections.tablestore.affected import find_affected
+from projections.tablestore.arrow import Target
+from projections.tablestore.aside import note_set_aside
+from projections.tablestore.commit import commit_batch
+from projections.tablestore.differences import stage_difference
+from projections.tablestore.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
+from projections.tablestore.partials import cut_changes, drop_marked, has_marked
+from projections.tablestore.runs import Run
+from projections.tablestore.slices import cut_slices
+from projections.tablestore.sql import SqlTableStore
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class BatchReport:
+    """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
+
+    With the records that went to view topics, the seconds of each step, and how far the run is behind now.
+    """
+
+    records: int
+    staged: int = 0
+    affected: int = 0
+    upserts: int = 0
+    retractions: int = 0
+    set_aside: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    lag_offsets: int = 0
+    lag_seconds: float = 0.0
+    published: int = 0
+
+    @property
+    def total_seconds(self) -> float:
+        """All steps together."""
+        return sum(self.seconds.values())
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a step."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+
+
+@dataclass(frozen=True)
+class LiveBatches:
+    """The batches of one run; ``log`` and ``queries`` are the runner's to close."""
+
+    environment: Environment
+    log: OpenLog
+    group: ProjectionGroup
+    run: Run
+    layout: GenerationLayout
+    queries: PreparedQueries
+    reduction: Reduction
+    disclosure: Disclosure
+    aside: SetAside = field(default_factory=SetAside.nothing)
+
+    @staticmethod
+    def of(
+        environment: Environment,
+        log: OpenLog,
+        group: ProjectionGroup,
+        run: Run,
+        layout: GenerationLayout,
+        queries: PreparedQueries,
+    ) -> LiveBatches:
+        """The batches by the schemas that are registered now."""
+        registry = environment.log.schemas(group.avro_changelogs)
+        disclosure = Disclosure(registry, environment.keys)
+        return LiveBatches(environment, log, group, run, layout, queries, Reduction(registry), disclosure)
+
+    def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> LiveBatches:
+        """The batches of the same run, with everything that depends on the known schemas planned anew."""
+        self.queries.forget()
+        disclosure = Disclosure(registry, self.environment.keys)
+        return dataclasses.replace(self, reduction=Reduction(registry), disclosure=disclosure)
+
+    def without(self, aside: SetAside) -> LiveBatches:
+        """The same batches without records that are set aside; what they are is committed with the progress."""
+        return dataclasses.replace(self, aside=aside)
+
+    @property
+    def _store(self) -> SqlTableStore:
+        store = self.environment.store
+        assert isinstance(store, SqlTableStore)  # noqa: S101 - its keeper made us
+        return store
+
+    @property
+    def tables(self) -> Sequence[TableLayout]:
+        """The tables that they keep."""
+        return list(self.layout.tables.values())
+
+    def streams_with_gaps(self, place: TableLayout) -> list[tuple[str, int]]:
+        """Told by what the attempt that failed last had staged."""
+        with self._store.transaction() as connection:
+            return gaps.streams_with_gaps(connection, place)
+
+    def apply(self, offsets: OffsetRange) -> BatchReport:
+        """Carry one range into the views, or raise and leave everything as it was."""
+        report = BatchReport(offsets.records)
+        with told_plainly(f"projection group {self.group.name}"):
+            with report.step("prepare"), self._store.staging(self.run) as connection:
+                mark = staging.begin(connection, self.layout)
+            changed = self._stage(offsets, report)
+            for view in self.layout.views.values() if changed else ():
+                self._stage_view(view, report)
+        with report.step("commit"), self._store.transaction() as connection:
+            commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
+            note_set_aside(connection, self.layout, self.aside)
+        return report
+
+    def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
+        """Fill the staging tables; returns whether anything is newer than the state."""
+        with report.step("read"):
+            found = read_records(self.environment, self.log, offsets, timed=self.group.timed_topics)
+            records = left_out(found, self.aside)
+        tables = [t for t in self.layout.tables.values() if t.table.topic in records]
+        if tables:
+            with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
+                # Side by side: a small Spark job spends most of its time on planning.
+                report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
+        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
+
+    def _stage_destroyed(self, records: Rows | None) -> int:
+        """Note the keys of erased persons; returns how many."""
+        if records is None:
+            return 0
+        found = records if isinstance(records, pa.Table) else records.toArrow()
+        keys = [key.hex() for key in found["key"].to_pylist()]
+        with self._store.staging(self.run) as connection:
+            staging.stage_destroyed(connection, self.layout, keys)
+        return len(keys)
+
+    def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange) -> int:
+        store, table, rows = self._store, tables.table, offsets.only(tables.table.topic).records
+        inputs = {"raw": raw}
+        if needs_stored_state(table):
+            inputs["stored"] = self._stored_rows(raw, tables, rows)
+
+        def staged(frames: Mapping[str, DataFrame]) -> DataFrame:
+            stored = in_table_order(frames["stored"], staging.stored_columns(table)) if "stored" in frames else None
+            return self.reduction.reduce(frames["raw"], table, stored)
+
+        written = self._write(f"table.{tables.staged.name}", staged, inputs, self._target(tables.staged), rows=rows)
+        with store.staging(self.run) as connection:
+            staging.complete(connection, tables)
+        return written
+
+    def _stored_rows(self, raw: Rows, tables: TableLayout, rows: int) -> Rows:
+        """The state rows of the streams in the range, through the table's own (still empty) working tables."""
+        store, table = self._store, tables.table
+        if not isinstance(table, EventTable):
+            raise TypeError(f"no stored fold for {type(table).__name__}")
+        keys, target = lambda frames: keys_of(frames["raw"], table), self._target(tables.wanted)
+        self._write(f"keys.{tables.wanted.name}", keys, {"raw": raw}, target, rows=rows)
+        with store.staging(self.run) as connection:
+            known = staging.stored_slice(connection, tables)
+        return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
+
+    def _stage_view(self, view: ViewLayout, report: BatchReport) -> None:
+        walk, store = plan(view.definition), self._store
+        with report.step("slices"), store.staging(self.run) as connection:
+            affected = find_affected(connection, self.layout, view, walk)
+        report.affected += affected
+        if affected:
+            if view.partials is None or self._add_up(view, view.partials, affected, report):
+                self._compute(view, walk, affected, report)
+            with report.step("difference"), store.staging(self.run) as connection:
+                upserts, gone = stage_difference(connection, view, walk)
+            report.upserts += upserts
+            report.retractions += gone
+
+    def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
+        """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
+        store = self._store
+        with report.step("slices"), store.staging(self.run) as connection:
+            sizes = cut_changes(connection, view, partials)
+
+        def result(frames: Mapping[str, DataFrame]) -> DataFrame:
+            typed = {name: in_table_order(frames[name], columns) for name, columns in partials.columns.items()}
+            return brought_forward(view.definition, typed, view.kept)
+
+        with report.step("view"):
+            columns = partials.columns
+            inputs = {n: self._read(store.target(t), columns[n], rows=sizes[n]) for n, t in partials.tables.items()}
+            self._write(f"changes.{view.name}", result, inputs, self._target(view.result), rows=affected)
+        with store.staging(self.run) as connection:
+            return has_marked(connection, view)
+
+    def _compute(self, view: ViewLayout, walk: ViewPlan, affected: int, report: BatchReport) -> None:
+        """Run the function over the slices of what is affected, or of the groups that are marked."""
+        with report.step("slices"), self._store.staging(self.run) as connection:
+            sizes = cut_slices(connection, view, walk)
+            if view.partials is not None:
+                drop_marked(connection, view)
+        with report.step("view"):
+            self._write_result(view, sizes, affected)
+
+    def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
+        store = self._store
+        slices = {
+            name: self.disclosure.opened(
+                self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table
+            )
+            for name, role in view.roles.items()
+        }
+
+        def result(frames: Mapping[str, DataFrame]) -> DataFrame:
+            typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
+            return kept_columns(view.definition, typed, view.kept)
+
+        self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=affected)
+
+    def _target(self, table: sa.Table) -> Target:
+        """Where the batch writes: whoever claims the run waits for it, and empties the table then."""
+        return self._store.target(table, self.run)
+
+    def _read(self, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> Rows:
+        if are_few(rows):
+            return fetched(target, columns)
+        return read(self.environment.spark, target, columns)
+
+    def _write(self, name: str, build: Build, inputs: Mapping[str, Rows], target: Target, *, rows: int) -> int:
+        """Append a query's rows to a table: few through the driver and a plan made once, many by the executors."""
+        few = {n: given for n, given in inputs.items() if isinstance(given, pa.Table)}
+        if len(few) < len(inputs):
+            spark = self.environment.spark
+            frames = {n: few_rows(spark, g) if isinstance(g, pa.Table) else g for n, g in inputs.items()}
+            return write(build(frames), target, rows=rows)
+        found = self.queries.run(name, build, few)
+        return target.append(found) if found.num_rows else 0

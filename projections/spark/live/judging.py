@@ -1,0 +1,105 @@
+"""Which records of a range are bad, and why: asked once a batch has failed, of all its records in a few queries.
+
+A round asks the tables of every topic one question after the other, and ends with the first that finds something: what
+is asked later takes for granted that everything before is in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.errors import TooManyBadRecords
+from projections.running.set_aside import FAULTS, SetAside
+from projections.spark.changes.change_events import encoding_of
+from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
+from projections.spark.events.decode import Decoder, stream_of_key, version_text
+from projections.spark.events.facts import prepare_timeless
+from projections.spark.exchange import few_rows
+from projections.spark.failures import FAULT, fault
+from projections.spark.reading import view_records
+from projections.spark.reading.records import Rows
+from projections.streams import EventStream
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Question = Callable[["DataFrame"], "DataFrame"]
+# Their places are held by this process and sent to each task: a hundred megabytes. A log with more has another fault.
+MOST_BAD: Final = 1_000_000
+
+
+class Judge:
+    """Finds bad records by the schemas that are registered now; ``small`` is a session for few rows."""
+
+    def __init__(self, registry: Mapping[int, RegisteredSchema], small: SparkSession) -> None:
+        self._registry = registry
+        self._small = small
+
+    def faults(self, table: Table, raw: Rows) -> SetAside:
+        """The bad ones among a topic's raw records, as one table of the topic sees them."""
+        for question in self._questions(table):
+            if found := self._asked(question, raw):
+                return found
+        return SetAside.nothing()
+
+    def behind_gaps(self, raw: Rows, known: pa.Table) -> SetAside:
+        """The records that cannot be applied for want of an earlier version of their stream.
+
+        ``known`` holds streams (`stream`) and the version that each stands at (`at`, -1 for none).
+        """
+
+        def question(records: DataFrame) -> DataFrame:
+            return behind_gaps(records, few_rows(records.sparkSession, known))
+
+        return self._asked(question, raw)
+
+    def _questions(self, table: Table) -> Iterator[Question]:
+        if isinstance(table, ChangelogTable | VersionTable):
+            encoding = encoding_of(table, self._registry)
+            yield prepare_unreadable(encoding)
+            yield prepare_misfits(table, encoding)
+        elif isinstance(table, ViewTopicTable):
+            yield view_records.prepare_misfits(table)
+        elif isinstance(table, EventTable | EventStream):
+            # Read as of today where columns are taken from them; evolve is handed what was written.
+            as_written = isinstance(table, EventTable) and table.setters is None
+            decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written)
+            yield decoder.faults()
+            if isinstance(table, EventStream):
+                yield prepare_timeless(table, decoder)
+
+    def _asked(self, question: Question, raw: Rows) -> SetAside:
+        records = few_rows(self._small, raw) if isinstance(raw, pa.Table) else raw
+        found = question(records).select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail")
+        return SetAside.of(no_more_than_bearable(found).cast(FAULTS))
+
+
+def no_more_than_bearable(found: DataFrame) -> pa.Table:
+    """What was found bad, records or streams; TooManyBadRecords."""
+    rows = found.limit(MOST_BAD + 1).toArrow()
+    if rows.num_rows > MOST_BAD:
+        raise TooManyBadRecords(
+            f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
+            remedy="leave out bad_records, and the first of them is told with its cause; mend what wrote them",
+        )
+    return rows
+
+
+def behind_gaps(records: DataFrame, known: DataFrame) -> DataFrame:
+    """The records of streams in ``known`` that come after a missing version: their places, and a column `_fault`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    version = version_text().try_cast("bigint")
+    places = records.select("topic", "partition", "offset", stream_of_key().alias("stream"), version.alias("version"))
+    newer = places.join(known, "stream").where(F.col("version") > F.col("at"))
+    # Versions that follow each other have ranks that do; a repeated record has its first one's.
+    rank = F.dense_rank().over(Window.partitionBy("stream").orderBy("version"))
+    ranked = newer.withColumn("after", F.col("at") + rank).where(F.col("version") > F.col("after"))
+    missing = F.concat(F.col("stream"), F.lit("@"), F.col("version").cast("string"))
+    return ranked.select("topic", "partition", "offset", fault("behind_a_gap", missing).alias(FAULT))

@@ -1,0 +1,1 @@
+"""Records out of a log, and one staged DataFrame a table made of them."""

@@ -1,0 +1,179 @@
+"""Kafka as the log of projections: bounded reads of topics, committed records between two sets of offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eventstore.errors import OffsetsGone, TopicMissing
+from eventstore.kafka.admin import OffsetReader, cleanup_policies
+from eventstore.kafka.confluent_registry import registered_for
+from eventstore.kafka.consumer import RangeReader
+from eventstore.kafka.schemas import add_schemas, read_schemas
+from eventstore.kafka.topic_settings import topic_ids
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+from projections.errors import offsets_lost
+from projections.logs.port import OffsetRange, Offsets, arrow_record_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+    from cdc.transaction_log import SourceTransactions
+    from projections.outputs.kafka_view_topics import KafkaViewTopics
+    from projections.running.dead_letters import KafkaDeadLetters
+
+# A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
+# topic the default wait of 500 ms would be paid at the end of every partition.
+_BULK = {
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+}
+
+_RAW = ("topic", "partition", "offset", "key", "value")
+
+# The time of an event, as text; a record without the header has none, and `get` beyond an array's end is null.
+_TIME = "CAST(get(filter(headers, h -> h.key = 'ce_time'), 0).value AS string) AS ce_time"
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    """The topics of one cluster; its records are decoded by the schemas topic."""
+
+    settings: Settings
+
+    def open(self) -> OpenKafkaLog:
+        """Connect; the first question reaches the brokers."""
+        return OpenKafkaLog(self.settings)
+
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """Every committed schema by its id, none where no service has published one; BrokerUnreachable.
+
+        Of ``avro_changelogs``, whose schemas no topic has, those in the registry of the settings too: RegistryMissing,
+        RegistryUnreachable, SchemaConflict.
+        """
+        try:
+            found = read_schemas(self.settings)
+        except TopicMissing:
+            found = {}  # a group may follow captured tables alone; an event's id would be an unknown one
+        return add_schemas(found, registered_for(self.settings, avro_changelogs)) if avro_changelogs else found
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
+        return cleanup_policies(self.settings, topics)
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
+        """The ends of a connector's transactions; the first question reaches the brokers."""
+        from cdc.transaction_log import SourceTransactions
+
+        return SourceTransactions(self.settings, prefix, topics)
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> KafkaDeadLetters:
+        """The group's dead-letter topics, made where they are missing; BrokerUnreachable."""
+        from projections.running.dead_letters import KafkaDeadLetters
+
+        return KafkaDeadLetters(self.settings, topics, group=group)
+
+    def view_topics(self) -> KafkaViewTopics:
+        """The cluster's; the first question reaches the brokers."""
+        from projections.outputs.kafka_view_topics import KafkaViewTopics
+
+        return KafkaViewTopics(self.settings)
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+        """The committed records of a range, partitions side by side."""
+        return read_range(spark, self.settings.kafka.jvm(), offsets, timed=timed)
+
+    def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
+        """The same with all that a record has: ``headers``, ``ce_time`` of them, and the broker's ``timestamp``."""
+        reader = _reader(spark, self.settings.kafka.jvm(), offsets).option("includeHeaders", "true")
+        return reader.load().selectExpr(*_RAW, "headers", _TIME, "timestamp")
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """What tells a topic from another of its name, made before or after it; TopicMissing, BrokerUnreachable."""
+        return topic_ids(self.settings, topics)
+
+
+class OpenKafkaLog(OffsetReader):
+    """Offsets, and small ranges by a consumer that stays connected: planning a Spark job takes many times as long."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._settings = settings
+        self._reader = RangeReader(settings)
+
+    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+        """The committed records of a range; OffsetsLost, BrokerUnreachable."""
+        records = self._records(offsets)
+        columns: dict[str, list[Any]] = {
+            name: [getattr(record, name) for record in records]
+            for name in ("topic", "partition", "offset", "key", "value")
+        }
+        if timed:
+            columns["ce_time"] = [_time(record) for record in records]
+        return pa.table(columns, schema=arrow_record_schema(timed=timed))
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """By the records' timestamps; the marker of a transaction has none."""
+        times = [record.timestamp for record in self._records(offsets.first_of_each())]
+        return datetime.fromtimestamp(min(times) / 1000, UTC) if times else None
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._reader.close()
+        super().close()
+
+    def _records(self, offsets: OffsetRange) -> list[TopicRecord]:
+        wanted = offsets.not_empty()
+        try:
+            self._reader.seek(wanted.start)
+            return list(self._reader.read_up_to(wanted.end))
+        except OffsetsGone as error:
+            # The same may be waiting to be said of other partitions, and would be said of what is read next.
+            self._reader.close()
+            self._reader = RangeReader(self._settings)
+            raise offsets_lost(error.place) from error
+
+
+def _time(record: TopicRecord) -> str | None:
+    found = dict(record.headers).get("ce_time")
+    return None if found is None else found.decode(errors="replace")
+
+
+def read_range(
+    spark: SparkSession,
+    client: Mapping[str, str],
+    offsets: OffsetRange,
+    *,
+    timed: bool = False,
+) -> DataFrame:
+    """The committed records of a range, with topic, partition, offset, key and value; ``timed``, with ce_time too.
+
+    ``client`` is the JVM spelling of the Kafka settings. An offset that is gone fails the read: nothing is skipped.
+    """
+    reader = _reader(spark, client, offsets)
+    if not timed:
+        return reader.load().select(*_RAW)
+    return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, _TIME)
+
+
+def _reader(spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange) -> DataFrameReader:
+    wanted = offsets.not_empty()
+    reader = spark.read.format("kafka").option("assign", json.dumps({t: sorted(p) for t, p in wanted.end.items()}))
+    for name, value in client.items():
+        reader = reader.option(f"kafka.{name}", value)
+    for name, value in {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true", **_BULK}.items():
+        reader = reader.option(name, value)
+    return reader.option("startingOffsets", _json(wanted.start)).option("endingOffsets", _json(wanted.end))
+
+
+def _json(offsets: Offsets) -> str:
+    return json.dumps({t: {str(p): o for p, o in parts.items()} for t, parts in offsets.items()})

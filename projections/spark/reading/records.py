@@ -1,0 +1,64 @@
+"""The raw records of a live batch, by topic: read by the driver when few, by the executors when many."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from projections.environment import Environment
+from projections.logs.port import OffsetRange, OpenLog
+from projections.running.set_aside import SetAside
+from projections.spark.exchange import are_few, few_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Rows: TypeAlias = "pa.Table | DataFrame"
+
+
+def read_records(
+    environment: Environment, log: OpenLog, offsets: OffsetRange, *, timed: Collection[str] = ()
+) -> Mapping[str, Rows]:
+    """The committed records of the range, for each topic that has any offsets in it.
+
+    Those of the topics in ``timed`` come with the time of their event (``ce_time``).
+    """
+    if not are_few(offsets.records):
+        return {
+            t: environment.log.scan(environment.spark, offsets.only(t), timed=t in timed)
+            for t in offsets.changed_topics()
+        }
+    found = log.fetch(offsets, timed=bool(timed))
+    return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}
+
+
+def left_out(records: Mapping[str, Rows], aside: SetAside) -> Mapping[str, Rows]:
+    """The records, by topic, without those set aside; a topic of which nothing is left has none."""
+    if not aside:
+        return records
+    kept = {topic: _left_out(rows, aside.of_topic(topic)) for topic, rows in records.items()}
+    return {topic: rows for topic, rows in kept.items() if not isinstance(rows, pa.Table) or rows.num_rows}
+
+
+def _left_out(rows: Rows, aside: SetAside) -> Rows:
+    if isinstance(rows, pa.Table):
+        return aside.left_out_of(rows)
+    return without(rows, aside) if aside else rows
+
+
+def without(rows: DataFrame, aside: SetAside) -> DataFrame:
+    """Records of one topic without those set aside, which every executor is given.
+
+    Not an anti-join: Spark moves filters below one, and a filter over what a decoder refuses would fail the query for
+    the very records that are left out. Here key and value depend on both sides, so that no such filter can pass.
+    """
+    from pyspark.sql import functions as F
+
+    places = few_rows(rows.sparkSession, aside.faults.select(["partition", "offset"])).withColumn("_bad", F.lit(True))
+    joined = rows.join(F.broadcast(places), ["partition", "offset"], "left")
+    good = F.col("_bad").isNull()
+    columns = [F.when(good, F.col(c)).alias(c) if c in ("key", "value") else F.col(c) for c in rows.columns]
+    return joined.select(*columns, "_bad").where("_bad IS NULL").drop("_bad")

@@ -1,0 +1,107 @@
+"""The records of a view topic to rows, inside the JVM: JSON as `tablestore.json_rows` writes it, the last of each key.
+
+Kafka's offset is a row's position: all records of a key are in one partition, in the order of the view's commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from projections.columns import ColumnType
+from projections.spark.changes.semantic_types import of_text
+from projections.spark.failures import FAULT, fault, refuse_fault
+from projections.spark.gathering import gathered
+from projections.tables import RECORD_KEY, ViewTopicTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PLACE = ("topic", "partition", "offset")
+
+
+def prepare_view_rows(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to one row a key, with the staging columns of ``layout``; a tombstone's is deleted.
+
+    A key's last record must be a row as declared, else the query fails; those before it may be of an earlier view.
+    """
+    parsed, typed = _parsed(), _typed(table)
+    return lambda raw: newest(raw).select(*parsed).select(*typed)
+
+
+def prepare_misfits(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records to those that `prepare_view_rows` refuses: their places, and a column `_fault`."""
+    parsed, found = _parsed(), _fault(table).alias(FAULT)
+    return lambda raw: newest(raw).select(*parsed).select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+
+
+def newest(raw: DataFrame) -> DataFrame:
+    """The last record of each key."""
+    from pyspark.sql import functions as F
+
+    last = F.max_by(F.struct(*_PLACE, "value"), F.col("offset")).alias("last")
+    return gathered(raw, ["key"]).agg(last).select("key", "last.*")
+
+
+def _parsed() -> list[Column]:
+    """`k` and `v`, the values of key and row as text by their columns; null for what is no JSON object."""
+    from pyspark.sql import functions as F
+
+    key, value = (F.col(side).cast("string") for side in ("key", "value"))
+    return [
+        *(F.col(name) for name in _PLACE),
+        key.alias(RECORD_KEY),
+        value.isNull().alias("_tombstone"),
+        F.from_json(key, "map<string, string>").alias("k"),
+        F.from_json(value, "map<string, string>").alias("v"),
+    ]
+
+
+def _typed(table: ViewTopicTable) -> list[Column | str]:
+    from pyspark.sql import functions as F
+
+    found = _fault(table)
+    deleted = F.when(found.isNotNull(), refuse_fault(found).cast("boolean")).otherwise(F.col("_tombstone"))
+    return [
+        *(_value("k", c, table.columns[c]).alias(c) for c in table.key),
+        *(_value("v", c, table.columns[c]).alias(c) for c in table.payload),
+        *table.hidden,
+        F.lit(0).cast("bigint").alias("_epoch"),
+        F.col("offset").alias("_pos"),
+        F.col("offset").alias("_offset"),
+        deleted.alias("_deleted"),
+    ]
+
+
+def _fault(table: ViewTopicTable) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(*_faults(table))
+
+
+def _faults(table: ViewTopicTable) -> Iterator[Column]:
+    """What a record may be refused for, the first that is not null."""
+    from pyspark.sql import functions as F
+
+    is_row = F.col("_tombstone") | F.col("v").isNotNull()
+    yield F.when(F.col("k").isNull() | ~is_row, fault("no_row"))
+    for side, names in (("k", table.key), ("v", table.payload)):
+        for name in names:
+            sent = F.col(side)[name].isNotNull()
+            fits = F.when(sent, _value(side, name, table.columns[name]).isNotNull())
+            fits = fits.otherwise(_may_be_null(table, side, name))
+            yield F.when(F.col(side).isNotNull() & ~fits, fault("bad_value", F.lit(name)))
+
+
+def _may_be_null(table: ViewTopicTable, side: str, name: str) -> Column:
+    """A column that is not there at all is not declared as the view has it."""
+    from pyspark.sql import functions as F
+
+    return F.map_contains_key(F.col(side), name) & F.lit(side == "v" or name in table.nullable)
+
+
+def _value(side: str, name: str, column: ColumnType) -> Column:
+    from pyspark.sql import functions as F
+
+    text = F.col(side)[name]
+    return F.unhex(text) if column.kind == "binary" else of_text(text, column)

@@ -1,0 +1,1 @@
+"""View functions: planned, checked, called with the rows that they may see."""

@@ -1,0 +1,106 @@
+"""The stream-table join: each row of a stream with the version of another row that was valid at its event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.spark.views.frames import KEY, REFERS, TABLE, TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Taken = Mapping[str, str] | Sequence[str]
+
+
+def as_of(
+    stream: DataFrame,
+    versions: DataFrame,
+    *,
+    on: str,
+    how: Literal["inner", "left"] = "inner",
+    take: Taken | None = None,
+) -> DataFrame:
+    """Join a stream's rows with the version, valid at each row's event time, of the row that ``on`` points to.
+
+    For use in a view's function, with its own parameters: ``on`` is a reference that the view declares to the versions.
+    A version is valid from its commit (inclusive) to the next one's. The result has the stream's columns and those of
+    the version but its key; ``take`` chooses them (``["credit_score"]``) or names them anew
+    (``{"payer_score": "credit_score"}``). With ``how="left"`` a row without a valid version stays, with nulls. Raises
+    InvalidDefinition or UnknownColumn, when the view is planned.
+    """
+    from pyspark.sql import functions as F
+
+    _require_how(how)
+    (table, key), time = _identity(versions), _time_of(stream)
+    _require_reference(stream, on, table)
+    taken = {c: c for c in versions.columns if c not in (key, "_valid")} if take is None else _named(take)
+    _require_taken(taken, stream, versions, table)
+    valid = F.col("_valid")
+    right = versions.select(
+        valid["key"].alias("_key"), valid["since"].alias("_since"), valid["until"].alias("_until"),
+        *(F.col(source).alias(name) for name, source in taken.items()),
+    )  # fmt: skip
+    at = F.unix_micros(F.col(time))
+    matches = (F.col(on) == F.col("_key")) & (F.col("_since") <= at) & (at < F.col("_until"))
+    return stream.join(right, matches, how).select(*stream.columns, *taken)
+
+
+def _require_how(how: str) -> None:
+    if how not in ("inner", "left"):
+        raise InvalidDefinition(
+            f"as_of cannot join {how!r}",
+            remedy="use how='inner' or how='left': a stream's row has at most one version, a version no row of its own",
+        )
+
+
+def _identity(versions: DataFrame) -> tuple[str, str]:
+    """The name by which the view knows the table whose versions these are, and the name of its key."""
+    for column in versions.schema.fields:
+        if TABLE in column.metadata:
+            return column.metadata[TABLE], column.metadata[KEY]
+    raise InvalidDefinition(
+        f"as_of was given a table without versions; its columns are: {', '.join(versions.columns)}",
+        remedy="declare it with Table.versions_of(…) and pass the view's parameter as it is, choosing columns by take",
+    )
+
+
+def _time_of(stream: DataFrame) -> str:
+    times = [column.name for column in stream.schema.fields if TIME in column.metadata]
+    if len(times) == 1:
+        return times[0]
+    raise InvalidDefinition(
+        f"as_of was given rows without an event time; their columns are: {', '.join(stream.columns)}",
+        remedy="declare the table with Stream.from_events(…), and keep its time column until after as_of",
+    )
+
+
+def _require_reference(stream: DataFrame, on: str, table: str) -> None:
+    known = {column.name: column.metadata.get(REFERS, ()) for column in stream.schema.fields}
+    if on not in known:
+        raise UnknownColumn(
+            f"as_of joins on {on!r}, which is no column of the stream", remedy=f"its columns are: {', '.join(known)}"
+        )
+    if table not in known[on]:
+        raise InvalidDefinition(
+            f"as_of joins {table!r} on {on!r}, and the view declares no such reference",
+            remedy=f"declare it, so that changes reach the view: references={{'{on}': {table}}}",
+        )
+
+
+def _named(take: Taken) -> dict[str, str]:
+    """Column of the result → column of the versions."""
+    return dict(take) if isinstance(take, Mapping) else {c: c for c in take}
+
+
+def _require_taken(taken: Mapping[str, str], stream: DataFrame, versions: DataFrame, table: str) -> None:
+    columns = [c for c in versions.columns if c != "_valid"]
+    for name, source in taken.items():
+        if source not in columns:
+            raise UnknownColumn(f"{table} has no column {source!r}", remedy=f"its columns are: {', '.join(columns)}")
+        if name in stream.columns:
+            raise InvalidDefinition(
+                f"as_of would give two columns {name!r}: the stream has one, and {table} has one",
+                remedy=f"name the version's anew, take={{'{table}_{name}': '{source}', …}}, or leave it out",
+            )

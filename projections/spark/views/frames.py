@@ -1,0 +1,67 @@
+"""The DataFrames a view's function is called with: a live batch's slices and whole tables are prepared alike.
+
+What ``as_of`` has to know of a column travels in the column's metadata, which Spark keeps through selections, filters
+and joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from projections.spark.changes.versions import with_validity
+from projections.spark.nesting import opened_up
+from projections.spark.views.conditions import row_condition
+from projections.streams import EventStream
+from projections.tables import Table, VersionTable
+from projections.views import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIME, REFERS = "factfold.event_time", "factfold.refers"  # of a stream's columns
+TABLE, KEY = "factfold.table", "factfold.key"  # of the versions' _valid
+
+
+def call(view: View, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """The result of a view's function; ``rows`` holds, by table, the columns that a slice of it has."""
+    result: DataFrame = view(*handed(view, rows))
+    return result
+
+
+def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """The function's arguments: versions with their validity, event times and references to versions marked.
+
+    Lists, maps and records are Spark's own. Of a table with a condition they are the rows that it accepts. Up to here
+    it has all of them: what a batch reaches includes the rows that met the condition before, and a late record of one
+    that does not finds its newer row.
+    """
+    accepted = {name: _accepted(rows[name], view.table(name)) for name in view.tables}
+    return [opened_up(_handed(view, name, some), view.table(name).opened) for name, some in accepted.items()]
+
+
+def _accepted(rows: DataFrame, table: Table) -> DataFrame:
+    return rows if table.condition is None else rows.where(row_condition(table.condition, table.opened))
+
+
+def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
+    table = view.table(name)
+    if isinstance(table, VersionTable):
+        return _marked(with_validity(rows, table), {"_valid": {TABLE: name, KEY: table.key[0]}})
+    if isinstance(table, EventStream):
+        return _marked(rows, _marks(view, name, table))
+    return rows
+
+
+def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:
+    marks: dict[str, dict[str, Any]] = {stream.time: {TIME: True}}
+    for reference in view.references:
+        if reference.source == name and isinstance(view.tables[reference.target], VersionTable):
+            marks.setdefault(reference.columns[0], {}).setdefault(REFERS, []).append(reference.target)
+    return marks
+
+
+def _marked(rows: DataFrame, marks: Mapping[str, Mapping[str, Any]]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.select(*(F.col(c).alias(c, metadata=marks[c]) if c in marks else F.col(c) for c in rows.columns))

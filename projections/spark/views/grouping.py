@@ -1,0 +1,188 @@
+"""A group-by view's analysed plan taken apart: what is grouped, by what, its aggregates, and what is made of these.
+
+Expressions are Catalyst's own: they become columns of another query by putting columns in the place of their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from projections.spark.views.plans import analysed_plan, is_attribute, items, java, kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Change = Callable[[Any], Any]  # another expression in the place of one, or None to look further in
+
+_BESIDE = ("SubqueryAlias", "View")  # operators that only name what is below them
+# What an operator of these makes of rows, it makes of each row by itself.
+_ROW_BY_ROW = ("Project", "Filter", "Generate", *_BESIDE)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One aggregate: a function of a column, which is null where FILTER leaves a row out.
+
+    ``given`` is the type of the column, ``result`` Catalyst's of the aggregate; ``plain``, without DISTINCT.
+    """
+
+    number: int
+    function: str
+    column: Column
+    given: str
+    result: Any
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Rows, the columns they are grouped by, the aggregates, and the expressions of both that the view returns.
+
+    An aggregate that comes twice is one measure: ``measures`` are by what Catalyst compares.
+    """
+
+    rows: DataFrame
+    by: Mapping[str, Any]
+    measures: Mapping[Any, Measure]
+    returned: Mapping[str, Any]
+
+    @property
+    def keys(self) -> list[Column]:
+        """The columns it is grouped by."""
+        return [as_column(self.rows.sparkSession, key) for key in self.by.values()]
+
+    def columns(self) -> dict[str, Column]:
+        """What the view returns, as columns over the grouped rows."""
+        return {name: as_column(self.rows.sparkSession, e) for name, e in self.returned.items()}
+
+    def columns_over(self, finals: Mapping[int, Column]) -> dict[str, Column]:
+        """What the view returns, over its keys by name and a column for each measure."""
+        from pyspark.sql import functions as F
+
+        spark = self.rows.sparkSession
+        parts = {canonical: as_expression(spark, finals[m.number]) for canonical, m in self.measures.items()}
+        parts |= {key.canonicalized(): as_expression(spark, F.col(name)) for name, key in self.by.items()}
+
+        def instead(part: Any) -> Any:
+            return parts.get(part.canonicalized())
+
+        return {name: as_column(spark, _changed(spark, e, instead)) for name, e in self.returned.items()}
+
+    @property
+    def is_row_by_row(self) -> bool:
+        """Whether the grouped rows are made each from one of the table's."""
+        return _is_row_by_row(analysed_plan(self.rows))
+
+    @property
+    def is_known_by_its_parts(self) -> bool:
+        """Whether keys and aggregates say everything that is returned, and the keys keep their names."""
+        parts = {*self.measures, *(key.canonicalized() for key in self.by.values())}
+        kept = all(n in self.returned and self.returned[n].semanticEquals(key) for n, key in self.by.items())
+        return kept and all(_consists_of(parts, expression) for expression in self.returned.values())
+
+
+def taken_apart(result: DataFrame) -> Grouping | None:
+    """The grouping at the top of a result, under nothing but selections; None where there is another operator."""
+    plan = analysed_plan(result)
+    aggregate, returned = _inlined(result.sparkSession, plan)
+    if aggregate is None:
+        return None
+    by = {key.name(): key for key in items(aggregate.groupingExpressions()) if is_attribute(key)}
+    if len(by) < aggregate.groupingExpressions().size():
+        return None
+    found = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
+    measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(found.items())}
+    named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
+    return Grouping(_frame(result.sparkSession, aggregate.child()), by, measures, named)
+
+
+def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
+    """The aggregate at the top of a plan, and what each column of the plan is over the aggregate's input."""
+    if node.nodeName() in _BESIDE:
+        return _inlined(spark, node.child())
+    if node.nodeName() == "Aggregate":
+        return node, {e.exprId().id(): _bare(e) for e in items(node.aggregateExpressions())}
+    if node.nodeName() != "Project":
+        return None, {}
+    aggregate, below = _inlined(spark, node.child())
+
+    def over_input(part: Any) -> Any:
+        return below.get(part.exprId().id()) if is_attribute(part) else None
+
+    selected = items(node.projectList()) if aggregate is not None else []
+    return aggregate, {e.exprId().id(): _changed(spark, _bare(e), over_input) for e in selected}
+
+
+def _bare(named: Any) -> Any:
+    return named.child() if kind(named) == "Alias" else named
+
+
+def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
+    from pyspark.sql import functions as F
+
+    function = aggregate.aggregateFunction()
+    inputs = [as_column(spark, part) for part in items(function.children())]
+    given = items(function.children())[0].dataType().simpleString() if inputs else ""
+    column = inputs[0] if inputs else F.lit(None)
+    if aggregate.filter().isDefined():
+        column = F.when(as_column(spark, aggregate.filter().get()), column)
+    plain = not aggregate.isDistinct() and len(inputs) == 1
+    return Measure(number, function.prettyName(), column, given, aggregate.dataType(), plain)
+
+
+def _changed(spark: SparkSession, expression: Any, change: Change) -> Any:
+    instead = change(expression)
+    if instead is not None:
+        return instead
+    children = [_changed(spark, child, change) for child in items(expression.children())]
+    return expression.withNewChildren(_sequence(spark, children)) if children else expression
+
+
+def _aggregates(expression: Any) -> Iterator[Any]:
+    if kind(expression) == "AggregateExpression":
+        yield expression
+        return
+    for child in items(expression.children()):
+        yield from _aggregates(child)
+
+
+def _consists_of(parts: set[Any], expression: Any) -> bool:
+    if expression.canonicalized() in parts:
+        return True
+    return not is_attribute(expression) and all(_consists_of(parts, child) for child in items(expression.children()))
+
+
+def _is_row_by_row(node: Any) -> bool:
+    children = items(node.children())
+    if not node.subqueries().isEmpty():
+        return False
+    return not children or (node.nodeName() in _ROW_BY_ROW and _is_row_by_row(children[0]))
+
+
+# Spark's Python face has no way from a plan or an expression to a DataFrame or a column: these four.
+
+
+def _frame(spark: SparkSession, plan: Any) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    dataset = java(spark).org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001 - as its own methods do
+
+
+def as_column(spark: SparkSession, expression: Any) -> Column:
+    """A column that computes an expression of Catalyst's."""
+    from pyspark.sql.classic.column import Column
+
+    return Column(java(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def as_expression(spark: SparkSession, column: Column) -> Any:
+    """What stands for a column in an expression of Catalyst's."""
+    expressions = java(spark).org.apache.spark.sql.classic.ExpressionUtils
+    return expressions.expression(column._jc)  # noqa: SLF001 - a column's own
+
+
+def _sequence(spark: SparkSession, found: Sequence[Any]) -> Any:
+    return java(spark).PythonUtils.toSeq(list(found))

@@ -1,0 +1,241 @@
+"""Partial aggregates in Spark: computed with a view, and brought forward by what a batch changes in its groups.
+
+Of every aggregate a group keeps the number of its values (``_count_0``), and their sum (``_sum_0``), or the least
+(``_min_0``) or greatest of them (``_max_0``). What changed rows added to these before is subtracted, what they add now
+is added. A least value that is taken away may leave any other one: such groups are marked, to be computed whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from projections.columns import ColumnType
+from projections.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
+from projections.spark.exchange import in_table_order
+from projections.spark.views.frames import call
+from projections.spark.views.grouping import Grouping, Measure, as_column, as_expression, taken_apart
+from projections.spark.views.plans import java
+from projections.views import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_ORDERED: Final[Mapping[str, ColumnType]] = {
+    "tinyint": ColumnType("int"), "smallint": ColumnType("int"), "int": ColumnType("int"), "bigint": LONG,
+    "string": ColumnType("string"), "boolean": ColumnType("boolean"), "date": ColumnType("date"),
+    "timestamp": ColumnType("timestamp"), "binary": ColumnType("binary"),
+}  # fmt: skip
+_EXTREMES: Final = ("min", "max")
+_SIGN: Final = "_sign"  # of a part: stored 0, gained 1, lost -1
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What is kept of a measure: the ``count`` of its values, their ``sum``, the ``min`` or the ``max`` of them."""
+
+    part: str
+    measure: Measure
+    kind: ColumnType
+
+    @property
+    def name(self) -> str:
+        """The hidden column."""
+        return f"_{self.part}_{self.measure.number}"
+
+    def of_row(self) -> Column:
+        """What one row comes to."""
+        from pyspark.sql import functions as F
+
+        column = self.measure.column
+        if self.part == "count":
+            return F.when(column.isNotNull(), F.lit(1)).otherwise(F.lit(0))
+        if self.part == "sum":
+            return F.coalesce(column.cast(self.kind.ddl), F.lit(0).cast(self.kind.ddl))
+        return column
+
+    def of_rows(self) -> Column:
+        """What the rows of a group come to."""
+        from pyspark.sql import functions as F
+
+        return {"min": F.min, "max": F.max}.get(self.part, F.sum)(self.of_row())
+
+
+def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
+    """The partial aggregates by which a view can be kept, by name; none where its groups are to be computed whole.
+
+    Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum
+    that overflowed is null without ANSI mode, and cannot be added to.
+    """
+    if not view.grouped or view.table(view.root).personal or not _is_strict(result.sparkSession):
+        return {}
+    grouping = taken_apart(result)
+    if grouping is None or set(grouping.by) != set(view.key):
+        return {}
+    found = [_partials(measure) for measure in grouping.measures.values()]
+    if not all(found) or not grouping.is_known_by_its_parts or not grouping.is_row_by_row:
+        return {}
+    return {ROWS: LONG} | {partial.name: partial.kind for partials in found for partial in partials}
+
+
+def _is_strict(spark: SparkSession) -> bool:
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def _partials(measure: Measure) -> list[Partial]:
+    """What is kept of one measure; nothing where it has no parts that say enough."""
+    count, part = Partial("count", measure, LONG), measure.function
+    if not measure.plain:
+        return []
+    if part == "count":
+        return [count]
+    if part in ("sum", "avg") and (kind := _sum_type(measure.given)):
+        return [count, Partial("sum", measure, kind)]
+    if part in _EXTREMES and (kind := _digits(measure.given) or _ORDERED.get(measure.given)):
+        return [count, Partial(part, measure, kind)]
+    return []
+
+
+def _sum_type(given: str) -> ColumnType | None:
+    """Wide enough for the sum of any integers; Spark's own sum of decimals is ten digits wider than they."""
+    if digits := _digits(given):
+        return ColumnType("decimal", min(38, digits.precision + 10), digits.scale)
+    return ColumnType("decimal", 38, 0) if given in _INTEGERS else None
+
+
+def _digits(given: str) -> ColumnType | None:
+    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", given)
+    return ColumnType("decimal", int(found[1]), int(found[2])) if found else None
+
+
+def kept_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
+    """The view's function over the given rows, with the partial aggregates that are among the columns."""
+    from pyspark.sql import functions as F
+
+    result = call(view, frames)
+    if hidden(columns):
+        grouping = _grouping(result)
+        returned = [column.alias(n) for n, column in grouping.columns().items() if n not in grouping.by]
+        partials = [partial.of_rows().alias(partial.name) for partial in _all_partials(grouping)]
+        result = grouping.rows.groupBy(*grouping.keys).agg(*returned, F.count(F.lit(1)).alias(ROWS), *partials)
+    return in_table_order(result, columns)
+
+
+def _grouping(result: DataFrame) -> Grouping:
+    found = taken_apart(result)
+    assert found is not None  # noqa: S101 - partials_of found one in the plan of the same function
+    return found
+
+
+def _all_partials(grouping: Grouping) -> list[Partial]:
+    return [partial for measure in grouping.measures.values() for partial in _partials(measure)]
+
+
+def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
+    """The groups of a view that a batch changes, as they will be; those without rows are missing.
+
+    ``frames`` holds the changed rows BEFORE and AFTER the batch, and what is kept of their GROUPS.
+    Where WHOLE is true, the changes do not tell what becomes of the group, and the rest of the row means nothing.
+    """
+    from pyspark.sql import functions as F
+
+    lost, gained = (_grouping(call(view, {view.root: frames[side]})) for side in (BEFORE, AFTER))
+    keys, kept = list(view.key), [*view.key, *hidden(columns)]
+    parts = ((frames[GROUPS], 0), (_contributions(gained), 1), (_contributions(lost), -1))
+    stored, added, taken = (frame.select(*kept, F.lit(sign).alias(_SIGN)) for frame, sign in parts)
+    # As many tasks as groups are gathered in; where that is one, there is no exchange, and the plan is made once.
+    tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+    rows = stored.union(added).union(taken).coalesce(tasks)
+    groups = rows.groupBy(*keys).agg(*_together(gained)).where(_has_rows())
+    returned = gained.columns_over({m.number: _final(m, gained) for m in gained.measures.values()})
+    certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
+    found = groups.select(*(F.col(c) for c in (*kept, WHOLE)), *certain)
+    return in_table_order(found, {**columns, WHOLE: ColumnType("boolean")})
+
+
+def _contributions(grouping: Grouping) -> DataFrame:
+    """What each row comes to, beside the columns of its group."""
+    from pyspark.sql import functions as F
+
+    partials = [partial.of_row().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
+    return grouping.rows.select(*grouping.keys, F.lit(1).cast(LONG.ddl).alias(ROWS), *partials)
+
+
+def _together(grouping: Grouping) -> list[Column]:
+    """What is kept with what is gained and without what is lost, and whether that is all there is to know."""
+    from pyspark.sql import functions as F
+
+    found, uncertain = [_balance(ROWS).alias(ROWS)], F.lit(False)
+    for count, *values in map(_partials, grouping.measures.values()):
+        left = _balance(count.name)
+        found.append(left.alias(count.name))
+        for value in values:
+            together = _balance(value.name) if value.part == "sum" else F.when(left > 0, _extreme(value))
+            found.append(together.cast(value.kind.ddl).alias(value.name))
+            if value.part in _EXTREMES:
+                uncertain = uncertain | ((left > 0) & _is_lost(value))
+    return [*found, uncertain.alias(WHOLE)]
+
+
+def _has_rows() -> Column:
+    """Whether a group is still there; one of less than no rows is damaged, and stays for ``verify`` to find."""
+    from pyspark.sql import functions as F
+
+    return F.col(ROWS) != 0
+
+
+def _balance(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.sum(F.when(F.col(_SIGN) < 0, -F.col(name)).otherwise(F.col(name)))
+
+
+def _extreme(value: Partial, *signs: int) -> Column:
+    """The least, or greatest, of what is kept and what is gained, or of parts of the given signs."""
+    from pyspark.sql import functions as F
+
+    chosen = F.min if value.part == "min" else F.max
+    return chosen(F.when(F.col(_SIGN).isin(*(signs or (0, 1))), F.col(value.name)))
+
+
+def _is_lost(value: Partial) -> Column:
+    """Whether the stored extreme may have been taken away, and is not made good."""
+    from pyspark.sql import functions as F
+
+    stored = _extreme(value, 0)
+
+    def reaches(one: Column) -> Column:
+        return F.coalesce(one <= stored if value.part == "min" else one >= stored, F.lit(False))
+
+    return reaches(_extreme(value, -1)) & ~reaches(_extreme(value, 1))
+
+
+def _final(measure: Measure, grouping: Grouping) -> Column:
+    """The aggregate, out of its parts, as Spark would have it."""
+    from pyspark.sql import functions as F
+
+    count, *values = (F.col(partial.name) for partial in _partials(measure))
+    result = measure.result.simpleString()
+    if not values:
+        return count
+    if measure.function != "avg":
+        return F.when(_is_known(count), values[0].cast(result))
+    if result == "double":
+        return F.when(_is_known(count), values[0].cast(result) / count.cast(result))
+    return F.when(_is_known(count), _divided(values[0], count, measure, grouping))
+
+
+def _is_known(count: Column) -> Column:
+    """Null is the aggregate of no values, except for their number."""
+    return count > 0
+
+
+def _divided(total: Column, count: Column, measure: Measure, grouping: Grouping) -> Column:
+    """As an average of decimals divides: rounded once, to the digits of its result; a plain division rounds before."""
+    spark = grouping.rows.sparkSession
+    catalyst = java(spark).org.apache.spark.sql.catalyst.expressions  # there is no function for it
+    parts = (as_expression(spark, part) for part in (total, count.cast("decimal(20,0)")))
+    return as_column(spark, catalyst.DecimalDivideWithOverflowCheck(*parts, measure.result, None, False))

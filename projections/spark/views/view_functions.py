@@ -1,0 +1,179 @@
+"""View functions on Spark: their columns, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from projections.columns import ColumnType, Kind
+from projections.declaring.binding import check, may_not_match
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.group import ProjectionGroup
+from projections.planner import plan as walk
+from projections.spark.failures import told_plainly
+from projections.spark.views.frames import handed
+from projections.spark.views.partials import partials_of
+from projections.spark.views.plans import (
+    analysed_plan,
+    environmental,
+    inexact,
+    nondeterministic,
+    operators,
+    ungrouped,
+    unordered,
+)
+from projections.tables import Table, checked_identifier, require_flat
+from projections.views import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+_KINDS: Mapping[str, Kind] = {
+    "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
+    "double": "double", "boolean": "boolean", "timestamp": "timestamp", "date": "date", "binary": "binary",
+}  # fmt: skip
+# Operators that look beyond the rows a key references.
+_REFUSED = {
+    "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
+    "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
+}  # fmt: skip
+_BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
+_ORDERED = "says the order: max_by(value, struct(at, id)) takes the last, sort_array(collect_list(…)) collects"
+_EXACT = "adds up decimals or integers, sum(cast(x AS decimal(18, 2))), or rounds, round(avg(x), 6)"
+_SAME = "must return the same for the same rows: let an event or a column carry such a value"
+
+
+def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
+    """The columns of every view that the group keeps, found by planning its function over empty tables.
+
+    Partial aggregates are among them, under names that no column of a view has (``projections.partials``).
+    Raises UnknownColumn or InvalidDefinition, naming the view.
+    """
+    found: dict[str, dict[str, ColumnType]] = {}
+    for view in group.kept:
+        known = next(v for v in group.resolved(found).kept if v.name == view.name)
+        check(known)
+        walk(known)
+        found[view.name] = _columns_of(spark, known)
+    return found
+
+
+def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
+    with told_plainly(f"view {view.name}"):
+        empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
+        # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
+        result = view(*(spark.createDataFrame([], frame.schema) for frame in handed(view, empty)))
+        _refuse_unbounded(view, result)
+        schema = result.schema
+    columns = {
+        checked_identifier(f.name, what="view column"): _column_type(f.dataType, f"{view.name}.{f.name}")
+        for f in schema.fields
+    }
+    if len(columns) != len(schema.fields):
+        raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
+    _require_key(view, columns)
+    return columns | partials_of(view, result)
+
+
+def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
+    for key, declared in _key_types(view).items():
+        if key not in columns:
+            raise UnknownColumn(
+                f"view {view.name!r} does not return its key {key!r}",
+                remedy=f"select it too; returned are: {', '.join(columns)}",
+                place=f"view {view.name}",
+            )
+        require_flat(key, columns[key], place=f"view {view.name}")
+        if may_not_match(columns[key], declared):
+            raise InvalidDefinition(
+                f"view {view.name!r} returns its key {key!r} as {columns[key].ddl}, and its table as {declared.ddl}",
+                remedy="select it as it is there; a column of another name may hold what it is cast to",
+                place=f"view {view.name}",
+            )
+
+
+def _key_types(view: View) -> dict[str, ColumnType]:
+    """The columns of the view's key, with the types they have in the tables whose rows they name."""
+    root = view.table(view.root)
+    found = {key: root.columns[key] for key in view.root_key}
+    for side in view.unmatched:
+        table = view.table(side.table)
+        found |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}
+    return found
+
+
+def _tables(view: View) -> dict[str, Table]:
+    return {name: view.table(name) for name in view.tables}
+
+
+def _ddl(columns: Mapping[str, ColumnType]) -> str:
+    return ", ".join(f"`{name}` {column.ddl}" for name, column in columns.items())
+
+
+def _column_type(kind: DataType, place: str) -> ColumnType:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return ColumnType("string", shape=_shape(kind, place))
+    simple = kind.simpleString()
+    if digits := re.fullmatch(r"decimal\((\d+),(\d+)\)", simple):
+        return ColumnType("decimal", int(digits[1]), int(digits[2]))
+    if simple in _KINDS:
+        return ColumnType(_KINDS[simple])
+    raise InvalidDefinition(
+        f"a view column cannot be of type {simple}", remedy="select its parts, or cast it", place=place
+    )
+
+
+def _shape(kind: DataType, place: str) -> str:
+    """The type as a stored column has it, in Spark's DDL, at any depth."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    match kind:
+        case ArrayType():
+            return f"array<{_shape(kind.elementType, place)}>"
+        case MapType(keyType=StringType()):
+            return f"map<string,{_shape(kind.valueType, place)}>"
+        case StructType():
+            fields = (f"`{f.name.replace('`', '``')}`: {_shape(f.dataType, f'{place}.{f.name}')}" for f in kind.fields)
+            return f"struct<{', '.join(fields)}>"
+        case MapType():
+            raise InvalidDefinition(
+                f"{kind.simpleString()} has no text: JSON's names are texts",
+                remedy="give the map texts for keys",
+                place=place,
+            )
+    return _column_type(kind, place).ddl
+
+
+def _refuse_unbounded(view: View, result: DataFrame) -> None:
+    """Look for what a view must not do in its analysed plan.
+
+    A changed row must reach the view through references alone. The same rows must give the same result in a rebuild and
+    in every batch, whose plan may have been made for an earlier one (docs/decisions/0016).
+    """
+    plan = analysed_plan(result)
+    if view.grouped and (other := ungrouped(plan, view.key)):
+        raise _refused(view, f"an aggregate by {other}", f"must group by {', '.join(view.key)}, as its table has them")
+    for operator in operators(plan):
+        if operator in _REFUSED and not (view.grouped and operator in _BY_GROUP):
+            raise _refused(view, _REFUSED[operator], "may use only the rows that its references reach")
+    if name := environmental(result, plan):
+        raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
+    if name := nondeterministic(plan):
+        raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
+    if name := unordered(plan):
+        raise _refused(view, f"{name}, which depends on the order its rows come in", _ORDERED)
+    if name := inexact(plan):
+        raise _refused(view, f"{name} of floating-point numbers, whose last digits depend on their order", _EXACT)
+
+
+def _refused(view: View, what: str, rule: str) -> InvalidDefinition:
+    kind = "a grouped view" if view.grouped else "a view joined by foreign keys"
+    return InvalidDefinition(
+        f"view {view.name!r} uses {what}",
+        remedy=f"{kind} {rule}",
+        place=f"view {view.name}",
+    )
