@@ -56,6 +56,8 @@ MAX_ROUTED_BYTES: Final = 16 << 20
 # A dead letter is longer than its record by the headers that tell of its end.
 MAX_DEAD_LETTER_BYTES: Final = MAX_ROUTED_BYTES + (64 << 10)
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
+# A reader that stood still for longer may have missed some, and is told so: a long weekend is no reason to rebuild.
+DELETIONS_KEPT: Final[Mapping[str, str]] = {"delete.retention.ms": str(_WEEK_MS)}
 _ROUTED: Final = {"cleanup.policy": "delete", "max.message.bytes": str(MAX_ROUTED_BYTES)}
 
 
@@ -73,13 +75,16 @@ class TopicSpec:
 
 
 def event_topic(name: str, *, partitions: int) -> TopicSpec:
-    """Describe the topic of a category: compacted by a key unique to each event, so nothing is ever lost."""
-    return TopicSpec(name, partitions, _COMPACT)
+    """Describe the topic of a category: compacted by a key unique to each event, so nothing is ever lost.
+
+    The deletion of a stream stays for a week at least: who reads on within it misses none.
+    """
+    return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
 
 
 def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
-    """Describe a topic of row changes: compacted by primary key."""
-    return TopicSpec(name, partitions, _COMPACT)
+    """Describe a topic of row changes: compacted by primary key, deletions kept for a week at least."""
+    return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
 
 
 def view_topic(name: str, *, partitions: int, compaction_lag_ms: int) -> TopicSpec:

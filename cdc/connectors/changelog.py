@@ -15,7 +15,7 @@ from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName, check_topic
 from cdc.rules import FIELD_EPOCH
 from cdc.transforms import Filter, InsertField, TopicMatches, Transform
-from eventstore.topics import TopicSpec, changelog_topic, history_topic
+from eventstore.topics import DELETIONS_KEPT, TopicSpec, changelog_topic, history_topic
 
 # A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
 COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
@@ -160,8 +160,8 @@ class ChangelogConnector(DebeziumConnector):
         return transactions + ([self.notifications_topic] if self.notifications_topic else [])
 
     def _changelog(self) -> dict[str, str]:
-        lag = str(COMPACTION_LAG_MS)
-        return self._shape({"cleanup.policy": "compact", "min.compaction.lag.ms": lag, "delete.retention.ms": lag})
+        lag = {"min.compaction.lag.ms": str(COMPACTION_LAG_MS)}
+        return self._shape({"cleanup.policy": "compact", **lag, **DELETIONS_KEPT})
 
     def _shape(self, config: Mapping[str, str]) -> dict[str, str]:
         return {"partitions": str(self.partitions), "replication.factor": BROKERS_DEFAULT, **config}

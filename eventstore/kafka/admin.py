@@ -258,8 +258,8 @@ def _other_policies(
     admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float
 ) -> Iterator[TopicMismatch]:
     checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
-    for topic, config in _configs(admin, checked, servers, deadline).items():
-        found, wanted = _policy(config), checked[topic]
+    for topic, config in topic_configs(admin, checked, servers, deadline).items():
+        found, wanted = policy_of(config), checked[topic]
         if found != wanted and not (wanted == "compact" and _is_released(config)):
             yield _other_policy(topic, found, wanted)
 
@@ -269,14 +269,17 @@ def _is_released(config: Mapping[str, Any]) -> bool:
 
     Without such a time the broker's own counts, a week unless told otherwise, and nobody has chosen to lose events.
     """
-    return _policy(config) == "compact,delete" and bool(config["retention.ms"].source == _TOPICS_OWN)
+    return policy_of(config) == "compact,delete" and bool(config["retention.ms"].source == _TOPICS_OWN)
 
 
 def _policies(admin: AdminClient, topics: Iterable[str], servers: str, deadline: float) -> dict[str, str]:
-    return {topic: _policy(config) for topic, config in _configs(admin, topics, servers, deadline).items()}
+    return {topic: policy_of(config) for topic, config in topic_configs(admin, topics, servers, deadline).items()}
 
 
-def _configs(admin: AdminClient, topics: Iterable[str], servers: str, deadline: float) -> dict[str, Mapping[str, Any]]:
+def topic_configs(
+    admin: AdminClient, topics: Iterable[str], servers: str, deadline: float
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     found: dict[str, Mapping[str, Any]] = {}
     # The client refuses to describe nothing.
@@ -287,8 +290,8 @@ def _configs(admin: AdminClient, topics: Iterable[str], servers: str, deadline: 
     return found
 
 
-def _policy(config: Mapping[str, Any]) -> str:
-    """Kafka's own list in one order, whatever the order it was written in."""
+def policy_of(config: Mapping[str, Any]) -> str:
+    """Return what a topic's cleanup.policy is: Kafka's own list in one order, whatever order it was written in."""
     return ",".join(sorted(str(config[_CHECKED_CONFIG].value).replace(" ", "").split(",")))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
@@ -15,8 +16,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
-from eventstore.kafka.admin import DEADLINE_SECONDS, cleanup_policies, quiet, typed_errors
+from eventstore.kafka.admin import (
+    DEADLINE_SECONDS,
+    cleanup_policies,
+    policy_of,
+    quiet,
+    topic_configs,
+    typed_errors,
+)
 from eventstore.settings import Settings
+
+_TOMBSTONES: Final = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
 def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
@@ -25,6 +35,23 @@ def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DE
     # The client refuses to describe nothing.
     answers = admin.describe_topics(TopicCollection(wanted), request_timeout=deadline) if wanted else {}
     return {topic: _hex(_result(settings, topic, future, deadline).topic_id) for topic, future in answers.items()}
+
+
+def deletions_kept(
+    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
+) -> dict[str, timedelta]:
+    """For how long, at least, each compacted topic keeps a tombstone from when it was written; others are left out.
+
+    None is cleaned within its lag, and from its first cleaning on each has its retention (KIP-534). TopicMissing,
+    BrokerUnreachable, BrokerRefused.
+    """
+    admin = AdminClient(quiet(settings.kafka))
+    configs = topic_configs(admin, topics, settings.kafka.bootstrap_servers, deadline)
+    return {
+        topic: sum((timedelta(milliseconds=int(config[name].value)) for name in _TOMBSTONES), timedelta())
+        for topic, config in configs.items()
+        if "compact" in policy_of(config)
+    }
 
 
 def limit_retention(

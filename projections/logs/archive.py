@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -109,6 +109,7 @@ class OpenArchivedLog:
 
     archived: ArchivedLog
     log: OpenLog
+    _thinned: dict[str, Mapping[int, int]] = field(default_factory=dict, repr=False)
 
     def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
         """The first offset that archive or topic hold, with none missing from there on; TopicMissing, OffsetsLost."""
@@ -127,18 +128,35 @@ class OpenArchivedLog:
         """The log's; TopicMissing."""
         return self.log.end_offsets(topics)
 
+    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+        """The topics', or where the archive begins that reaches so far; what is before it is read from there then."""
+        kept = self.log.deletions_kept_from(topics)
+        extents = self.archived.archive.extents(list(kept))
+        self._thinned.update(kept)
+        return {
+            topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
+            for topic, parts in kept.items()
+        }
+
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
         try:
-            return self.log.fetch(offsets, timed=timed)
-        except OffsetsLost:
-            extents = self.archived.archive.extents(list(offsets.end))
-            archived, tail = divided(offsets, extents)
-            if not archived.changed_topics():
-                raise
+            if not self._is_thinned(offsets):
+                return self.log.fetch(offsets, timed=timed)
+            lost = None
+        except OffsetsLost as error:
+            lost = error
+        archived, tail = divided(offsets, self.archived.archive.extents(list(offsets.end)))
+        if lost and not archived.changed_topics():
+            raise lost
         found = self.archived.archive.scan(self.archived.spark, archived, timed=timed).toArrow()
         rest = self.log.fetch(tail, timed=timed)
         return pa.concat_tables([found.cast(rest.schema), rest])
+
+    def _is_thinned(self, offsets: OffsetRange) -> bool:
+        """Whether deletions in the range may be gone from the topics."""
+        wanted = offsets.not_empty().start
+        return any(o < self._thinned.get(t, {}).get(p, 0) for t, parts in wanted.items() for p, o in parts.items())
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """The log's; None where it no longer holds them."""

@@ -11,6 +11,8 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.logs.port import DeadLetters, RecordLog
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from projections.logs.boundaries import SourceBoundaries
     from projections.outputs.view_topics import ViewTopics
 
@@ -28,6 +30,10 @@ class LayeredLog:
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The log's; TopicMissing."""
         return self.log.cleanup_policies(topics)
+
+    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """The log's; TopicMissing."""
+        return self.log.deletions_kept(topics)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """The log's; TopicMissing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -84,6 +84,9 @@ class OpenLog(Protocol):
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The offset after the last committed record, by topic and partition; TopicMissing."""
 
+    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+        """The first offset from which on every deletion is still there, of topics that are compacted; TopicMissing."""
+
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The records of a small range, read by this process; columns of ``record_schema``."""
 
@@ -109,6 +112,9 @@ class RecordLog(Protocol):
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
+
+    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """For how long, at least, topics that are compacted keep a deletion from when it was written; TopicMissing."""
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """What tells each topic from another of its name, made before or after it; TopicMissing."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
@@ -29,7 +30,7 @@ from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
 from projections.spark.stored_tables import stored_tables
 from projections.tablestore.port import Generation
-from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
+from projections.tablestore.runs import BUILDING, BUILT, Run, RunState, decode_progress, encode_progress
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
@@ -90,13 +91,27 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     for found in store.states(group.name, BUILDING, BUILT):
         if found.run.fingerprint == group.fingerprint() and found.built:
             state = BuildState.of_json(found.built)
-            if state.columns == names and state.topics == ids and _is_within(state.ends, whole.end):
+            usable = state.columns == names and state.topics == ids and _is_within(state.ends, whole.end)
+            if usable and not _has_waited(environment, group, found, state):
                 layout, complete = store.layout(group, found.run, columns), found.status == BUILT
                 return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(_first_chunk(whole), whole.end, names, topics=ids)
     store.record(run, built=state.to_json())
     return Build(run, layout, state)
+
+
+def _has_waited(environment: Environment, group: ProjectionGroup, found: RunState, state: BuildState) -> bool:
+    """Whether chunks are left, and topics may have lost deletions in them since the ones before were merged."""
+    kept = environment.log.deletions_kept([topic for topic in group.topics if topic in state.ends])
+    if not kept or state.first == state.ends:  # what is left behind the ends is the live run's to judge
+        return False
+    return datetime.now(UTC) - _aware(found.updated_at) > min(kept.values())
+
+
+def _aware(moment: datetime) -> datetime:
+    """SQLite's times have no zone, and are of UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _is_within(ends: Offsets, now: Offsets) -> bool:

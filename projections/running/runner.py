@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,6 +20,7 @@ from projections.environment import Environment
 from projections.errors import NotCaughtUp, OffsetsLost
 from projections.group import ProjectionGroup
 from projections.logs.boundaries import Boundaries, open_boundaries
+from projections.logs.deletions import require_deletions
 from projections.logs.known_topics import KnownTopics
 from projections.logs.port import OffsetRange, Offsets, OpenLog
 from projections.logs.whole_log import require_inputs
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 # Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
 IDLE_SECONDS = 0.02
+# A run that is so far behind asks before each batch whether deletions may have gone unread: no topic keeps less.
+_LONG_BEHIND: Final = 3600.0
 
 log = structlog.get_logger()
 
@@ -109,6 +112,8 @@ class Runner:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
         seen = self._look()
+        if self.lag().seconds > _LONG_BEHIND:
+            require_deletions(self._log, self.progress, seen, topics=self._group.inputs)
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
         if offsets is None or not offsets.records:
             return None
@@ -269,6 +274,7 @@ def open_runner(
         topics = KnownTopics(environment, group, state)
         topics.require()
         progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
+        require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         standing = publisher = horizon = None

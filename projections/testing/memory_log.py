@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -64,6 +64,10 @@ class MemoryLog:
         ]
         return pa.Table.from_pylist(rows, schema=schema)
 
+    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+        """None: nothing is compacted here."""
+        return {}
+
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """None: records here have no times."""
         return None
@@ -86,6 +90,10 @@ class MemoryLog:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Nothing: a topic is not made anew here."""
         return dict.fromkeys(topics, "")
+
+    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """None: nothing is compacted here."""
+        return {}
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """Every topic keeps what it has."""

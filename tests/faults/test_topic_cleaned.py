@@ -26,9 +26,12 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.topics import TopicSpec, event_topic, message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
-from projections.errors import UndecodableRecord
+from projections.errors import OffsetsLost, UndecodableRecord
+from projections.running import runner as running
+from projections.spark.archive.archiver import Archiver
+from projections.spark.archive.delta_archive import DeltaArchive
 from tests.crates import Crate, faults, fill
-from tests.faults.relayed_topic import PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, wait_for_the_last
+from tests.faults.relayed_topic import CANARY, PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, wait_for_the_last
 from tests.waiting import wait_until
 
 GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
@@ -143,13 +146,13 @@ def test_views_rebuilt_from_a_cleaned_topic_are_what_the_store_says_and_deleted_
     env, group = environment(), crate_group(topic.name)
     rebuild(env, group)
     assert shown(env) == expected(crates)
-    fill(crates, *range(STREAMS))
-    delete(crates, range(3))
-    relay_once(crates, settings)
     with open_runner(env, group) as runner:
-        runner.catch_up()
+        fill(crates, *range(STREAMS))
+        delete(crates, range(3))
+        relay_once(crates, settings)
+        # The broker ends the relay's last transaction behind the relay.
+        wait_until(lambda: [runner.catch_up()] and shown(env) == expected(crates), what="all that was published")
     rows = shown(env)
-    assert rows == expected(crates)
     assert rows.keys() <= {str(crate) for crate in range(3, STREAMS)}
 
 
@@ -167,6 +170,42 @@ def test_the_planted_fault_is_seen_deletions_that_are_not_published(
     env = environment()
     rebuild(env, crate_group(topic.name))
     assert shown(env).keys() - expected(crates).keys() == {"0", "1"}
+
+
+@pytest.fixture
+def cleaned_unread(crates, settings, topic, environment, eager_cleaner, tmp_path):
+    """A group and an archive that have a stream, whose deletion came and was compacted away before they read on."""
+    fill(crates, *range(4), times=3)
+    relay_once(crates, settings)
+    env, group = environment(), crate_group(topic.name)
+    rebuild(env, group)
+    archiver = Archiver(env.log, DeltaArchive.open(env.spark, tmp_path / "archive"))
+    archiver.append(topic.name)
+    delete(crates, [0])
+    relay_once(crates, settings)
+    topic.clean()  # takes the events
+    fill(crates, 1)
+    relay_once(crates, settings)
+    topic.clean()  # and this one their tombstones
+    assert {record.key.partition(b"@")[0] for record in topic.records()} - {CANARY.partition(b"@")[0]} == {
+        f"crate-{number}".encode() for number in (1, 2, 3)
+    }
+    return env, group, archiver
+
+
+def test_who_stood_still_while_deletions_were_compacted_away_is_told_so(crates, topic, cleaned_unread, monkeypatch):
+    env, group, archiver = cleaned_unread
+    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"), open_runner(env, group):
+        pass
+    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"):
+        archiver.append(topic.name)
+    with monkeypatch.context() as planted:  # the fault is seen: a runner that does not ask keeps the row
+        planted.setattr(running, "require_deletions", lambda *given, **named: None)
+        with open_runner(env, group) as runner:
+            runner.catch_up()
+        assert shown(env).keys() - expected(crates).keys() == {"0"}
+    rebuild(env, group)
+    assert shown(env) == expected(crates)
 
 
 class CopiedTopic(Topic):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -16,6 +16,7 @@ from eventstore.errors import BrokerRefused, BrokerUnreachable
 from eventstore.settings import Settings
 from projections.errors import OffsetsLost, SparkFailed
 from projections.logs.archive import ArchivableLog, Extent, require_same
+from projections.logs.deletions import deletions_lost
 from projections.logs.port import OffsetRange, OpenLog
 from projections.running.runner import bounded
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
@@ -59,6 +60,7 @@ class Archiver:
     archive: DeltaArchive
     max_offsets: int = MAX_OFFSETS
     incomplete: bool = False
+    _whole_at: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def append(self, topic: str) -> Appended | None:
         """Archive one range of what is new; None where nothing is.
@@ -70,7 +72,7 @@ class Archiver:
         table = self.archive.table(topic)
         with self.log.open() as opened:
             extent = table.extent() or self._made(table)
-            new = self._new(opened, topic, extent)
+            new = self._new(opened, table, extent)
             if not new.changed_topics():
                 return None
             offsets = bounded(new.start, new.end, max_records=self.max_offsets)
@@ -126,14 +128,34 @@ class Archiver:
         table.make(topic_id)
         return table.extent() or Extent(topic_id, {}, {})
 
-    def _new(self, opened: OpenLog, topic: str, extent: Extent) -> OffsetRange:
+    def _new(self, opened: OpenLog, table: TopicTable, extent: Extent) -> OffsetRange:
+        topic = table.topic
         kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
         require_same(topic, extent, topic_id=self.log.topic_ids([topic])[topic], ends=ends)
         first = kept if self.incomplete else dict.fromkeys(kept, 0)
         start = {partition: extent.end.get(partition, first[partition]) for partition in ends}
         require_kept(topic, start, kept)
+        self._require_deletions(opened, table, extent, ends)
         # A partition that is named for the first time is noted, though nothing may be in it.
         return OffsetRange({topic: start}, {topic: ends})
+
+    def _require_deletions(self, opened: OpenLog, table: TopicTable, extent: Extent, ends: Mapping[int, int]) -> None:
+        """Raise OffsetsLost where deletions may have gone from the topic since what is archived was read.
+
+        An old topic is read for the first time in many appends: none of them misses any while less time goes by, from
+        when the archive was made, or last was as far as the topic keeps all, than the topic keeps deletions.
+        """
+        topic, now = table.topic, time.time()
+        kept_from = opened.deletions_kept_from([topic]).get(topic, {})
+        behind = [p for p, archived in extent.end.items() if archived < min(kept_from.get(p, 0), ends[p])]
+        if not behind:
+            self._whole_at[topic] = now
+        elif now - max(table.made_at(), self._whole_at.get(topic, 0.0)) > self._kept_seconds(topic):
+            remedy = "move that topic's folder out of the archive, and archive the topic anew; archive more often"
+            raise deletions_lost(topic, behind[0], remedy=remedy)
+
+    def _kept_seconds(self, topic: str) -> float:
+        return self.log.deletions_kept([topic])[topic].total_seconds()
 
     def _append(self, table: TopicTable, opened: OpenLog, offsets: OffsetRange) -> None:
         topic, start, end = table.topic, offsets.start[table.topic], offsets.end[table.topic]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +70,12 @@ class TopicTable:
                     place=self.path,
                 )
             return Extent(topic_id.get(), _partitions(versions, _BEGIN), _partitions(versions, _END))
+
+    def made_at(self) -> float:
+        """When the table was made, in seconds since 1970; now, where that is not said."""
+        with self._told():
+            found = self._log.snapshot().metadata().createdTime()
+            return found.get() / 1000 if found.isDefined() else time.time()
 
     def append(
         self, rows: DataFrame, start: Mapping[int, int], end: Mapping[int, int], *, before_commit: Callable[[], None]

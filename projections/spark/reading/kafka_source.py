@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.schemas import add_schemas, read_schemas
-from eventstore.kafka.topic_settings import topic_ids
+from eventstore.kafka.topic_settings import deletions_kept, topic_ids
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -70,6 +70,10 @@ class KafkaLog:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
         return cleanup_policies(self.settings, topics)
 
+    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """By their settings; TopicMissing, BrokerUnreachable."""
+        return deletions_kept(self.settings, topics)
+
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
         """The ends of a connector's transactions; the first question reaches the brokers."""
         from cdc.transaction_log import SourceTransactions
@@ -109,6 +113,12 @@ class OpenKafkaLog(OffsetReader):
         super().__init__(settings)
         self._settings = settings
         self._reader = RangeReader(settings)
+
+    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+        """By the records' timestamps; TopicMissing, BrokerUnreachable."""
+        now = datetime.now(UTC)
+        kept = deletions_kept(self._settings, topics)
+        return {topic: self.offsets_at(now - span, [topic])[topic] for topic, span in kept.items()}
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The committed records of a range; OffsetsLost, BrokerUnreachable."""

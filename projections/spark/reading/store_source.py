@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import InvalidDefinition
-from projections.logs.port import DeadLetters, OffsetRange, arrow_record_schema, record_schema
+from projections.logs.port import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +52,10 @@ class StoreLog:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Nothing: a topic is not made anew here."""
         return dict.fromkeys(topics, "")
+
+    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """None: nothing is compacted here."""
+        return {}
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """``delete`` without a bound: every event and every change is kept."""
@@ -100,6 +104,10 @@ class OpenStoreLog(SqliteLog):
         found = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
         records = pa.Table.from_batches(found, _SCHEMA)
         return records if timed else records.drop_columns("ce_time")
+
+    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+        """None: nothing is compacted here."""
+        return {}
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the times of events; changes of captured rows have none."""

@@ -43,6 +43,9 @@ class World:
     def end_offsets(self, topics):
         return {"orders": {0: self.end}}
 
+    def deletions_kept_from(self, topics):
+        return {}
+
     def oldest(self, offsets):
         return None
 
@@ -164,6 +167,19 @@ def test_what_waited_before_the_runner_opened_is_as_old_as_its_record_says():
     live = runner(world)
     live.run_once(max_records=3)
     assert 3_600 <= live.lag().seconds < 3_700
+
+
+def test_a_run_that_is_far_behind_asks_again_whether_deletions_have_gone_unread():
+    world = World(10)
+    live = runner(world)
+    live.run_once(max_records=3)
+    world.deletions_kept_from = lambda topics: {"orders": {0: 5}}
+    live.run_once(max_records=1)  # not behind: nobody asks before each batch
+    world.end, world.oldest = 20, lambda offsets: None
+    live._clock.saw(ends(20), at=0.0)
+    live._clock._looks = [(0.0, ends(20))]
+    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"):
+        live.run_once()
 
 
 class Looked:
