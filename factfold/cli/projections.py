@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -229,5 +230,16 @@ def opened_environment(
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON; what JSON does not know, as text."""
-    typer.echo(json.dumps(value, indent=2, default=str))
+    """Print a value as indented JSON; what JSON does not know as the text that topics of views have for it."""
+    typer.echo(json.dumps(_told(value), indent=2, default=str, allow_nan=False))
+
+
+def _told(value: Any) -> Any:
+    """With text for doubles that are no numbers, and for bytes."""
+    if isinstance(value, dict):
+        return {name: _told(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return value.hex() if isinstance(value, bytes | memoryview) else value

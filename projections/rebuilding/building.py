@@ -29,6 +29,7 @@ from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
 from projections.spark.stored_tables import stored_tables
+from projections.tables import EventTable
 from projections.tablestore.port import Generation
 from projections.tablestore.runs import BUILDING, BUILT, Run, RunState, decode_progress, encode_progress
 
@@ -44,7 +45,7 @@ class BuildState:
     """What a build reads, and what of it is complete: ``first`` is where its first chunk ends, ``ends`` where it does.
 
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
-    ``topics`` has the topics' ids.
+    ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events.
     """
 
     first: Offsets
@@ -54,6 +55,7 @@ class BuildState:
     views: Mapping[str, int] = field(default_factory=dict)
     indexed: tuple[str, ...] = ()
     topics: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
@@ -96,9 +98,13 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
                 layout, complete = store.layout(group, found.run, columns), found.status == BUILT
                 return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
-    state = BuildState(_first_chunk(whole), whole.end, names, topics=ids)
+    state = BuildState(_first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group))
     store.record(run, built=state.to_json())
     return Build(run, layout, state)
+
+
+def _categories(group: ProjectionGroup) -> dict[str, str]:
+    return {name: t.aggregate.category for name, t in group.tables.items() if isinstance(t, EventTable)}
 
 
 def _has_waited(environment: Environment, group: ProjectionGroup, found: RunState, state: BuildState) -> bool:

@@ -24,7 +24,8 @@ _TIMEOUT: Final = 10.0
 class AppliedVersions(Closing):
     """How far the streams of one table of a group are applied; ``table`` is the name that the group's views give it.
 
-    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id.
+    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id;
+    another one, and a stream of another category, are InvalidDefinition.
     """
 
     def __init__(self, url: str, *, group: str, table: str) -> None:
@@ -40,7 +41,7 @@ class AppliedVersions(Closing):
 
         InvalidIdentifier, NoServingGeneration, InvalidDefinition, TableStoreUnavailable.
         """
-        return self._versions.version_of(StreamName.parse(stream).id)
+        return self._versions.version_of(StreamName.parse(stream))
 
     def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
         """Return once the views show a stream at a version or later, and return the version it stands at.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from eventstore.identifiers import StreamName
 from projections.errors import InvalidDefinition
 from projections.tablestore import runs
 from projections.tablestore.layout import generation_name
+from projections.tablestore.runs import RunState
 from projections.tablestore.sql import SqlTableStore
 
 
@@ -19,16 +21,30 @@ class StateVersions:
         self._table = table
         self._states: dict[int, sa.Table] = {}
 
-    def version_of(self, key: str) -> int | None:
-        """The version of a key's row, a deleted one's too; None where there is none.
+    def version_of(self, stream: StreamName) -> int | None:
+        """The version of a stream's row, a deleted one's too; None where there is none.
 
-        NoServingGeneration, InvalidDefinition where the group has no such table, TableStoreUnavailable.
+        NoServingGeneration, InvalidDefinition where the group has no such table, or it is not of such streams,
+        TableStoreUnavailable.
         """
         with self._store.looking() as connection:
-            generation = runs.serving_state(connection, self._group).run.generation
-            state = self._state(connection, generation)
-            found = connection.scalar(sa.select(state.c["_pos"]).where(state.c[state.columns.keys()[0]] == key))
+            serving = runs.serving_state(connection, self._group)
+            state = self._state(connection, serving.run.generation)
+            self._require_of(stream, serving)
+            found = connection.scalar(sa.select(state.c["_pos"]).where(state.c[state.columns.keys()[0]] == stream.id))
         return None if found is None else int(found)
+
+    def _require_of(self, stream: StreamName, serving: RunState) -> None:
+        """Another category's stream of the same id, or a row of a database, has positions too."""
+        categories = serving.built.get("categories")  # an early release noted none
+        if categories is None or categories.get(self._table) == stream.category:
+            return
+        others = sorted(table for table, category in categories.items() if category == stream.category)
+        raise InvalidDefinition(
+            f"table {self._table!r} of group {self._group!r} is not folded from streams of {stream.category!r}",
+            remedy=f"give the table that is: {', '.join(others) or 'the group has none'}",
+            place=serving.run.place,
+        )
 
     def _state(self, connection: sa.Connection, generation: int) -> sa.Table:
         if generation not in self._states:

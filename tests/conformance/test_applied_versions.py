@@ -105,6 +105,21 @@ def test_what_cannot_be_waited_for_is_refused(url, store, tickets):
     assert caught.value.remedy == "its tables are: customers, tickets"
 
 
+@pytest.mark.parametrize(
+    ("table", "stream", "others"),
+    [("tickets", "payment-t1", "the group has none"), ("customers", "ticket-t1", "tickets")],
+)
+def test_a_table_that_does_not_hold_such_streams_is_refused(url, store, tickets, table, stream, others):
+    run, layout = served(store)
+    store.record(run, built={"categories": {"tickets": "ticket"}})
+    apply(store, run, layout, 0)
+    assert tickets.wait_for("ticket-t1", 0, **SOON) == 0
+    with AppliedVersions(url, group="tickets", table=table) as versions:
+        with pytest.raises(InvalidDefinition, match=f"is not folded from streams of '{stream[:-3]}'") as caught:
+            versions.wait_for(stream, 0, **SOON)
+    assert caught.value.remedy == f"give the table that is: {others}"
+
+
 def test_waiting_loads_no_spark():
     program = "import sys; from projections import AppliedVersions\n"
     program += "AppliedVersions('sqlite:///x.db', group='g', table='t').close(); print('pyspark' in sys.modules)"

@@ -228,7 +228,7 @@ def test_the_commands_build_compare_switch_and_go_back(env, writer, projections,
     assert "tables, 0 of " in built.stderr
     again = json.loads(projections("rebuild", "--no-cutover", "--json").stdout)
     assert (again["serves"], again["comparison"]["ticket_rows"]["equal"]) == (False, True)
-    assert "equal" in projections("diff").stdout
+    assert json.loads(projections("diff", "--json").stdout)["ticket_rows"]["equal"] is True
     with env.store.transaction() as connection:
         schema = f"factfold_{group.name}_2"
         connection.execute(sa.text(f"UPDATE {schema}.view_ticket_rows SET status = 'forged' WHERE ticket_id = 't3'"))
@@ -240,10 +240,17 @@ def test_the_commands_build_compare_switch_and_go_back(env, writer, projections,
         "    serving: ticket_id=t3, status=open",
         "    new: ticket_id=t3, status=forged",
     ]
-    assert projections("cutover").stdout == f"{group.name}: generation 2 serves\n"
-    forged = projections("verify")
-    assert (forged.exit_code, "recomputed: ticket_id=t3, status=open" in forged.stdout) == (3, True)
-    assert json.loads(projections("rollback", "--json").stdout) == {"group": group.name, "serving": 1}
+    told = json.loads(projections("diff", "--json").stdout)["ticket_rows"]
+    rows = {"one": {"ticket_id": "t3", "status": "open"}, "other": {"ticket_id": "t3", "status": "forged"}}
+    assert (told["equal"], told["differing"]) == (False, [{"key": {"ticket_id": "t3"}} | rows])
+    assert json.loads(projections("cutover", "--json").stdout) == {"group": group.name, "serving": 2}
+    forged = projections("verify", "--json")
+    assert (forged.exit_code, json.loads(forged.stdout)["ticket_rows"]["differing_keys"]) == (3, ["t3"])
+    assert "recomputed: ticket_id=t3, status=open" in projections("verify").stdout
+    assert projections("rollback").stdout == f"{group.name}: generation 1 serves\n"
+    assert json.loads(projections("pause", "--json").stdout) == {"group": group.name, "generation": 1, "paused": True}
+    assert projections("resume").exit_code == 0
+    assert env.store.serving_state(group.name).built["categories"] == {"tickets": Ticket.category}
     assert projections("run", "--once").exit_code == 0
     assert statuses(env, group) == {1: "serving", 2: "retired"}
     writer.send(opened(writer, 10, 3))

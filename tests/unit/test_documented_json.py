@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from factfold.cli.projections import print_json
 from projections.rebuilding.comparing import ViewComparison
 from projections.rebuilding.rebuild import RebuildReport
 from projections.rebuilding.verifying import ViewVerdict
@@ -73,3 +77,20 @@ def served_by_command(tmp_path):
         return json.loads(told.stdout)
 
     return run
+
+
+def test_rows_are_json_whatever_is_in_them(capsys):
+    row = {
+        "price": Decimal("1.50"), "at": datetime(2026, 2, 3, 4, 5, 6, 70, UTC), "day": date(2026, 2, 3),
+        "raw": b"\xfe\x00", "share": math.nan, "least": -math.inf, "most": math.inf, "none": None, "parts": [{"x": math.nan}], 7: "seven",
+    }  # fmt: skip
+    print_json({"offers": dataclasses.asdict(DifferingRow({"id": 1}, row, None))})
+    found = json.loads(capsys.readouterr().out, parse_constant=_refused)["offers"]["one"]
+    assert found == {
+        "price": "1.50", "at": "2026-02-03 04:05:06.000070+00:00", "day": "2026-02-03", "raw": "fe00", "share": "NaN",
+        "least": "-Infinity", "most": "Infinity", "none": None, "parts": [{"x": "NaN"}], "7": "seven",
+    }  # fmt: skip
+
+
+def _refused(constant):
+    raise AssertionError(f"{constant} is no JSON")

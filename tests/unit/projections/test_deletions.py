@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
 import pytest
 
 from projections.errors import OffsetsLost
 from projections.logs.deletions import require_deletions
+from projections.rebuilding.building import BuildState, _has_waited
 
 
 class Compacted:
@@ -36,3 +40,16 @@ def test_one_that_has_read_all_there_is_or_nothing_yet_or_is_near_enough_is_not(
 def test_every_partition_is_looked_at():
     with pytest.raises(OffsetsLost, match="partition 1"):
         required(50, 60, other=49)
+
+
+@pytest.mark.parametrize(
+    ("days", "first", "kept", "anew"), [(3, 5, 2, True), (1, 5, 2, False), (3, 9, 2, False), (3, 5, None, False)]
+)
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_chunks_are_not_merged_behind_others_that_were_merged_before_deletions_went(days, first, kept, anew, zone):
+    spans = {} if kept is None else {"orders": timedelta(days=kept), "customers": timedelta(days=30)}
+    environment = SimpleNamespace(log=SimpleNamespace(deletions_kept=lambda topics: spans))
+    state = BuildState({"orders": {0: first}}, {"orders": {0: 9}}, {})
+    moment = datetime.now(UTC) - timedelta(days=days)  # SQLite's times have no zone
+    found = SimpleNamespace(updated_at=moment.replace(tzinfo=zone))
+    assert _has_waited(environment, SimpleNamespace(topics=["orders"]), found, state) is anew
