@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from projections.batch_size import BatchSize
     from projections.branching.branches import Branches, branches
     from projections.branching.router import (
         BranchesStatus,
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from projections.rebuilding.verifying import ViewVerdict, verify
     from projections.running.follower import Follower
     from projections.running.metrics import RunMetrics, serve_metrics
+    from projections.running.restarts import Restarts
     from projections.running.runner import Runner, RunnerOptions, open_runner
     from projections.running.waiting import AppliedVersions
     from projections.spark.archive.archiver import Archiver, open_archiver
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.lakehouse.reading import read_view, read_views
+    from projections.spark.live.incremental import BatchReport
+    from projections.spark.session import open_session
     from projections.spark.views.as_of import as_of
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
@@ -50,6 +54,8 @@ __all__ = [
     "ArchiveVerdict",
     "ArchivedLog",
     "Archiver",
+    "BatchReport",
+    "BatchSize",
     "Branches",
     "BranchesStatus",
     "Environment",
@@ -61,6 +67,7 @@ __all__ = [
     "ProjectionGroup",
     "RebuildProgress",
     "RebuildReport",
+    "Restarts",
     "Router",
     "RouterOptions",
     "RunMetrics",
@@ -86,6 +93,7 @@ __all__ = [
     "open_archiver",
     "open_router",
     "open_runner",
+    "open_session",
     "read_view",
     "read_views",
     "rebuild",
@@ -99,6 +107,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "batch_size": ("BatchSize",),
     "branching.branches": ("Branches", "branches"),
     "branching.router": (
         "BranchesStatus",
@@ -123,11 +132,14 @@ _HOMES = {
     "rebuilding.verifying": ("ViewVerdict", "verify"),
     "running.follower": ("Follower",),
     "running.metrics": ("RunMetrics", "serve_metrics"),
+    "running.restarts": ("Restarts",),
     "running.runner": ("Runner", "RunnerOptions", "open_runner"),
     "running.waiting": ("AppliedVersions",),
     "spark.archive.archiver": ("Archiver", "open_archiver"),
     "spark.archive.verifying": ("ArchiveVerdict", "release_topic", "verify_archive"),
     "spark.lakehouse.reading": ("read_view", "read_views"),
+    "spark.live.incremental": ("BatchReport",),
+    "spark.session": ("open_session",),
     "spark.views.as_of": ("as_of",),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),

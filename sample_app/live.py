@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from projections import Environment, ProjectionGroup, Runner, open_runner
-from projections.running.runner import reached
-from projections.spark.live.incremental import BatchReport
+from projections import BatchReport, Environment, ProjectionGroup, Runner, open_runner
+from projections.logs.ranges import reached
 from sample_app.background import Background, wait_until
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from projections.logs.boundaries import SourceBoundaries
     from projections.outputs.view_topics import ViewTopics
-    from projections.running.set_aside import SetAside
+    from projections.set_aside import SetAside
 
 Offsets = Mapping[str, Mapping[int, int]]
 

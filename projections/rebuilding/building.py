@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange, Offsets
+from projections.logs.ranges import bounded
 from projections.rebuilding.progress import ProgressMeter, counted_once
-from projections.running.runner import bounded
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.failures import told_plainly

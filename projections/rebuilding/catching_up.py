@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from eventstore.closing import Closing
 from projections.environment import Environment
 from projections.group import ProjectionGroup
-from projections.running.runner import Runner, open_runner, reached
+from projections.logs.ranges import reached
+from projections.running.runner import Runner, open_runner
 from projections.tablestore.runs import Progress, Run, RunState, replaced_topics
 
 

@@ -45,7 +45,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     """Compare every view of the group with its recomputation at the run's own progress.
 
     The views and the progress are copied in one snapshot, so the run may go on meanwhile. Rows are compared in the
-    database, digests computed as in ``projections.rebuilding.digest``. ErasureWaiting; RunAlreadyActive where another
+    database, digests computed as in ``projections.tablestore.digest``. ErasureWaiting; RunAlreadyActive where another
     process verifies the group; the errors of `rebuild`.
     """
     store = environment.store

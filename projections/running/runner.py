@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from eventstore.errors import TopicMissing
+from projections.batch_size import BatchSize
 from projections.environment import Environment
-from projections.errors import NotCaughtUp, OffsetsLost
+from projections.errors import NotCaughtUp
 from projections.group import ProjectionGroup
 from projections.logs.boundaries import Boundaries, open_boundaries
 from projections.logs.deletions import require_deletions
 from projections.logs.known_topics import KnownTopics
 from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.logs.ranges import bounded, filled, progress_lost, reached, waiting
 from projections.logs.whole_log import require_inputs
 from projections.outputs.publishing import ViewPublisher, opened_publisher
-from projections.running.batch_size import BatchSize
 from projections.running.horizon import Horizon
 from projections.running.lag import LagClock, RunLag
 from projections.running.standing import Standing
@@ -34,7 +35,7 @@ from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore.port import runner_of
-from projections.tablestore.runs import Progress, Run, filled, superseded
+from projections.tablestore.runs import Progress, Run, superseded
 
 if TYPE_CHECKING:
     from projections.running.metrics import RunMetrics
@@ -296,44 +297,5 @@ def _started(stored: Progress, beginning: Progress) -> Progress:
     for topic, offsets in beginning.items():
         for partition, first in offsets.items():
             if stored.get(topic, {}).get(partition, 0) < first:
-                raise _lost(topic, partition, f"records before offset {first} are no longer in the topic")
+                raise progress_lost(topic, partition, f"records before offset {first} are no longer in the topic")
     return filled(stored, beginning)
-
-
-def _lost(topic: str, partition: int, cause: str) -> OffsetsLost:
-    return OffsetsLost(
-        cause,
-        remedy="rebuild the projection; keep a topic longer than a run may stand still, and do not make it anew",
-        place=f"topic {topic}, partition {partition}",
-    )
-
-
-def waiting(progress: Progress, ends: Progress) -> OffsetRange:
-    """Everything from progress to the ends; a new partition begins at 0, one that ends before progress is refused."""
-    start = filled(progress, ends)
-    for topic, parts in ends.items():
-        for partition, end in parts.items():
-            if end < start[topic][partition]:
-                cause = f"the topic ends at offset {end}, and {start[topic][partition]} were applied: it was made anew"
-                raise _lost(topic, partition, cause)
-    return OffsetRange(start, ends)
-
-
-def bounded(start: Progress, ends: Progress, *, max_records: int) -> OffsetRange:
-    """At most ``max_records`` offsets from ``start`` on, shared among partitions by what each has waiting."""
-    everything = waiting(start, ends)
-    if everything.records <= max_records:
-        return everything
-    share = max_records / everything.records
-
-    def upto(first: int, last: int) -> int:
-        return first + min(last - first, max(1, int((last - first) * share)))
-
-    begun = everything.start
-    end = {t: {p: upto(begun[t][p], last) for p, last in parts.items()} for t, parts in ends.items()}
-    return OffsetRange(begun, end)
-
-
-def reached(progress: Progress, goal: Mapping[str, Mapping[int, int]]) -> bool:
-    """Whether progress is at or beyond the goal in every partition."""
-    return all(progress.get(t, {}).get(p, 0) >= o for t, parts in goal.items() for p, o in parts.items())

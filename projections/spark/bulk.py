@@ -17,7 +17,7 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange, record_schema
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.changes.versions import lacks_first_values
 from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import SparkFailed
 from projections.spark.failures import told_plainly
-from projections.spark.views.plans import items
+from projections.spark.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.logs.port import OffsetRange, OpenLog
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.reading.inputs import Reduction
 from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
 from projections.tablestore.runs import Progress, Run

@@ -9,11 +9,11 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
 from projections.spark.failures import told_plainly
-from projections.spark.live.judging import Judge, no_more_than_bearable
+from projections.spark.judging import Judge, no_more_than_bearable
 from projections.spark.reading.records import without
 from projections.tables import EventTable, Table
 

@@ -13,13 +13,13 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.logs.port import OpenLog
-from projections.rebuilding.digest import digest_rows
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
 from projections.spark.live.incremental import LiveBatches
 from projections.tablestore import comparison, dialects, horizon, runs, verification
 from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_set_aside
+from projections.tablestore.digest import digest_rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.port import DifferingRow
 from projections.tablestore.runs import BUILT, Progress, Run

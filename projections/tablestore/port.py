@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from projections.batch_size import BatchSize
 from projections.columns import ColumnType
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
 from projections.group import ProjectionGroup
-from projections.running.batch_size import BatchSize
 from projections.tables import Table
 from projections.tablestore.runs import SERVING, Progress, Run, RunState, serving_of, superseded
 from projections.views import View

@@ -15,6 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from projections.errors import NoServingGeneration, RunSuperseded
+from projections.logs.ranges import filled
 from projections.tablestore.runs_table import runs_table
 
 Progress = Mapping[str, Mapping[int, int]]
@@ -209,11 +210,6 @@ def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> Non
 def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
     runs = runs_table(connection)
     connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
-
-
-def filled(stored: Progress, wanted: Progress) -> Progress:
-    """Progress for every partition wanted: one the topic has grown since begins at 0."""
-    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in wanted.items()}
 
 
 def is_ahead(progress: Progress, other: Progress, *, anew: Progress | None = None) -> bool:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from eventstore import STREAM_EXISTS, Accepted, Dispatcher, EventStore
 from projections.columns import ColumnType
-from projections.rebuilding.digest import digest_rows
 from projections.tablestore.arrow import arrow_schema
+from projections.tablestore.digest import digest_rows
 from tests.conformance.kiosk import CUSTOMERS, KioskArticle, KioskOrder
 
 _CUSTOMERS, _SKUS = range(1, 7), ["tea", "ink", "thé", "no such thing"]

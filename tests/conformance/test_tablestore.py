@@ -30,10 +30,10 @@ from projections.errors import (
     UnsupportedMaster,
     UnsupportedValue,
 )
-from projections.rebuilding.digest import digest_rows
 from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.comparison import differing_rows
+from projections.tablestore.digest import digest_rows
 from projections.tablestore.generations import drop
 from projections.tablestore.port import REBUILDER
 from projections.tablestore.sqlite import SqliteTableStore

@@ -19,9 +19,9 @@ import pytest
 import sqlalchemy as sa
 
 from projections import open_runner, rebuild
-from projections.rebuilding.digest import digest_rows
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore import commit, staging
+from projections.tablestore.digest import digest_rows
 from tests.faults.disturbed_log import disturbed, moved
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected

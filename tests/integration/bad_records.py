@@ -10,7 +10,7 @@ from eventstore.event_types import event_type_of
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.topics import DEAD_LETTER_PREFIX
-from projections.running.dead_letters import dead_letters_of
+from projections.outputs.dead_letters import dead_letters_of
 from tests.integration.tickets import Ticket
 
 OPENED = Ticket.Opened(customer_id=1, hours=Decimal("2.5"))

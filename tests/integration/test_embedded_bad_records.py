@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from eventstore import ANY, SqlEventStore
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import InvalidDefinition, TooManyBadRecords, UndecodableRecord
-from projections.spark.live import judging
+from projections.spark import judging
 from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
 from projections.tablestore.sqlite import SqliteTableStore

@@ -21,8 +21,8 @@ from projections.errors import (
     RunPaused,
     RunRetired,
 )
+from projections.logs.ranges import reached
 from projections.rebuilding import building, cutover
-from projections.running.runner import reached
 from projections.spark.live.incremental import LiveBatches
 from projections.tablestore import dialects
 from projections.tablestore.generations import drop, pause, resume

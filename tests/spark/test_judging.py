@@ -13,9 +13,9 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroEncoder
 from projections import Stream, Table
 from projections.errors import UndecodableRecord
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.failures import told_plainly
-from projections.spark.live.judging import Judge, behind_gaps
+from projections.spark.judging import Judge, behind_gaps
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
 from projections.spark.session import small_batch_session

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from projections import Table
 from projections.errors import UndecodableRecord
 from projections.spark.failures import told_plainly
-from projections.spark.live.judging import Judge
+from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 
 RAW = "topic string, partition int, offset bigint, key binary, value binary"

@@ -82,7 +82,8 @@ def served_by_command(tmp_path):
 def test_rows_are_json_whatever_is_in_them(capsys):
     row = {
         "price": Decimal("1.50"), "at": datetime(2026, 2, 3, 4, 5, 6, 70, UTC), "day": date(2026, 2, 3),
-        "raw": b"\xfe\x00", "share": math.nan, "least": -math.inf, "most": math.inf, "none": None, "parts": [{"x": math.nan}], 7: "seven",
+        "raw": b"\xfe\x00",
+        "share": math.nan, "least": -math.inf, "most": math.inf, "none": None, "parts": [{"x": math.nan}], 7: "seven",
     }  # fmt: skip
     print_json({"offers": dataclasses.asdict(DifferingRow({"id": 1}, row, None))})
     found = json.loads(capsys.readouterr().out, parse_constant=_refused)["offers"]["one"]

@@ -18,7 +18,7 @@ from projections.errors import OffsetsLost, SparkFailed
 from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.deletions import deletions_lost
 from projections.logs.port import OffsetRange, OpenLog
-from projections.running.runner import bounded
+from projections.logs.ranges import bounded
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import told_plainly

@@ -21,7 +21,7 @@ from projections.logs.archive import Extent
 from projections.logs.port import record_schema
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import told_plainly
-from projections.spark.views.plans import items
+from projections.spark.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

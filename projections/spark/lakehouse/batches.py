@@ -23,7 +23,7 @@ from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.logs.port import OffsetRange, OpenLog
 from projections.planner import plan
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.exchange import few_rows, in_table_order
 from projections.spark.failures import told_plainly
 from projections.spark.lakehouse.aside import merge_set_aside

@@ -10,7 +10,7 @@ from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ProjectionGroup
 from projections.logs.port import OpenLog
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.exchange import in_table_order
 from projections.spark.keeping import Comparison, Keeper, Verification
 from projections.spark.lakehouse.aside import merge_set_aside

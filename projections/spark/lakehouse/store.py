@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.batch_size import BatchSize
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
+from projections.logs.ranges import filled
 from projections.partials import shown
-from projections.running.batch_size import BatchSize
 from projections.spark.exchange import are_few
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse import horizon
@@ -46,7 +47,6 @@ from projections.tablestore.runs import (
     Progress,
     Run,
     RunState,
-    filled,
     is_ahead,
     serving_of,
     superseded,

@@ -25,11 +25,11 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.errors import EventsMissing, UndecodableRecord, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.failures import told_plainly
+from projections.spark.judging import Judge
 from projections.spark.keeping import Batches
 from projections.spark.live.incremental import BatchReport
-from projections.spark.live.judging import Judge
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.tables import EventTable
 from projections.tablestore.runs import Run

@@ -18,7 +18,7 @@ from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange, OpenLog
 from projections.planner import ViewPlan, plan
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
 from projections.spark.live.prepared import Build, PreparedQueries

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from cdc.transaction_log import SourceTransactions
+    from projections.outputs.dead_letters import KafkaDeadLetters
     from projections.outputs.kafka_view_topics import KafkaViewTopics
-    from projections.running.dead_letters import KafkaDeadLetters
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
 # topic the default wait of 500 ms would be paid at the end of every partition.
@@ -82,7 +82,7 @@ class KafkaLog:
 
     def dead_letters(self, topics: Sequence[str], *, group: str) -> KafkaDeadLetters:
         """The group's dead-letter topics, made where they are missing; BrokerUnreachable."""
-        from projections.running.dead_letters import KafkaDeadLetters
+        from projections.outputs.dead_letters import KafkaDeadLetters
 
         return KafkaDeadLetters(self.settings, topics, group=group)
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from projections.environment import Environment
 from projections.logs.port import OffsetRange, OpenLog
-from projections.running.set_aside import SetAside
+from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, few_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.spark.views.plans import analysed_plan, is_attribute, items, java, kind
+from projections.spark.scala import items
+from projections.spark.views.plans import analysed_plan, is_attribute, java, kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.spark.scala import items
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -133,8 +135,3 @@ def _origin(expression: Any, holds: Callable[[Any], bool]) -> str:
     """The innermost expression for which it holds."""
     inner = next((child for child in items(expression.children()) if holds(child)), None)
     return str(expression.prettyName()) if inner is None else _origin(inner, holds)
-
-
-def items(sequence: Any) -> list[Any]:
-    """The items of a Scala sequence."""
-    return [sequence.apply(number) for number in range(sequence.size())]

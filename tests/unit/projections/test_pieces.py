@@ -18,10 +18,10 @@ from projections.errors import (
     UnknownSchemaId,
 )
 from projections.logs.port import OffsetRange
+from projections.logs.ranges import bounded, reached
 from projections.logs.whole_log import from_the_beginning
-from projections.rebuilding.digest import digest_rows
-from projections.running.runner import bounded, reached
 from projections.spark.failures import translate
+from projections.tablestore.digest import digest_rows
 from projections.tablestore.opening import open_table_store, sqlite_path
 from projections.tablestore.runs import decode_progress
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore.errors import BrokerUnreachable, TopicMissing
+from projections.batch_size import BatchSize
 from projections.errors import (
     DefinitionChanged,
     NotCaughtUp,
@@ -22,7 +23,6 @@ from projections.errors import (
 )
 from projections.logs.boundaries import Boundaries
 from projections.running import follower as module
-from projections.running.batch_size import BatchSize
 from projections.running.follower import Follower
 from projections.running.lag import LagClock, waited_seconds
 from projections.running.metrics import RunMetrics

@@ -19,7 +19,7 @@ from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord, dead_letter_heade
 
 if TYPE_CHECKING:
     from projections.faults import Fault
-    from projections.running.set_aside import SetAside
+    from projections.set_aside import SetAside
 
 
 def dead_letters_of(topic: str, *, group: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import TooManyBadRecords
-from projections.running.set_aside import FAULTS, SetAside
+from projections.set_aside import FAULTS, SetAside
 from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.events.decode import Decoder, stream_of_key, version_text
