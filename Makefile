@@ -44,8 +44,10 @@ check: setup ## Lint, format, types, import contracts, the rules of the architec
 bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
 	$(PY) -m benchmarks $(ARGS)
 
-# The second samples what is published of two captured tables, and needs what the tests beside it need.
-FAULTS := tests/faults tests/integration/test_cdc_transactions.py
+# The second samples what is published of two captured tables, and needs what the tests beside it need; of the third,
+# make test runs the same few examples each time.
+FAULTS := tests/faults tests/integration/test_cdc_transactions.py tests/conformance/test_generated_views.py
+EXAMPLES := FACTFOLD_EXAMPLES=$${FACTFOLD_EXAMPLES:-200}
 
 # Runners that are killed start again and again.
 CLASSES := $(VENV)/share/factfold/.prepared
@@ -55,12 +57,12 @@ $(CLASSES): $(READY)
 	@touch $@
 
 faults: setup $(CLASSES) ## Servers and runners killed on purpose
-	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(PY) -m pytest $(FAULTS) -o faulthandler_timeout=3600 $(ARGS)
+	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(EXAMPLES) $(PY) -m pytest $(FAULTS) -o faulthandler_timeout=3600 $(ARGS)
 
 # 52 parts of 6,000 flights with three events each are nearly a million; what says nothing of its time has four hours.
 # About seven hours in all, an estimate: docs/how-to/run-the-fault-tests.md has it by test.
 faults-full: setup $(CLASSES) ## The same at full size, for hours: FACTFOLD_KILLS=50, FACTFOLD_FLIGHTS=6000 between two of them
-	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} \
+	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} $(EXAMPLES) \
 	  $(PY) -m pytest $(FAULTS) --timeout 14400 -o faulthandler_timeout=20000 $(ARGS)
 
 lock: ## Bring requirements.lock in line with pyproject.toml (ARGS=--upgrade for newer versions; needs uv)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from projections import Environment, open_runner, rebuild, verify
 from projections.errors import KeyNotUnique
+from projections.spark.live import incremental
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore import dialects, differences, staging
+from projections.tablestore.commit import commit_batch
 from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -25,7 +28,8 @@ from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import assert_views_are_right
 
 EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
-# The same ones each time in `make test`; FACTFOLD_EXAMPLES=1000 looks at others. Shrinking takes minutes.
+pytestmark = pytest.mark.timeout(300 + 5 * EXAMPLES)
+# The same ones each time in `make test`; make faults looks at 200 others. Shrinking takes minutes.
 SOME = settings(
     max_examples=EXAMPLES or 20, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
     report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
@@ -73,6 +77,7 @@ def live_through(store, world, history, columns):
     return log
 
 
+LIVE_APPLY = incremental.LiveBatches.apply
 NUMBERS = itertools.count()
 
 
@@ -134,6 +139,41 @@ def test_a_planted_fault_shows(mutant, spark, tmp_path, monkeypatch):
         long_enough_to_see_a_fault(spark, tmp_path)
 
 
+@contextmanager
+def killed_runner(step):
+    """What Spark's batch ends in: before its transaction, in it, behind it; no transaction is in the steps before."""
+
+    def commit(*given, **named):
+        if step in ("staged", "kept"):
+            raise Killed
+        commit_batch(*given, **named)
+        if step == "committing":
+            raise Killed
+
+    def apply(*given, **named):
+        report = LIVE_APPLY(*given, **named)
+        if step == "committed":
+            raise Killed
+        return report
+
+    with patch.object(incremental, "commit_batch", commit), patch.object(incremental.LiveBatches, "apply", apply):
+        yield
+
+
+def run_through(environment, world, history, changes):
+    """Every batch by a runner; the one that follows a killed one applies what it left, and what is new."""
+    left = list(history)
+    while left:
+        with suppress(Killed), open_runner(environment, world.group) as runner:
+            while left:
+                batch = left.pop(0)
+                write(changes, world, batch)
+                with killed_runner(batch.killed_at):
+                    runner.catch_up()
+    with open_runner(environment, world.group) as runner:
+        runner.catch_up()
+
+
 @given(data=st.data())
 @settings(SOME, max_examples=max(2, EXAMPLES // 20))
 def test_spark_keeps_any_view_as_it_would_rebuild_it(spark, tmp_path, data):
@@ -141,12 +181,8 @@ def test_spark_keeps_any_view_as_it_would_rebuild_it(spark, tmp_path, data):
     history = data.draw(histories(world))
     with closing(opened(tmp_path)) as store:
         environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
-        changes = ChangeWriter(environment.log)
         rebuild(environment, world.group)
-        with open_runner(environment, world.group) as runner:
-            for batch in history:
-                write(changes, world, batch)
-                runner.catch_up()
+        run_through(environment, world, history, ChangeWriter(environment.log))
         assert_views_are_right(store, environment.log, world.group, world.sql, world.named, after="the last batch")
         verdicts = verify(environment, world.group)
     assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
