@@ -31,8 +31,15 @@ demo: setup ## The shop end to end on real servers; facts in build/demo.json
 demo-flights: setup ## A year of flights the same way (FLIGHTS=20000 for fewer); facts in build/flights.json
 	$(PY) -m sample_app.flights.demo $(if $(FLIGHTS),--flights $(FLIGHTS))
 
-test: setup ## Every test, with the real servers (ARGS="tests/unit -x" for some)
-	$(PY) -m pytest $(or $(ARGS),--numprocesses 3 --dist loadscope)
+# Tests start Spark some twenty times, fault tests again and again.
+CLASSES := $(VENV)/share/factfold/.prepared
+
+$(CLASSES): $(READY)
+	$(VENV)/bin/factfold prepare
+	@touch $@
+
+test: setup $(CLASSES) ## Every test, with the real servers (ARGS="tests/unit -x" for some)
+	$(PY) -m pytest $(or $(ARGS),--numprocesses 4 --dist loadscope)
 
 check: setup ## Lint, format, types, import contracts, the rules of the architecture
 	$(PY) -m ruff check .
@@ -48,13 +55,6 @@ bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for 
 # make test runs the same few examples each time.
 FAULTS := tests/faults tests/integration/test_cdc_transactions.py tests/conformance/test_generated_views.py
 EXAMPLES := FACTFOLD_EXAMPLES=$${FACTFOLD_EXAMPLES:-200}
-
-# Runners that are killed start again and again.
-CLASSES := $(VENV)/share/factfold/.prepared
-
-$(CLASSES): $(READY)
-	$(VENV)/bin/factfold prepare
-	@touch $@
 
 faults: setup $(CLASSES) ## Servers and runners killed on purpose
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(EXAMPLES) $(PY) -m pytest $(FAULTS) -o faulthandler_timeout=3600 $(ARGS)

@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-# What two of the three processes of `make test` run, by folder or file; the third runs the rest. Each takes as long.
+# What three of the four processes of `make test` run, by folder or file; the fourth runs the rest. One needs neither
+# servers nor Spark and is done soon; the others take as long as each other.
 _PARTS = {
+    "alone": {"unit", "architecture"},
     "conformance": {"conformance", "spark"},
     "integration": {
         "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
-        "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
+        "test_shop.py", "test_topic_cleaned.py",
     },
 }  # fmt: skip
 _REST = {
     "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
-    "test_lakehouse.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py", "test_projections_live.py",
-    "test_rebuild_beside.py", "test_stack.py",
+    "test_cogrouping.py", "test_lakehouse.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py",
+    "test_projections_live.py", "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
@@ -57,7 +59,7 @@ class Parts(LoadScopeScheduling):
     """Each process has its own part of the tests, so that it starts its servers and its Spark once.
 
     Servers are not shared: tests stop brokers, delete all connectors, and hold transactions open that every reader of
-    a cluster waits for. Three for two cores: tests wait for servers a third of their time.
+    a cluster waits for. Three with servers for two cores: tests wait for these a third of their time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
