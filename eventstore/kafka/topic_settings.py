@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -37,18 +38,25 @@ def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DE
     return {topic: _hex(_result(settings, topic, future, deadline).topic_id) for topic, future in answers.items()}
 
 
-def deletions_kept(
-    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
-) -> dict[str, timedelta]:
-    """For how long, at least, each compacted topic keeps a tombstone from when it was written; others are left out.
+@dataclass(frozen=True)
+class TombstoneLife:
+    """For how long a compacted topic keeps a tombstone: at least ``lag`` until it takes away the row it deletes.
 
-    None is cleaned within its lag, and from its first cleaning on each has its retention (KIP-534). TopicMissing,
-    BrokerUnreachable, BrokerRefused.
+    And ``retention`` from then on (KIP-534).
     """
+
+    lag: timedelta
+    retention: timedelta
+
+
+def tombstone_lives(
+    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
+) -> dict[str, TombstoneLife]:
+    """By topic, those that are not compacted left out; TopicMissing, BrokerUnreachable, BrokerRefused."""
     admin = AdminClient(quiet(settings.kafka))
     configs = topic_configs(admin, topics, settings.kafka.bootstrap_servers, deadline)
     return {
-        topic: sum((timedelta(milliseconds=int(config[name].value)) for name in _TOMBSTONES), timedelta())
+        topic: TombstoneLife(*(timedelta(milliseconds=int(config[name].value)) for name in _TOMBSTONES))
         for topic, config in configs.items()
         if "compact" in policy_of(config)
     }

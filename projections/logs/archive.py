@@ -119,10 +119,7 @@ class OpenArchivedLog:
             ids, ends = self.archived.log.topic_ids(list(extents)), self.log.end_offsets(list(extents))
             for topic, extent in extents.items():
                 require_same(topic, extent, topic_id=ids[topic], ends=ends[topic])
-        return {
-            topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
-            for topic, parts in kept.items()
-        }
+        return _first(extents, kept)
 
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The log's; TopicMissing."""
@@ -133,10 +130,7 @@ class OpenArchivedLog:
         kept = self.log.deletions_kept_from(topics)
         extents = self.archived.archive.extents(list(kept))
         self._thinned.update(kept)
-        return {
-            topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
-            for topic, parts in kept.items()
-        }
+        return _first(extents, kept)
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
@@ -164,6 +158,14 @@ class OpenArchivedLog:
             return self.log.oldest(offsets)
         except OffsetsLost:
             return None
+
+
+def _first(extents: Mapping[str, Extent], kept: Offsets) -> Offsets:
+    """The first offsets that archives or topics hold, with none missing; ``kept`` are the topics'."""
+    return {
+        topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
+        for topic, parts in kept.items()
+    }
 
 
 def divided(offsets: OffsetRange, extents: Mapping[str, Extent]) -> tuple[OffsetRange, OffsetRange]:

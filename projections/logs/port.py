@@ -114,7 +114,7 @@ class RecordLog(Protocol):
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
 
     def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
-        """For how long, at least, topics that are compacted keep a deletion from when it was written; TopicMissing."""
+        """For how long, at least, topics that are compacted keep a deletion behind the row it deletes; TopicMissing."""
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """What tells each topic from another of its name, made before or after it; TopicMissing."""

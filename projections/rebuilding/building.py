@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
@@ -31,7 +31,7 @@ from projections.spark.log_faults import bad_records
 from projections.spark.stored_tables import stored_tables
 from projections.tables import EventTable
 from projections.tablestore.port import Generation
-from projections.tablestore.runs import BUILDING, BUILT, Run, RunState, decode_progress, encode_progress
+from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
@@ -45,7 +45,8 @@ class BuildState:
     """What a build reads, and what of it is complete: ``first`` is where its first chunk ends, ``ends`` where it does.
 
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
-    ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events.
+    ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
+    seconds since 1970.
     """
 
     first: Offsets
@@ -56,6 +57,7 @@ class BuildState:
     indexed: tuple[str, ...] = ()
     topics: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
+    begun: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
@@ -94,11 +96,13 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
         if found.run.fingerprint == group.fingerprint() and found.built:
             state = BuildState.of_json(found.built)
             usable = state.columns == names and state.topics == ids and _is_within(state.ends, whole.end)
-            if usable and not _has_waited(environment, group, found, state):
+            if usable and not _has_waited(environment, group, state):
                 layout, complete = store.layout(group, found.run, columns), found.status == BUILT
                 return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
-    state = BuildState(_first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group))
+    state = BuildState(
+        _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group), begun=time.time()
+    )
     store.record(run, built=state.to_json())
     return Build(run, layout, state)
 
@@ -107,17 +111,12 @@ def _categories(group: ProjectionGroup) -> dict[str, str]:
     return {name: t.aggregate.category for name, t in group.tables.items() if isinstance(t, EventTable)}
 
 
-def _has_waited(environment: Environment, group: ProjectionGroup, found: RunState, state: BuildState) -> bool:
-    """Whether chunks are left, and topics may have lost deletions in them since the ones before were merged."""
+def _has_waited(environment: Environment, group: ProjectionGroup, state: BuildState) -> bool:
+    """Whether chunks are left, and topics may have lost deletions in them since the first was read."""
     kept = environment.log.deletions_kept([topic for topic in group.topics if topic in state.ends])
     if not kept or state.first == state.ends:  # what is left behind the ends is the live run's to judge
         return False
-    return datetime.now(UTC) - _aware(found.updated_at) > min(kept.values())
-
-
-def _aware(moment: datetime) -> datetime:
-    """SQLite's times have no zone, and are of UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return time.time() - state.begun > min(kept.values()).total_seconds()
 
 
 def _is_within(ends: Offsets, now: Offsets) -> bool:

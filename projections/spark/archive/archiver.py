@@ -143,11 +143,11 @@ class Archiver:
         """Raise OffsetsLost where deletions may have gone from the topic since what is archived was read.
 
         An old topic is read for the first time in many appends: none of them misses any while less time goes by, from
-        when the archive was made, or last was as far as the topic keeps all, than the topic keeps deletions.
+        when the archive was made, or last was as far as the topic keeps all, than a deletion outlives its row there.
         """
         topic, now = table.topic, time.time()
         kept_from = opened.deletions_kept_from([topic]).get(topic, {})
-        behind = [p for p, archived in extent.end.items() if archived < min(kept_from.get(p, 0), ends[p])]
+        behind = [p for p, at in extent.end.items() if extent.begin[p] < at < min(kept_from.get(p, 0), ends[p])]
         if not behind:
             self._whole_at[topic] = now
         elif now - max(table.made_at(), self._whole_at.get(topic, 0.0)) > self._kept_seconds(topic):

@@ -15,7 +15,7 @@ from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.schemas import add_schemas, read_schemas
-from eventstore.kafka.topic_settings import deletions_kept, topic_ids
+from eventstore.kafka.topic_settings import tombstone_lives, topic_ids
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -72,7 +72,7 @@ class KafkaLog:
 
     def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """By their settings; TopicMissing, BrokerUnreachable."""
-        return deletions_kept(self.settings, topics)
+        return {topic: life.retention for topic, life in tombstone_lives(self.settings, topics).items()}
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
         """The ends of a connector's transactions; the first question reaches the brokers."""
@@ -117,8 +117,8 @@ class OpenKafkaLog(OffsetReader):
     def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
         """By the records' timestamps; TopicMissing, BrokerUnreachable."""
         now = datetime.now(UTC)
-        kept = deletions_kept(self._settings, topics)
-        return {topic: self.offsets_at(now - span, [topic])[topic] for topic, span in kept.items()}
+        lives = tombstone_lives(self._settings, topics)
+        return {t: self.offsets_at(now - (life.lag + life.retention), [t])[t] for t, life in lives.items()}
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The committed records of a range; OffsetsLost, BrokerUnreachable."""
