@@ -1,1 +1,1 @@
-"""Views as topics: declared, and published behind the commits that changed them."""
+"""What projections write to topics: views, behind the commits that changed them, and records given up."""

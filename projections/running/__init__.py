@@ -1,1 +1,1 @@
-"""The live loop, and what it needs to go on for years: sizes, restarts, lag, metrics, deleted rows let go of."""
+"""The live loop, and what it needs to go on for years: restarts, lag, metrics, deleted rows let go of."""
