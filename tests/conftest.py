@@ -31,13 +31,13 @@ _PARTS = {
     "conformance": {"conformance", "spark"},
     "integration": {
         "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
-        "test_shop.py", "test_topic_cleaned.py",
+        "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
     },
 }  # fmt: skip
 _REST = {
     "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
-    "test_cogrouping.py", "test_lakehouse.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py",
-    "test_projections_live.py", "test_rebuild_beside.py", "test_stack.py",
+    "test_cogrouping.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py", "test_projections_live.py",
+    "test_rebuild_beside.py", "test_stack.py",
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
