@@ -8,7 +8,7 @@ Lake stands behind it (``projections.spark.archive``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -134,15 +134,12 @@ class OpenArchivedLog:
 
     def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
         """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
-        try:
-            if not self._is_thinned(offsets):
+        if not self._is_thinned(offsets):
+            with suppress(OffsetsLost):
                 return self.log.fetch(offsets, timed=timed)
-            lost = None
-        except OffsetsLost as error:
-            lost = error
         archived, tail = divided(offsets, self.archived.archive.extents(list(offsets.end)))
-        if lost and not archived.changed_topics():
-            raise lost
+        if not archived.changed_topics():
+            return self.log.fetch(offsets, timed=timed)
         found = self.archived.archive.scan(self.archived.spark, archived, timed=timed).toArrow()
         rest = self.log.fetch(tail, timed=timed)
         return pa.concat_tables([found.cast(rest.schema), rest])

@@ -15,7 +15,7 @@ def filled(stored: Offsets, wanted: Offsets) -> dict[str, dict[int, int]]:
 
 def waiting(progress: Offsets, ends: Offsets) -> OffsetRange:
     """Everything from progress to the ends; a new partition begins at 0, one that ends before progress is refused."""
-    start = {topic: {p: progress.get(topic, {}).get(p, 0) for p in parts} for topic, parts in ends.items()}
+    start = filled(progress, ends)
     for topic, parts in ends.items():
         for partition, end in parts.items():
             if end < start[topic][partition]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from projections.errors import OffsetsLost
 from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.logs.ranges import filled
 
 _LOOKS: Final = 600  # a run that is behind for an hour looks some thousand times; half of the looks tell enough
 
@@ -70,9 +71,8 @@ def waited_seconds(log: OpenLog, progress: Offsets, ends: Offsets, *, now: datet
     """
     if not waiting_offsets(progress, ends):
         return 0.0
-    start = {t: {p: min(progress.get(t, {}).get(p, 0), end) for p, end in parts.items()} for t, parts in ends.items()}
     try:
-        oldest = log.oldest(OffsetRange(start, ends))
+        oldest = log.oldest(OffsetRange(filled(progress, ends), ends))
     except OffsetsLost:
         return None
     return None if oldest is None else max(0.0, (now - oldest).total_seconds())

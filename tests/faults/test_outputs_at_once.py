@@ -14,7 +14,7 @@ from projections.outputs.publishing import ViewPublisher
 from projections.spark.lakehouse.store import DeltaTableStore
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, opened
-from tests.integration.test_view_topics import TOPIC_ROWS, folded, open_tickets, shown, topic_of
+from tests.integration.test_view_topics import TOPIC_ROWS, die, folded, open_tickets, shown, topic_of
 from tests.integration.tickets import Ticket
 
 pytestmark = pytest.mark.skipif(
@@ -53,10 +53,6 @@ def in_the_lake(writer):
 def lake_rows(lake, group):
     found = read_view(lake.spark, lake.store.place, group=group.name, view="kept_rows").select(*COLUMNS).collect()
     return {row["ticket_id"]: {"ticket_id": row["ticket_id"], "hours": str(row["hours"])} for row in found}
-
-
-def die(publisher):
-    raise Killed
 
 
 def test_three_outputs_are_equal_through_batches_a_kill_and_a_cut_over(env, lake, writer, monkeypatch):

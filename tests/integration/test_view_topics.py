@@ -108,7 +108,7 @@ def test_a_topic_is_its_view_through_batches_kills_and_cut_overs_and_another_gro
         assert folded(env, writer) == shown(env)
         writer.send(opened(writer, 30, 5))
         with monkeypatch.context() as patched:
-            patched.setattr(ViewPublisher, "publish", _die)
+            patched.setattr(ViewPublisher, "publish", die)
             with pytest.raises(Killed):
                 runner.catch_up()
     assert len(shown(env)) == 30
@@ -132,7 +132,7 @@ def test_a_topic_is_its_view_through_batches_kills_and_cut_overs_and_another_gro
         assert folded(env, writer) == shown(env)
 
 
-def _die(publisher):
+def die(publisher):
     raise Killed
 
 
