@@ -10,6 +10,7 @@ import re
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,20 +25,21 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-# What three of the four processes of `make test` run, by folder or file; the fourth runs the rest. One needs neither
-# servers nor Spark and is done soon; the others take as long as each other.
+# What each process of `make test` runs: the first part with a pattern that fits a file, "rest" where none does. The
+# second needs no Spark of its own. They take as long as each other.
 _PARTS = {
-    "alone": {"unit", "architecture"},
-    "conformance": {"conformance", "spark"},
-    "integration": {
-        "integration", "test_appends_contended.py", "test_broker_killed.py", "test_open_transactions.py",
-        "test_relay_killed.py", "test_shop.py", "test_topic_cleaned.py",
-    },
-}  # fmt: skip
-_REST = {
-    "test_branches.py", "test_cdc_looking_after.py", "test_cdc_mirror.py", "test_cdc_transactions.py",
-    "test_cogrouping.py", "test_lakehouse_horizon.py", "test_partial_aggregates.py", "test_projections_live.py",
-    "test_rebuild_beside.py", "test_stack.py",
+    "rest": (
+        "*/test_cdc_avro.py", "*/test_cdc_transactions.py", "*/test_cogrouping.py", "*/test_personal_views.py",
+        "*/test_projections_live.py", "*/test_schema_registry.py",
+    ),
+    "servers": (
+        "tests/unit/*", "tests/architecture/*", "*/test_cdc_*", "*/test_erasure_*", "*/test_eventstore_*",
+        "tests/integration/test_relay*", "*/test_schema_registry*", "*/test_subscriptions*",
+        "*/test_appends_contended.py", "*/test_broker_killed.py", "*/test_doctor_topics.py", "*/test_loads.py",
+        "*/test_open_transactions.py", "*/test_personal_topics.py",
+    ),
+    "integration": ("tests/integration/*", "*/test_generated_views.py"),
+    "conformance": ("tests/conformance/*", "tests/spark/*"),
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
@@ -59,13 +61,13 @@ class Parts(LoadScopeScheduling):
     """Each process has its own part of the tests, so that it starts its servers and its Spark once.
 
     Servers are not shared: tests stop brokers, delete all connectors, and hold transactions open that every reader of
-    a cluster waits for. Three with servers for two cores: tests wait for these a third of their time.
+    a cluster waits for. Four processes for two cores: tests wait for servers a third of their time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        place = set(nodeid.partition("::")[0].split("/"))
-        found = (part for part, of_it in _PARTS.items() if place & of_it and not place & _REST)
-        return next(found, "rest")
+        file = nodeid.partition("::")[0]
+        fitting = (part for part, files in _PARTS.items() if any(fnmatchcase(file, each) for each in files))
+        return next(fitting, "rest")
 
     def remove_node(self, node: Any) -> str | None:
         """What a process died of is not run again: its successor goes on behind it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -32,6 +33,7 @@ def open_session(
     """
     from pyspark.sql import SparkSession
 
+    _tell_errors_once()
     master = master or LOCAL
     # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -69,6 +71,14 @@ def own_session(
         session.stop()
 
 
+def _tell_errors_once() -> None:
+    """PySpark logs a query's error with its Java trace, in front of what `projections.spark.failures` says of it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
 LOCAL: Final = "local[*]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
@@ -81,11 +91,13 @@ _COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:Meta
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
-# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile.
+# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile,
+# which takes longer than to go through the rows.
 ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # What can be inferred from a join leaves no row of so few out, and is inferred anew for each plan.
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
@@ -162,6 +174,8 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.artifact.isolation.enabled": "false",
+        # Where each column was written takes PySpark five calls into the JVM to note; it would be told to nobody.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         SORTED_AGGREGATES: "true",
         # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
+from pyspark.errors import ArithmeticException
+from pyspark.sql import functions as F
 
 from projections.errors import SessionInUse
 from projections.spark.session import own_session
@@ -39,3 +42,28 @@ def test_wide_decoding_is_compiled_to_machine_code(spark):
     wanted = {"-XX:-DontCompileHugeMethods", "-XX:ReservedCodeCacheSize=512m"}
     assert wanted <= set(arguments)
     assert wanted <= set(spark.conf.get("spark.executor.extraJavaOptions").split())
+
+
+@pytest.mark.parametrize(
+    ("query", "logger"),
+    [
+        (lambda spark: spark.range(1).select(F.lit(1) / F.col("id")), "DataFrameQueryContextLogger"),
+        (lambda spark: spark.sql("SELECT 1 / id FROM range(1)"), "SQLQueryContextLogger"),
+    ],
+)
+def test_an_error_of_a_query_is_not_logged_with_a_java_trace_before_it_is_told(spark, query, logger):
+    logged = []
+    listening = logging.Handler()
+    listening.emit = logged.append
+    logging.getLogger(logger).addHandler(listening)
+    with pytest.raises(ArithmeticException, match="DIVIDE_BY_ZERO") as caught:
+        query(spark).collect()
+    str(caught.value)  # which is when it would be
+    logging.getLogger(logger).removeHandler(listening)
+    assert not logged
+
+
+def test_columns_are_made_without_noting_where(spark):
+    with pytest.raises(ArithmeticException) as caught:
+        spark.range(1).select(F.lit(1) / F.col("id")).collect()
+    assert __file__ not in str(caught.value)

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
 # Five tables and a view take some seconds, however few rows they are of: it should be a small part of a batch.
 _BATCH_SECONDS: Final = 30.0
-# A plan is made for one batch, and its code would be: compiling it takes longer than going through some thousand rows.
-_INTERPRETED: Final = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
 _NOT_COPIED: Final = {"spark.databricks.delta.merge.materializeSource": "none"}
 
@@ -84,7 +82,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.spark = spark.newSession()
         self._large = spark.newSession()
         # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
-        for name, value in (ONE_TASK | _INTERPRETED | _NOT_COPIED).items():
+        for name, value in (ONE_TASK | _NOT_COPIED).items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
         self._passed: tuple[tuple[str, int | None], Mapping[str, Passed]] = (("", None), {})
