@@ -35,10 +35,11 @@ _PARTS = {
     "servers": (
         "tests/unit/*", "tests/architecture/*", "*/test_cdc_*", "*/test_erasure_*", "*/test_eventstore_*",
         "tests/integration/test_relay*", "*/test_schema_registry*", "*/test_subscriptions*",
-        "*/test_appends_contended.py", "*/test_broker_killed.py", "*/test_doctor_topics.py", "*/test_loads.py",
-        "*/test_open_transactions.py", "*/test_personal_topics.py",
+        "*/test_appends_contended.py", "*/test_broker_killed.py", "*/test_doctor_topics.py", "*/test_generations.py",
+        "*/test_hostile_names.py", "*/test_loads.py", "*/test_open_transactions.py", "*/test_personal_topics.py",
+        "*/test_view_topic_generations.py",
     ),
-    "integration": ("tests/integration/*", "*/test_generated_views.py"),
+    "integration": ("tests/integration/*", "*/test_filtered_tables.py", "*/test_generated_views.py"),
     "conformance": ("tests/conformance/*", "tests/spark/*"),
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from binascii import unhexlify
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
@@ -29,8 +31,11 @@ from eventstore.topics import DEAD_LETTER_PREFIX, dead_letter_headers, dead_lett
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+log = structlog.get_logger()
 # A broker that restarts is back sooner.
 _PATIENCE_SECONDS: Final = 30.0
+# To leave a group takes a request.
+_LEAVING_SECONDS: Final = 30.0
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
 
@@ -88,6 +93,7 @@ class KafkaSource:
         self._failure: BaseException | None = None
         self._down_since: float | None = None
         self._paused = False
+        self._closing = False
         self._ahead: list[KafkaArrival] = []
 
     def open(self, on_revoked: Callable[[], None]) -> None:
@@ -178,12 +184,28 @@ class KafkaSource:
     def close(self) -> None:
         """Commit what is acknowledged and leave the group at once."""
         self._on_revoked = lambda: None
+        self._closing = True
         try:
             with typed_errors(self._servers, topic=self._topic):
                 self._places.commit_now()
         finally:
-            self._consumer.close()
+            self._leave()
             self._schemas.close()
+
+    def _leave(self) -> None:
+        """Leave the group; a client that waits for an answer of its own, and would for good, is left to itself.
+
+        librdkafka does so, rarely, where a rebalance is under way when it closes (its issue 4884).
+        """
+        leaving = threading.Thread(target=self._consumer.close, name=f"leaving {self._subscription.group}", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVING_SECONDS)
+        if leaving.is_alive():
+            log.warning(
+                "the group was not left; its other members get these partitions when the session has timed out",
+                topic=self._topic,
+                group=self._subscription.group,
+            )
 
     def _ensure_dead_letters(self, offsets: OffsetReader) -> None:
         """Make the topic now rather than when it is needed; one that is there may be as its owner wants it."""
@@ -268,6 +290,9 @@ class KafkaSource:
             raise not_an_event(f"no schema belongs to its type {kind!r}", "")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._closing:
+            # Nothing is read any more, and a client that closes answers no question: it would be waited for.
+            return
         placed = self._guarded(lambda: start_places(self._settings, consumer, self._subscription, partitions))
         if placed is None:
             return

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -199,6 +200,38 @@ def test_what_a_member_had_fetched_when_it_lost_its_partitions_is_handled_once_b
             # It joins again, and gets nothing: the other is asked for a share at its next poll only.
             wait_until(lambda: not asleep.run_once(timeout=0.1).records and not (lost._ahead or lost._places.owned()))
     assert sorted(amounts(engine)) == list(range(40))
+
+
+class _Attentive(KafkaSource):
+    """It hears within a tenth of a second that another member has left."""
+
+    def _consumer_settings(self):
+        return super()._consumer_settings() | {"heartbeat.interval.ms": 100}
+
+
+def test_a_member_that_is_being_given_partitions_closes_at_once(settings, payments, engine):
+    """A client that closes answers no question, and used to be asked where to start: ten seconds, or for good."""
+    declared = booking(payments.name)
+    with Subscriber(declared, first := _Attentive(declared, settings), engine=engine) as staying:
+        wait_until(lambda: staying.run_once(timeout=0.1) and first._places.owned())
+        with Subscriber(declared, second := _Attentive(declared, settings), engine=engine) as leaving:
+            wait_until(lambda: [s.run_once(timeout=0.05) for s in (staying, leaving)] and second._places.owned())
+        time.sleep(1)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+
+
+def test_a_client_that_never_leaves_its_group_is_left_to_itself(settings, payments, engine, monkeypatch, capsys):
+    monkeypatch.setattr("eventstore.kafka.source._LEAVING_SECONDS", 0.5)
+    declared = booking(payments.name)
+    source = KafkaSource(declared, settings)
+    held = threading.Event()
+    with Subscriber(declared, source, engine=engine):
+        consumer = source._consumer
+        source._consumer = SimpleNamespace(close=held.wait)
+    assert "the group was not left" in capsys.readouterr().out
+    held.set()
+    consumer.close()
 
 
 def test_partitions_that_were_lost_while_they_paused_are_read_again_when_they_are_back(settings, payments):
