@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 # second needs no Spark of its own. They take as long as each other.
 _PARTS = {
     "rest": (
-        "*/test_cdc_avro.py", "*/test_cdc_transactions.py", "*/test_cogrouping.py", "*/test_personal_views.py",
-        "*/test_projections_live.py", "*/test_schema_registry.py",
+        "*/test_cdc_avro.py", "*/test_cdc_transactions.py", "*/test_cogrouping.py",
+        "*/test_partial_aggregates.py", "*/test_personal_views.py", "*/test_projections_live.py",
+        "*/test_schema_registry.py",
     ),
     "servers": (
         "tests/unit/*", "tests/architecture/*", "*/test_cdc_*", "*/test_erasure_*", "*/test_eventstore_*",

@@ -133,7 +133,8 @@ def test_the_log_of_commands_tells_none_of_it() -> None:
             with suppress(InvalidEventData):
                 dispatcher.send("1", Person.meet, **values)
     assert len(told) == len(MISFITS) + 1
-    assert not tells(str(told))
+    # Random digits and measured ones may spell a year.
+    assert not tells(str([{k: v for k, v in entry.items() if k not in ("id", "seconds")} for entry in told]))
 
 
 @pytest.fixture
