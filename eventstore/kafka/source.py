@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from binascii import unhexlify
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import FactfoldError, OffsetsGone, SchemaError, TopicMissing
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 # A broker that restarts is back sooner.
 _PATIENCE_SECONDS: Final = 30.0
-# To leave a group takes a request.
+# To leave a group takes a request, which is answered sooner or not at all.
 _LEAVING_SECONDS: Final = 30.0
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
@@ -197,10 +197,12 @@ class KafkaSource:
 
         librdkafka does so, rarely, where a rebalance is under way when it closes (its issue 4884).
         """
-        leaving = threading.Thread(target=self._consumer.close, name=f"leaving {self._subscription.group}", daemon=True)
-        leaving.start()
-        leaving.join(_LEAVING_SECONDS)
-        if leaving.is_alive():
+        thread = HandlerThread(f"leaving {self._subscription.group}")
+        left = thread.start(self._consumer.close)
+        thread.close()
+        try:
+            left.result(_LEAVING_SECONDS)
+        except TimeoutError:
             log.warning(
                 "the group was not left; its other members get these partitions when the session has timed out",
                 topic=self._topic,
