@@ -6,14 +6,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from eventstore.closing import Closing
+from eventstore.delivery.calls import HandlerThread
 from eventstore.errors import BrokerUnreachable, OffsetsGone
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 
+log = structlog.get_logger()
+# What closes a client is a request, which is answered sooner or not at all.
+_CLOSING_SECONDS: Final = 30.0
 # Kafka gives the first fetch of a quiet topic back after this long; 500 is librdkafka's default and is felt.
 _FETCH_WAIT_MS: Final = 10
 _BATCH: Final = 1000
@@ -64,7 +69,11 @@ class RangeReader(Closing):
 
     def close(self) -> None:
         """Leave the broker."""
-        self._consumer.close()
+        close_consumer(
+            self._consumer,
+            unless="a reader's client did not close, and is left to itself",
+            topics=sorted(self.reached),
+        )
 
     def _is_record(self, message: Message) -> bool:
         problem = message.error()
@@ -84,6 +93,21 @@ class RangeReader(Closing):
         record = _record(message)
         self.reached[record.topic][record.partition] = record.offset + 1
         return record
+
+
+def close_consumer(consumer: Consumer, *, unless: str, **places: object) -> None:
+    """Close a client; one that waits for an answer of its own, and would for good, is left to itself.
+
+    librdkafka does so, rarely: amid a rebalance (its issue 4884), and where offsets were out of range. ``unless`` is
+    what the log says then, with the places.
+    """
+    thread = HandlerThread("closing a Kafka client")
+    closed = thread.start(consumer.close)
+    thread.close()
+    try:
+        closed.result(_CLOSING_SECONDS)
+    except TimeoutError:
+        log.warning(unless, **places)
 
 
 def read_range(

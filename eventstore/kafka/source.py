@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import FactfoldError, OffsetsGone, SchemaError, TopicMissing
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
-from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING
+from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer
 from eventstore.kafka.groups import group_lag
 from eventstore.kafka.places import Places, start_places
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
@@ -31,11 +29,8 @@ from eventstore.topics import DEAD_LETTER_PREFIX, dead_letter_headers, dead_lett
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-log = structlog.get_logger()
 # A broker that restarts is back sooner.
 _PATIENCE_SECONDS: Final = 30.0
-# To leave a group takes a request, which is answered sooner or not at all.
-_LEAVING_SECONDS: Final = 30.0
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
 
@@ -189,25 +184,13 @@ class KafkaSource:
             with typed_errors(self._servers, topic=self._topic):
                 self._places.commit_now()
         finally:
-            self._leave()
-            self._schemas.close()
-
-    def _leave(self) -> None:
-        """Leave the group; a client that waits for an answer of its own, and would for good, is left to itself.
-
-        librdkafka does so, rarely, where a rebalance is under way when it closes (its issue 4884).
-        """
-        thread = HandlerThread(f"leaving {self._subscription.group}")
-        left = thread.start(self._consumer.close)
-        thread.close()
-        try:
-            left.result(_LEAVING_SECONDS)
-        except TimeoutError:
-            log.warning(
-                "the group was not left; its other members get these partitions when the session has timed out",
+            close_consumer(
+                self._consumer,
+                unless="the group was not left; its other members get these partitions when the session has timed out",
                 topic=self._topic,
                 group=self._subscription.group,
             )
+            self._schemas.close()
 
     def _ensure_dead_letters(self, offsets: OffsetReader) -> None:
         """Make the topic now rather than when it is needed; one that is there may be as its owner wants it."""

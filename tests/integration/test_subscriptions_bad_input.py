@@ -222,7 +222,7 @@ def test_a_member_that_is_being_given_partitions_closes_at_once(settings, paymen
 
 
 def test_a_client_that_never_leaves_its_group_is_left_to_itself(settings, payments, engine, monkeypatch, capsys):
-    monkeypatch.setattr("eventstore.kafka.source._LEAVING_SECONDS", 0.5)
+    monkeypatch.setattr("eventstore.kafka.consumer._CLOSING_SECONDS", 0.5)
     declared = booking(payments.name)
     source = KafkaSource(declared, settings)
     held = threading.Event()
