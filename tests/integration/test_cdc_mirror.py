@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+import stamina
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from cdc import ConnectClient, MirrorCheckpoint, MirrorHeartbeat, MirrorSource, apply
 from eventstore.kafka.admin import cleanup_policies, end_offsets, ensure_topics
@@ -131,5 +132,8 @@ def _read_all(settings: Settings) -> None:
     ends = end_offsets(settings, [TOPIC])[TOPIC]
     consumer = Consumer({"bootstrap.servers": settings.kafka.bootstrap_servers, "group.id": GROUP})
     places = [TopicPartition(TOPIC, partition, end) for partition, end in ends.items()]
-    consumer.commit(offsets=places, asynchronous=False)
+    # A broker that has just started refuses until it has loaded what it knows of the groups.
+    for attempt in stamina.retry_context(on=KafkaException, attempts=None, timeout=60):
+        with attempt:
+            consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
