@@ -84,8 +84,14 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
 # interpreted, four times slower. Plan after plan compiled fills the JVM's default cache of 240 MB (a session of tests
 # did in minutes), and at a full one the compiler stops for good. Spark's classes take ten times the metaspace at which
-# a JVM collects its whole heap unless it is told to wait.
-_COMPILED = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m"
+# a JVM collects its whole heap unless it is told to wait. HotSpot's second compiler waits ten times longer than it does
+# by default: most of what Spark plans with is over before that compiler's code would have paid, and what goes through
+# rows reaches any threshold within its first batch.
+_SECOND_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+_COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m {_SECOND_COMPILER}"
 # Of a rebuild's processors G1 takes a tenth more than the collector that stops all threads, and a batch has no one to
 # answer meanwhile. A JVM that is told of two collectors does not start, so one that the environment names goes before.
 _COLLECTOR = "-XX:+UseParallelGC"

@@ -37,9 +37,9 @@ def test_it_is_refused_in_another_thread_too(spark):
     assert spark.range(3).count() == 3
 
 
-def test_wide_decoding_is_compiled_to_machine_code(spark):
+def test_hotspot_is_told_what_to_compile_and_when(spark):
     arguments = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
-    wanted = {"-XX:-DontCompileHugeMethods", "-XX:ReservedCodeCacheSize=512m"}
+    wanted = {"-XX:-DontCompileHugeMethods", "-XX:ReservedCodeCacheSize=512m", "-XX:Tier4InvocationThreshold=50000"}
     assert wanted <= set(arguments)
     assert wanted <= set(spark.conf.get("spark.executor.extraJavaOptions").split())
 

@@ -61,8 +61,14 @@ if TYPE_CHECKING:
 
 # Five tables and a view take some seconds, however few rows they are of: it should be a small part of a batch.
 _BATCH_SECONDS: Final = 30.0
-# What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
-_NOT_COPIED: Final = {"spark.databricks.delta.merge.materializeSource": "none"}
+_SMALL_BATCHES: Final = ONE_TASK | {
+    # Delta copies each row that it reads from a file with deletion vectors, unless the code around it is compiled.
+    "spark.sql.codegen.wholeStage": "true",
+    # Spark describes every plan, at length unless it is told not to, to listeners that nobody has.
+    "spark.sql.ui.explainMode": "simple",
+    # What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
 
 
 class DeltaTableStore(TableStore[DeltaGeneration]):
@@ -82,7 +88,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.spark = spark.newSession()
         self._large = spark.newSession()
         # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
-        for name, value in (ONE_TASK | _NOT_COPIED).items():
+        for name, value in _SMALL_BATCHES.items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
         self._passed: tuple[tuple[str, int | None], Mapping[str, Passed]] = (("", None), {})
