@@ -97,18 +97,22 @@ _COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:Met
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
-# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, no code to compile,
-# which takes longer than to go through the rows.
+# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and expressions that
+# are interpreted, for to compile them takes longer than to go through the rows.
 ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # What can be inferred from a join leaves no row of so few out, and is inferred anew for each plan.
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
 }
-_SMALL = {**ONE_TASK, "spark.sql.session.timeZone": "UTC", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+_SMALL = {
+    **ONE_TASK,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
 
 
 def small_batch_session(session: SparkSession) -> SparkSession:
