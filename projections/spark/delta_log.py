@@ -54,14 +54,19 @@ class DeltaLog:
 
     def files(self, version: int) -> list[Any]:
         """The files of a version: some for each 64 MB, as every query of it plans them in the driver too."""
-        return list(self._at(version).allFiles().collectAsList())
+        return items(_files_of(self._at(version)))
+
+    def size(self, version: int) -> int | None:
+        """The bytes of a version's files, where its writer has noted them."""
+        noted = self._at(version).checksumOpt()
+        return int(noted.get().tableSizeBytes()) if noted.isDefined() else None
 
     def rows(self, version: int) -> DataFrame:
         """The rows of a version, whose files are listed now: a query of it need not ask the log which they are."""
         from pyspark.sql.classic.dataframe import DataFrame
 
         snapshot = self._at(version)
-        files = snapshot.getAllFiles(False)  # without their statistics
+        files = _files_of(snapshot)
         # Delta makes the frame in the session that is active in this thread.
         self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session)
         frame = self._log().createDataFrame(snapshot, files, False, self.nothing())
@@ -104,3 +109,14 @@ class DeltaLog:
 
     def _log(self) -> Any:
         return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)
+
+
+def _files_of(snapshot: Any) -> Any:
+    """A version's files as its writer noted them; what has no note is worked out of the log, by jobs of Spark.
+
+    Delta notes up to fifty beside the commit, and holds them against the log at each checkpoint ("Version Checksum File"
+    in its protocol).
+    """
+    checksum = snapshot.checksumOpt()
+    noted = checksum.get().allFiles() if checksum.isDefined() else checksum
+    return noted.get() if noted.isDefined() else snapshot.getAllFiles(False)  # without their statistics

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from projections.errors import RunSuperseded
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import told_plainly
+from projections.spark.gathering import is_for_many
+from projections.spark.lakehouse.kept import within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +26,8 @@ COMPACTED_EVERY: Final = 32
 # More files than that, beside those that have a good size, are put together.
 MOST_SMALL_FILES: Final = 64
 _GOOD_BYTES: Final = 64 << 20
+# Up to here, some thousand rows, a table is written anew by one job; a merge takes about ten, and plans each.
+SMALL_BYTES: Final = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,23 @@ class VersionedTable:
         Where ``changes`` has a column ``_retracted``, rows that are marked in it go. RunSuperseded where anybody else
         has committed meanwhile: then the new version is not known to hold this batch alone.
         """
+        if self._is_written_anew(at):
+            return self._overwritten(_merged(self.listed(at, self.spark), changes, key, nullable=nullable))
         return self._moved_on(lambda table: _merge(table, changes, key, nullable=nullable), at=at)
+
+    def _is_written_anew(self, version: int) -> bool:
+        """Whether that is less than to merge into it: it is small, and no more than a small batch is expected."""
+        if is_for_many(self.spark):
+            return False
+        size = self._log.size(version)
+        return size is not None and size <= SMALL_BYTES
+
+    def _overwritten(self, rows: DataFrame) -> int:
+        """Make these rows all of the table; what a killed batch left goes with the rest."""
+        known = self.version()
+        with self._log.told(self._superseded):
+            rows.coalesce(1).write.format("delta").mode("overwrite").save(self.path)
+        return self._alone(after=known)
 
     def put(self, rows: DataFrame, key: Sequence[str], *, at: int | None) -> int:
         """As ``merge``, into a table that is made with its first rows: ``at`` is None where there are none yet."""
@@ -140,6 +160,14 @@ class VersionedTable:
     @property
     def _log(self) -> DeltaLog:
         return DeltaLog(self.spark, self.path)
+
+
+def _merged(stored: DataFrame, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> DataFrame:
+    """All rows as a merge would leave them."""
+    others = within(stored, key, changes.select(*key), nullable=nullable, how="left_anti")
+    if "_retracted" in changes.columns:
+        changes = changes.where("NOT _retracted")
+    return others.union(changes.select(*stored.columns))
 
 
 def _merge(table: Any, changes: DataFrame, key: Sequence[str], *, nullable: bool) -> None:
