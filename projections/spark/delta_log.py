@@ -56,6 +56,10 @@ class DeltaLog:
         """The files of a version: some for each 64 MB, as every query of it plans them in the driver too."""
         return items(_files_of(self._at(version)))
 
+    def columns(self, version: int) -> list[str]:
+        """The names of a version's columns."""
+        return list(self._at(version).schema().fieldNames())
+
     def size(self, version: int) -> int | None:
         """The bytes of a version's files, where its writer has noted them."""
         noted = self._at(version).checksumOpt()
@@ -72,9 +76,9 @@ class DeltaLog:
         frame = self._log().createDataFrame(snapshot, files, False, self.nothing())
         return DataFrame(frame, self.spark)
 
-    def files_read(self, transaction: Any) -> list[Any]:
-        """The files of a transaction's version, all of which it has read from then on."""
-        return items(transaction.filterFiles())
+    def files_before(self, transaction: Any) -> list[Any]:
+        """The files of the version that a transaction began at; it does not fail where another one changes them."""
+        return items(_files_of(transaction.snapshot()))
 
     def commit(self, transaction: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
         """Take files out of the table and others in; returns the version that has them."""
@@ -114,8 +118,8 @@ class DeltaLog:
 def _files_of(snapshot: Any) -> Any:
     """A version's files as its writer noted them; what has no note is worked out of the log, by jobs of Spark.
 
-    Delta notes up to fifty beside the commit, and holds them against the log at each checkpoint ("Version Checksum File"
-    in its protocol).
+    Delta notes up to fifty beside the commit ("Version Checksum File" in its protocol), and holds them against the log
+    at each checkpoint.
     """
     checksum = snapshot.checksumOpt()
     noted = checksum.get().allFiles() if checksum.isDefined() else checksum

@@ -26,7 +26,7 @@ KILLS = min(int(os.environ.get("FACTFOLD_KILLS", "1")), 20)  # a batch takes ten
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
 GROUP = "sample_app.flights.view:flight_views"
-BATCH = 6.0  # seconds, about
+BATCH = 12.0  # seconds, about, of the second one of a process, whose last third writes
 pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults has the time: starts of Spark, batches of seconds")
 
 

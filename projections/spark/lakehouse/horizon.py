@@ -37,10 +37,16 @@ def timed(rows: DataFrame) -> DataFrame:
     return rows.withColumn(AT, F.when(F.col("_deleted"), F.lit(int(time.time())).cast("bigint")))
 
 
+def replace_state(state: VersionedTable, rows: DataFrame) -> int:
+    """Make these rows, timed, all of a state; returns their version. By that time alone rows are looked up in it."""
+    return state.replace(timed(rows), looked_up=AT)
+
+
 def ensure(place: StatePlace, *, at: int) -> int | None:
     """Give a state that was built without times its column, and its deleted rows the time of now; its new version."""
-    rows = place.state.rows(at)
-    return None if AT in rows.columns else place.state.replace(timed(rows))
+    if AT in place.state.columns(at):
+        return None
+    return replace_state(place.state, place.state.rows(at))
 
 
 def let_go(place: StatePlace, *, at: int, before: int) -> tuple[int, Passed] | None:

@@ -17,7 +17,7 @@ from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.batches import DeltaBatches
 from projections.spark.lakehouse.beside import LiveViews, ServingViews
 from projections.spark.lakehouse.differences import require_unique
-from projections.spark.lakehouse.horizon import ensure, timed
+from projections.spark.lakehouse.horizon import ensure, replace_state
 from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
@@ -58,7 +58,7 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
 
     def load(self, frame: DataFrame, table: VersionedTable, *, rows: int) -> int:  # type: ignore[override]
         """Make the rows all of the table: what a killed process left goes."""
-        return table.count(table.replace(timed(frame) if "_deleted" in frame.columns else frame))
+        return table.count(replace_state(table, frame) if "_deleted" in frame.columns else table.replace(frame))
 
     def empty(self, table: VersionedTable) -> None:  # type: ignore[override]
         """Nothing: loading replaces all there is."""

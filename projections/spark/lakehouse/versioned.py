@@ -19,8 +19,12 @@ from projections.spark.lakehouse.kept import within
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A changed row is marked in its file, which is not written again for it.
-_PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+_PROPERTIES: Final = {
+    # A changed row is marked in its file, which is not written again for it.
+    "delta.enableDeletionVectors": "true",
+    # To write a checkpoint takes a second of a batch's time; what it spares who reads is less, up to here.
+    "delta.checkpointInterval": "100",
+}
 # To count a table's files Spark reads its log, which takes as long as a merge of few rows.
 COMPACTED_EVERY: Final = 32
 # More files than that, beside those that have a good size, are put together.
@@ -53,6 +57,11 @@ class VersionedTable:
         with told_plainly(self.path):
             return DeltaLog(spark, self.path).rows(version)
 
+    def columns(self, version: int) -> list[str]:
+        """The names of a version's columns, by the log alone."""
+        with told_plainly(self.path):
+            return self._log.columns(version)
+
     def version(self) -> int:
         """The newest version; -1 where there is no table."""
         return self._log.version()
@@ -62,10 +71,14 @@ class VersionedTable:
         with told_plainly(self.path):
             return self.rows(version).count()
 
-    def replace(self, rows: DataFrame) -> int:
-        """Make these rows all of the table, whatever a killed process left there; returns their version."""
+    def replace(self, rows: DataFrame, *, looked_up: str | None = None) -> int:
+        """Make these rows all of the table, whatever a killed process left there; returns their version.
+
+        Where one column alone is ``looked_up``, files get the statistics of no other.
+        """
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        for name, value in _PROPERTIES.items():
+        statistics = {"delta.dataSkippingStatsColumns": looked_up} if looked_up else {}
+        for name, value in (_PROPERTIES | statistics).items():
             writer = writer.option(name, value)
         with self._log.told(self._superseded):
             writer.save(self.path)
@@ -128,7 +141,7 @@ class VersionedTable:
         Delta's own RESTORE does so too, in some seconds of Spark jobs.
         """
         transaction = self._log.begin()
-        now = {_identity(file): file for file in self._log.files_read(transaction)}
+        now = {_identity(file): file for file in self._log.files_before(transaction)}
         then = {_identity(file): file for file in self._log.files(to)}
         removed = [file for name, file in now.items() if name not in then]
         added = [file for name, file in then.items() if name not in now]
