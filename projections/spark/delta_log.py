@@ -71,8 +71,7 @@ class DeltaLog:
 
         snapshot = self._at(version)
         files = _files_of(snapshot)
-        # Delta makes the frame in the session that is active in this thread.
-        self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session)
+        self._activate()
         frame = self._log().createDataFrame(snapshot, files, False, self.nothing())
         return DataFrame(frame, self.spark)
 
@@ -80,13 +79,31 @@ class DeltaLog:
         """The files of the version that a transaction began at; it does not fail where another one changes them."""
         return items(_files_of(transaction.snapshot()))
 
-    def commit(self, transaction: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
-        """Take files out of the table and others in; returns the version that has them."""
+    def written(self, transaction: Any, rows: DataFrame) -> list[Any]:
+        """New files with these rows, of a table's columns: a commit of the transaction may add them."""
+        self._activate()
+        return items(transaction.writeFiles(rows._jdf))  # noqa: SLF001 - the JVM's side of it
+
+    def commit(self, transaction: Any, operation: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
+        """Take files out of the table and others in; returns the version that has them.
+
+        ``operation`` is what the history calls it. Behind a "manual update", the one that is for everything, Delta
+        works the whole state out to note it, which it otherwise derives from the note before.
+        """
         actions = self.java.scala.collection.mutable.ListBuffer()
         for action in (*(file.remove() for file in removed), *added):
             actions.append(action)
-        update = getattr(self.java.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
-        return int(transaction.commit(actions.toSeq(), getattr(update, "MODULE$")))
+        return int(transaction.commit(actions.toSeq(), operation))
+
+    def restoring(self, version: int) -> Any:
+        """The operation that makes a table what it was."""
+        restore = getattr(self.java.org.apache.spark.sql.delta, "DeltaOperations$Restore")
+        return restore(self.java.scala.Option.apply(version), self.nothing())
+
+    def overwriting(self) -> Any:
+        """The operation that makes other rows all of a table."""
+        write = getattr(self.java.org.apache.spark.sql.delta, "DeltaOperations$Write")
+        return write(self.java.org.apache.spark.sql.SaveMode.Overwrite, *[self.nothing()] * 8)
 
     def table(self) -> Any:
         """The table as Delta's Java API has it: merges, compaction."""
@@ -106,6 +123,10 @@ class DeltaLog:
     def nothing(self) -> Any:
         """Scala's None."""
         return self.java.scala.Option.empty()
+
+    def _activate(self) -> None:
+        """Delta makes frames, and writes them, in the session that is active in a thread."""
+        self.java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session)
 
     def _at(self, version: int) -> Any:
         nothing = self.nothing()

@@ -51,6 +51,9 @@ def test_changed_rows_take_the_place_of_those_of_their_keys_and_of_what_a_killed
     version = table.merge(changes(table, *CHANGED), KEY, at=0, nullable=True)
     assert rows_of(table, version) == {(1, None, "A"), (3, 3, "c"), (5, 5, "e")}
     assert (rows_of(table, 0), last_operation(table)) == (set(ROWS), operation)
+    emptied = table.merge(changes(table, *((o, v, one, True) for one, o, v in ROWS)), KEY, at=0, nullable=True)
+    assert rows_of(table, emptied) == set()
+    assert rows_of(table, table.merge(changes(table, (5, "e", 5, False)), KEY, at=emptied)) == {(5, 5, "e")}
 
 
 @pytest.mark.usefixtures("operation")
@@ -73,13 +76,14 @@ def identities(files):
     return {(file.path(), str(file.getDeletionVectorUniqueId())) for file in files}
 
 
-def test_the_files_that_a_writer_has_noted_are_those_of_the_log(table, monkeypatch):
-    monkeypatch.setattr(versioned, "SMALL_BYTES", 0)
-    version = table.merge(changes(table, (3, "c", 3, True), (5, "e", 5, False)), KEY, at=0)
-    log = DeltaLog(table.spark, table.path)
+@pytest.mark.usefixtures("operation")
+def test_the_files_that_a_writer_has_noted_are_those_of_the_log(table):
+    torn = table.merge(changes(table, (3, "c", 3, True), (5, "e", 5, False)), KEY, at=0)
+    version, log = table.merge(changes(table, (2, "B", 1, False)), KEY, at=0), DeltaLog(table.spark, table.path)
+    assert torn < version
     for at in range(version + 1):
+        assert log.size(at) == sum(file.size() for file in log.files(at))
         assert identities(log.files(at)) == identities(log._at(at).allFiles().collectAsList())
-    assert log.size(version) == sum(file.size() for file in log.files(version))
 
 
 def test_a_table_without_such_notes_is_read_and_merged_into(table, tmp_path):

@@ -105,7 +105,9 @@ class VersionedTable:
         """Make these rows all of the table; what a killed batch left goes with the rest."""
         known = self.version()
         with self._log.told(self._superseded):
-            rows.coalesce(1).write.format("delta").mode("overwrite").save(self.path)
+            transaction = self._log.begin()
+            removed, added = self._log.files_before(transaction), self._log.written(transaction, rows.coalesce(1))
+            self._log.commit(transaction, self._log.overwriting(), removed=removed, added=added)
         return self._alone(after=known)
 
     def put(self, rows: DataFrame, key: Sequence[str], *, at: int | None) -> int:
@@ -136,16 +138,13 @@ class VersionedTable:
         return known
 
     def _taken_back(self, known: int, *, to: int) -> int:
-        """Make the table what it was; returns the version that is.
-
-        Delta's own RESTORE does so too, in some seconds of Spark jobs.
-        """
+        """Make the table what it was, as Delta's RESTORE does by jobs of Spark; returns the new version."""
         transaction = self._log.begin()
         now = {_identity(file): file for file in self._log.files_before(transaction)}
         then = {_identity(file): file for file in self._log.files(to)}
         removed = [file for name, file in now.items() if name not in then]
         added = [file for name, file in then.items() if name not in now]
-        version = self._log.commit(transaction, removed=removed, added=added)
+        version = self._log.commit(transaction, self._log.restoring(to), removed=removed, added=added)
         return self._alone(after=known) if version == known + 1 else self._refuse()
 
     def _has_many_files(self) -> bool:
