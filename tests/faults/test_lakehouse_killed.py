@@ -18,6 +18,7 @@ from projections.errors import SparkFailed
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
 from sample_app.flights.view import flight_views
 from tests.faults.killed_flights import KilledRuns, Traffic, assert_view_is, caught_up, is_caught_up, road_of_its_own
 from tests.waiting import wait_until
@@ -26,7 +27,7 @@ KILLS = min(int(os.environ.get("FACTFOLD_KILLS", "1")), 20)  # a batch takes ten
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
 GROUP = "sample_app.flights.view:flight_views"
-BATCH = 12.0  # seconds, about, of the second one of a process, whose last third writes
+BATCH = 16.0  # seconds, about, of the second one of a process, whose last third writes
 pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults has the time: starts of Spark, batches of seconds")
 
 
@@ -69,9 +70,19 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, tr
     assert_view_is(environment, flight_views, traffic.expected())
     with capsys.disabled():
         chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
-        sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
+        told = f"{killed.told()}; tables taken back: {taken_back(environment)}"
+        sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{told}\n")
     if KILLS > 1:
         killed.require_resumed()
+
+
+def taken_back(environment):
+    """How often a table was ahead of the ledger when a process began, but for small ones, which are written anew."""
+    run, _ = environment.store.serving(flight_views, view_columns(environment.spark, flight_views))
+    names = environment.store.entry(run).tables
+    paths = [environment.store.table(run, name).path for name in names]
+    histories = [environment.spark.sql(f"DESCRIBE HISTORY delta.`{path}`") for path in paths]
+    return sum(history.where("operation = 'RESTORE'").count() for history in histories)
 
 
 @pytest.mark.timeout(900)
