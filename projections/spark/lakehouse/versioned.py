@@ -98,7 +98,8 @@ class VersionedTable:
         """Whether that is less than to merge into it: it is small, and no more than a small batch is expected."""
         if is_for_many(self.spark):
             return False
-        size = self._log.size(version)
+        with told_plainly(self.path):
+            size = self._log.size(version)
         return size is not None and size <= SMALL_BYTES
 
     def _overwritten(self, rows: DataFrame) -> int:
