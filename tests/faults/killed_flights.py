@@ -89,6 +89,7 @@ def caught_up(environment: Environment, group: ProjectionGroup, road: Road) -> N
 class KilledRuns:
     """A group's runner as a process that is killed and started again; ``in_flight`` are the kills amid a batch.
 
+    ``module`` is what runs: `factfold`, or one that changes something about it first.
     ``resumed`` has the seconds from each start after such a kill to the first batch that was applied then.
     """
 
@@ -97,15 +98,16 @@ class KilledRuns:
     named: str
     settings: Mapping[str, str]
     log: Path
+    module: str = "factfold"
     in_flight: int = 0
     resumed: list[float] = field(default_factory=list)
     _left_behind: bool = False
     _begun: tuple[float, ...] = field(default_factory=psutil.cpu_times)
 
-    def start(self, *, module: str = "factfold") -> ProjectionProcess:
+    def start(self) -> ProjectionProcess:
         """Start it, and wait until it follows, with the views built if there were none, and goes on."""
         begun = time.monotonic()
-        process = ProjectionProcess(self.settings, self.named, self.log, module=module)
+        process = ProjectionProcess(self.settings, self.named, self.log, module=self.module)
         process.wait_for(1)
         if self._left_behind:
             process.wait_for(1)

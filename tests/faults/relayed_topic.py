@@ -7,7 +7,14 @@ import threading
 import time
 
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from eventstore import relay_status
 from eventstore.kafka.consumer import read_range
@@ -23,6 +30,7 @@ TINY_SEGMENTS = {
 }  # fmt: skip
 # The deletion of a stream that never was: readers of the topic pass over it.
 CANARY = b"crate-canary@0"
+HOUR = 3_600_000  # milliseconds
 CLEANING_PATIENCE = 900.0  # seconds: two million records in thousands of tiny segments took more than two minutes
 
 
@@ -91,6 +99,14 @@ class Topic:
                 counted += message.error() is None and message.value() is not None
         consumer.close()
         return counted
+
+    def keep_uncleaned(self, milliseconds):
+        """Let the broker, whose cleaner comes when it likes, compact nothing that is younger."""
+        lags = {"min.compaction.lag.ms": str(milliseconds), "max.compaction.lag.ms": str(max(milliseconds, 1))}
+        entries = [ConfigEntry(name, lag, incremental_operation=AlterConfigOpType.SET) for name, lag in lags.items()]
+        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=entries)
+        for answer in self._admin.incremental_alter_configs([resource]).values():
+            answer.result(10)
 
     def clean(self):
         """Have the broker compact all that is there: until canaries sent behind it have taken each other away."""

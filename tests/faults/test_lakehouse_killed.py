@@ -1,8 +1,10 @@
 """T1 on Delta Lake: the process that keeps the flights' view in a folder is killed with -9; the view stays right.
 
 FACTFOLD_KILLS, at most 20 of them, FACTFOLD_FLIGHTS and FACTFOLD_SEED as in test_projection_killed.py; a kill comes at
-any moment of a batch's seconds, before its files, among them, or at its commit. The planted fault is a ledger that is
-written before the tables' files. In make test, tests/spark/test_lakehouse.py has a kill before the commit, in process.
+any moment of a batch's seconds, before its files, among them, or at its commit. All tables are written anew then; a
+quarter as many kills come while they are merged into, as large ones are, and taken back. The planted fault is a ledger
+that is written before the tables' files. In make test, tests/spark/test_lakehouse.py has a kill before the commit, in
+process.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tests.waiting import wait_until
 KILLS = min(int(os.environ.get("FACTFOLD_KILLS", "1")), 20)  # a batch takes ten times what it takes in a database
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
+MERGING = max(2, KILLS // 4)
 GROUP = "sample_app.flights.view:flight_views"
 BATCH = 16.0  # seconds, about, of the second one of a process, whose last third writes
 pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults has the time: starts of Spark, batches of seconds")
@@ -39,8 +42,8 @@ def road():
 
 @pytest.fixture(scope="module")
 def traffic(road):
-    """What both tests send, one behind the other."""
-    return Traffic(road, PART * (KILLS + 3), seed=SEED)
+    """What the tests send, one behind the other."""
+    return Traffic(road, PART * (KILLS + MERGING + 4), seed=SEED)
 
 
 @pytest.fixture
@@ -56,15 +59,18 @@ def killed(road, spark, tmp_path):
 
 
 @pytest.mark.timeout(max(900, 180 * KILLS))
-def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, traffic, killed, capsys):
-    environment = killed.environment
+@pytest.mark.parametrize(
+    ("module", "kills"), [("factfold", KILLS), ("tests.faults.merging_lake", MERGING)], ids=["written anew", "merging"]
+)
+def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, traffic, killed, capsys, module, kills):
+    environment, killed.module = killed.environment, module
 
     def more():
         traffic.send(PART)
         return lambda: not is_caught_up(environment, flight_views)
 
     traffic.send(PART)
-    killed.kill_amid_batches(KILLS, more, random.Random(SEED), within=BATCH)
+    killed.kill_amid_batches(kills, more, random.Random(SEED), within=BATCH)
     assert killed.start().stop() == 0
     caught_up(environment, flight_views, road)
     assert_view_is(environment, flight_views, traffic.expected())
@@ -72,12 +78,12 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, tr
         chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
         told = f"{killed.told()}; tables taken back: {taken_back(environment)}"
         sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{told}\n")
-    if KILLS > 1:
+    if module == "factfold":
         killed.require_resumed()
 
 
 def taken_back(environment):
-    """How often a table was ahead of the ledger when a process began, but for small ones, which are written anew."""
+    """How often a table that is merged into was ahead of the ledger when a process began."""
     run, _ = environment.store.serving(flight_views, view_columns(environment.spark, flight_views))
     names = environment.store.entry(run).tables
     paths = [environment.store.table(run, name).path for name in names]
@@ -88,7 +94,8 @@ def taken_back(environment):
 @pytest.mark.timeout(900)
 def test_the_planted_fault_is_seen_a_ledger_that_is_written_before_the_tables(road, traffic, killed):
     environment = killed.environment
-    process = killed.start(module="tests.faults.mutant_lake")
+    killed.module = "tests.faults.mutant_lake"
+    process = killed.start()
     traffic.send(PART)
     road.wait_until_captured()
     wait_until(lambda: is_caught_up(environment, flight_views), what="the ledger's row")

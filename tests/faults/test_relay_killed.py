@@ -19,7 +19,7 @@ import pytest
 
 from eventstore import Relay
 from tests.crates import faults, fill
-from tests.faults.relayed_topic import STREAMS, Load, wait_for_the_last, waiting
+from tests.faults.relayed_topic import HOUR, STREAMS, Load, wait_for_the_last, waiting
 from tests.waiting import wait_until
 
 GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
@@ -87,6 +87,7 @@ def test_the_second_relay_takes_over_from_one_that_is_killed(crates, settings, s
 )  # fmt: skip
 def test_the_planted_fault_is_seen_a_place_beside_the_topic(crates, start_relay, topic, tmp_path, mutant, seen):
     planted = {"FACTFOLD_TEST_MUTANT": mutant, "FACTFOLD_TEST_PLACE": str(tmp_path / "place")}
+    topic.keep_uncleaned(HOUR)  # compaction takes repeated records away
     fill(crates, *range(4), times=20)
     killed = start_relay("--once", module="tests.faults.mutant_relays", FACTFOLD_TEST_DIE="2", **planted)
     assert killed.wait() == -9
@@ -100,12 +101,14 @@ def test_the_planted_fault_is_seen_after_compaction_too_records_that_come_again(
 ):
     """Nothing is missing then and nothing there twice: but old versions stand behind newer ones."""
     planted = {"FACTFOLD_TEST_MUTANT": "last batch", "FACTFOLD_TEST_PLACE": str(tmp_path / "place")}
+    topic.keep_uncleaned(HOUR)
     fill(crates, *range(4), times=20)
     Relay(crates, settings).run(stop=threading.Event(), once=True)
     killed = start_relay("--once", module="tests.faults.mutant_relays", FACTFOLD_TEST_DIE="1", **planted)
     assert killed.wait() == -9
     repeated = Counter(record.key for record in topic.records())
     assert sum(times > 1 for times in repeated.values()) == 10
-    request.getfixturevalue("eager_cleaner")  # not before: it would take the repeated ones away uncounted
+    topic.keep_uncleaned(0)
+    request.getfixturevalue("eager_cleaner")
     topic.clean()
     assert set(faults(crates, topic.records())) == {"disordered"}

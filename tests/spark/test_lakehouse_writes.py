@@ -16,7 +16,8 @@ ROWS = [(1, None, "a"), (1, 2, "b"), (3, 3, "c")]
 @pytest.fixture(params=["MERGE", "WRITE"])
 def operation(request, monkeypatch):
     """What Delta calls the writing, of any table."""
-    monkeypatch.setattr(versioned, "SMALL_BYTES", {"MERGE": 0, "WRITE": 1 << 40}[request.param])
+    most = {"MERGE": 0, "WRITE": 1 << 40}[request.param]
+    monkeypatch.setattr(versioned, "most_written_anew", lambda _: most)
     return request.param
 
 
@@ -97,3 +98,12 @@ def test_a_table_without_such_notes_is_read_and_merged_into(table, tmp_path):
         assert {tuple(row) for row in table.listed(version, table.spark).collect()} == rows
     assert rows_of(table, table.merge(changes(table, (5, "e", 5, True)), KEY, at=1)) == {*ROWS}
     assert last_operation(table) == "MERGE"
+
+
+def test_a_table_is_written_anew_for_so_many_changed_rows_as_are_worth_it(table):
+    table.replace(table.spark.range(100_000).selectExpr("id AS one", "id AS other", "uuid() AS value"))
+    assert DeltaLog(table.spark, table.path).size(1) > versioned.most_written_anew(1)
+    version = table.merge(changes(table, (5, "e", 5, False)), KEY, at=1, count=1)
+    assert last_operation(table) == "MERGE"
+    table.merge(changes(table, (5, "f", 5, False)), KEY, at=version, count=6_000)
+    assert last_operation(table) == "WRITE"

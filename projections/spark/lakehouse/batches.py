@@ -159,7 +159,7 @@ class DeltaBatch:
             return None
         self.staged[id(place.table)] = whole.rows
         at = self.base[place.state.name]
-        return lambda: place.state.on(self.spark).merge(whole.rows, place.table.row_key, at=at)
+        return lambda: place.state.on(self.spark).merge(whole.rows, place.table.row_key, at=at, count=whole.count)
 
     def _stored(self, table: VersionedTable) -> DataFrame:
         """The rows of a table at its version, looked up several times a batch: listed and planned once."""
@@ -190,7 +190,11 @@ class DeltaBatch:
             return {}
         rows, key = change.rows.rows.withColumnRenamed("_deleted", "_retracted"), place.definition.key
         at, nullable = self.base[place.view.name], place.definition.key_may_be_null
-        return {place.view.name: lambda: place.view.on(self.spark).merge(rows, key, at=at, nullable=nullable)}
+        return {
+            place.view.name: lambda: place.view.on(self.spark).merge(
+                rows, key, at=at, count=change.rows.count, nullable=nullable
+            )
+        }
 
     def _roles(self, place: DeltaViewPlace) -> dict[str, RoleRows]:
         return {name: self._role(place.definition.table(name)) for name in place.definition.tables}
