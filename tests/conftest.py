@@ -40,7 +40,9 @@ _PARTS = {
         "*/test_hostile_names.py", "*/test_loads.py", "*/test_open_transactions.py", "*/test_personal_topics.py",
         "*/test_view_topic_generations.py",
     ),
-    "integration": ("tests/integration/*", "*/test_filtered_tables.py", "*/test_generated_views.py"),
+    "integration": (
+        "tests/integration/*", "*/test_filtered_tables.py", "*/test_generated_views.py", "*/test_lakehouse_writes.py",
+    ),
     "conformance": ("tests/conformance/*", "tests/spark/*"),
 }  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
