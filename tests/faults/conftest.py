@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ResourceType
 
 from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicSpec, event_topic
 from tests.crates import crate_store, topic_of
 from tests.faults.command_process import CommandProcess
-from tests.faults.relayed_topic import PARTITIONS, TINY_SEGMENTS, Topic
+from tests.faults.relayed_topic import PARTITIONS, TINY_SEGMENTS, Topic, alter
 
 
 @pytest.fixture
@@ -57,14 +57,7 @@ def start_relay(crates, settings, tmp_path):
 @pytest.fixture
 def eager_cleaner(settings):
     """The broker looks every 0.2 s for something to clean, and not every 15."""
-    admin = AdminClient(settings.kafka.librdkafka())
-
-    def alter(operation, value):
-        entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-        for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(10)
-
-    alter(AlterConfigOpType.SET, "200")
+    admin, backoff = AdminClient(settings.kafka.librdkafka()), "log.cleaner.backoff.ms"
+    alter(admin, ResourceType.BROKER, "1", {backoff: "200"})
     yield
-    alter(AlterConfigOpType.DELETE, None)
+    alter(admin, ResourceType.BROKER, "1", {backoff: None}, operation=AlterConfigOpType.DELETE)

@@ -103,10 +103,7 @@ class Topic:
     def keep_uncleaned(self, milliseconds):
         """Let the broker, whose cleaner comes when it likes, compact nothing that is younger."""
         lags = {"min.compaction.lag.ms": str(milliseconds), "max.compaction.lag.ms": str(max(milliseconds, 1))}
-        entries = [ConfigEntry(name, lag, incremental_operation=AlterConfigOpType.SET) for name, lag in lags.items()]
-        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=entries)
-        for answer in self._admin.incremental_alter_configs([resource]).values():
-            answer.result(10)
+        alter(self._admin, ResourceType.TOPIC, self.name, lags)
 
     def clean(self):
         """Have the broker compact all that is there: until canaries sent behind it have taken each other away."""
@@ -124,6 +121,13 @@ class Topic:
             return left.isdisjoint(marks.items())
 
         wait_until(is_cleaned, within=CLEANING_PATIENCE, what="the cleaning", pause=0.3)
+
+
+def alter(admin, kind, name, values, *, operation=AlterConfigOpType.SET):
+    """Set, or reset, what a topic or a broker is configured by."""
+    entries = [ConfigEntry(each, value, incremental_operation=operation) for each, value in values.items()]
+    for answer in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():
+        answer.result(10)
 
 
 def waiting(store, settings):

@@ -34,8 +34,7 @@ MOST_SMALL_FILES: Final = 64
 _GOOD_BYTES: Final = 64 << 20
 # Up to here, some thousand rows, a table is written anew by one job; a merge takes about ten, and plans each.
 _SMALL_BYTES: Final = 128 << 10
-# Larger ones too, where much of them changes: each changed row pays for so many bytes. To merge costs less than to
-# write more than the most.
+# Larger ones too, where much of them changes: each changed row pays for so many bytes, up to where a merge costs less.
 _BYTES_A_ROW: Final = 1 << 10
 _MOST_BYTES: Final = 6 << 20
 
@@ -107,7 +106,7 @@ class VersionedTable:
         return self._moved_on(lambda table: _merge(table, changes, key, nullable=nullable), at=at)
 
     def _is_written_anew(self, version: int, count: int) -> bool:
-        """Whether that is less than to merge into it: no more than a small batch is expected."""
+        """Whether that is less than to merge into it; the rows of a large batch are too many for one task."""
         if is_for_many(self.spark):
             return False
         with told_plainly(self.path):
