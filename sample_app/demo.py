@@ -1,4 +1,4 @@
-"""make demo: the shop on the whole road, told step by step, with its facts in build/demo.json."""
+"""make demo: the shop on real servers, step by step, with its figures in build/demo.json."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROUTER_LOG = Path("build/router.log")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of a day is played: ``live_orders`` are tried while the views follow, ten a second."""
+    """Size of the demonstration: ``live_orders`` are sent while the views are live, ten a second."""
 
     customers: int = 200
     articles: int = 40
@@ -62,7 +62,7 @@ def main() -> None:
 def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
     """Play the day on a running stack; SystemExit where a view differs from its recomputation."""
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
-    with story.step("database, event store, topics and two Debezium connectors made"):
+    with story.step("database, event store, topics and two Debezium connectors created"):
         aggregates = [Order, InventoryItem, Payment]
         road = lay_road(info, "shop", aggregates=aggregates, tables=Base.metadata, history=["customers"])
     watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
@@ -129,7 +129,7 @@ def _services(
 
 def _open_shop(story: Story, road: Road, sizes: Sizes) -> ShopTraffic:
     traffic = ShopTraffic(road, customers=sizes.customers, articles=sizes.articles)
-    text = f"{sizes.customers} customers written, {sizes.articles} articles received, {sizes.first_orders} orders tried"
+    text = f"{sizes.customers} customers, {sizes.articles} articles and {sizes.first_orders} order attempts sent"
     with story.step(text):
         traffic.open()
         for _ in range(sizes.first_orders):
@@ -140,11 +140,11 @@ def _open_shop(story: Story, road: Road, sizes: Sizes) -> ShopTraffic:
 
 def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
     with live_views(environment, shop_views) as run:
-        with story.step("payments routed, the suspicious ones reviewed"):
+        with story.step("payments routed to branches, suspicious payments reviewed"):
             wait_until(lambda: _all_handled(day), deadline=120, what="the first payments handled")
         _change_a_customer(story, road)
         _orders(story, day)
-        with story.step("held orders released or cancelled by the score as of the payment, released ones shipped"):
+        with story.step("held orders released or cancelled by the credit score at payment time"):
             settled = _settle(day)
         road.wait_until_captured()
         run.wait_until_caught_up()
@@ -154,7 +154,7 @@ def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
 
 def _orders(story: Story, day: Day) -> None:
     day.traffic.receive()
-    with story.step(f"{day.orders} orders tried while views and services follow"), day.watch.watching():
+    with story.step(f"{day.orders} more order attempts while views and services are live"), day.watch.watching():
         for _ in range(day.orders):
             day.traffic.order(placed=day.watch.accepted, suspected=day.watch.reaction.begin)
             time.sleep(0.1)
@@ -208,7 +208,7 @@ def _tell_services(story: Story, road: Road, day: Day, settled: dict[str, int]) 
     routed = ", ".join(f"{count:,} {name}" for name, count in story.facts["branches"].items())
     story.say(f"payments routed: {routed}")
     for group, report in reports.items():
-        story.say(f"{group}: {report.handled:,} events handled once, {report.duplicates:,} came again")
+        story.say(f"{group}: {report.handled:,} events handled, {report.duplicates:,} duplicates")
     story.say("cases: " + ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(settled.items())))
 
 
@@ -233,16 +233,16 @@ def _change_a_customer(story: Story, road: Road) -> None:
 
     score(700)
     wait_until(lambda: shows(700), deadline=60, what="the view follows")
-    story.rows("customer 7's orders, before", rows())
-    with story.step("an UPDATE of customer 7 reaches every order of his, and none of his past payments"):
+    story.rows("orders of customer 7 before the UPDATE", rows())
+    with story.step("one UPDATE of customer 7 reaches each of his orders, and no past payment"):
         score(123)
         wait_until(lambda: shows(123), deadline=60, what="the view follows")
-    story.rows("after", rows())
+    story.rows("orders of customer 7 after the UPDATE", rows())
     views.dispose()
 
 
 def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: Road) -> None:
-    with story.step("the live views compared with a recomputation from the whole log"):
+    with story.step("live views compared with a recomputation from the whole log"):
         verdicts = verify(environment, shop_views)
     story.facts["commands"] = {"accepted": traffic.accepted, "refused": dict(traffic.refused)}
     with road.engine.connect() as connection:
@@ -258,7 +258,7 @@ def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: R
     for name, verdict in verdicts.items():
         if not verdict.equal:
             raise SystemExit(f"{name} differs from its recomputation at keys {verdict.differing_keys}")
-        story.say(f"{name}: {verdict.rows:,} rows, digest {str(verdict.digest)[:16]}… both ways")
+        story.say(f"{name}: {verdict.rows:,} rows live and recomputed, equal (digest {str(verdict.digest)[:12]}…)")
 
 
 if __name__ == "__main__":

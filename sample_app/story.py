@@ -1,4 +1,4 @@
-"""How a demonstration tells its story: numbered steps with a spinner and their seconds, and a JSON file at the end."""
+"""Output of a demonstration: steps with a spinner and their seconds, and a JSON file at the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import stamina
 import structlog
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +20,7 @@ class Story:
     """Prints steps as they happen; ``facts`` is what is written as JSON."""
 
     def __init__(self, title: str) -> None:
+        stamina.instrumentation.set_on_retry_hooks([])  # a retry that is expected is not part of the output
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         self.facts: dict[str, Any] = {}
         self._console = Console(highlight=False)
@@ -49,4 +51,4 @@ class Story:
         """Write the facts as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.facts, indent=2, default=str) + "\n")
-        self.say(f"facts written to {path}")
+        self.say(f"figures written to {path}")

@@ -87,11 +87,11 @@ class ShopTraffic:
         return True
 
     def tell(self, story: Story) -> None:
-        """Say what was accepted and refused, and show that a stale writer is turned away."""
+        """Report accepted and refused commands, and show that a stale append is refused."""
         story.say(f"{self.accepted:,} commands accepted, {self.refused.total():,} refused:")
         for reason, count in self.refused.most_common():
             story.say(f"  {count:>5} × {reason}")
         try:
             self._road.store.append("inventory-sku-0", [InventoryItem.Received(title="x", quantity=1)], expected=0)
         except WrongExpectedVersion as refused:
-            story.say(f"a writer with a stale version is turned away: {refused.message}")
+            story.say(f"a stale append is refused: {refused.message}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from projections.errors import SessionInUse
 from projections.spark.gathering import SORTED_AGGREGATES
+from projections.spark.startup import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,8 @@ def open_session(
     builder = SparkSession.builder.master(master).appName("factfold")
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with quiet_start():
+        return builder.getOrCreate()
 
 
 @contextmanager

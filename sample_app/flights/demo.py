@@ -60,14 +60,14 @@ def main(
 
 def tell(story: Story, info: StackInfo, flights: pd.DataFrame, *, rounds: int) -> None:
     """Take the flights over the road of a running stack, and compare the view with the log and with pandas."""
-    with story.step("database, event store, topics and two Debezium connectors made"):
+    with story.step("database, event store, topics and two Debezium connectors created"):
         road = lay_road(info, "flights", aggregates=[Flight], tables=Base.metadata)
     first, rest = _parted(flights)
     with closing(road):
-        with story.step("airlines, airports, planes and weather written"):
+        with story.step("airlines, airports, planes and weather inserted"):
             write_tables(road)
         append_flights(story, road, first, text="events appended")
-        with story.step("everything captured by Debezium"):
+        with story.step("every row and event captured by Debezium"):
             road.wait_until_captured()
         with story.step("Spark started"):
             environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars(), memory="3g")
@@ -130,7 +130,7 @@ def _live(
     with live_views(environment, flight_views) as run:
         during = rounds // 2
         _burst(story, road, run, rest, lambda: corrections.rounds(during))
-        with story.step(f"{rounds - during} more rounds of corrections, one a second, while the view follows"):
+        with story.step(f"{rounds - during} more rounds of corrections, one a second, while the view is live"):
             for number in range(during, rounds):
                 corrections.round()
                 if number == rounds // 2:
@@ -175,8 +175,8 @@ def _compare(
         "differing_keys": list(verdict.differing_keys),
         "pandas_rows": pandas_rows, "pandas_digest": pandas_digest,
     }  # fmt: skip
-    story.say(f"view {verdict.rows:,} rows {str(verdict.digest)[:16]}… · log {str(verdict.recomputed_digest)[:16]}…"
-              f" · pandas {pandas_rows:,} rows {pandas_digest[:16]}…")  # fmt: skip
+    log, compared = str(verdict.recomputed_digest)[:16], f"pandas {pandas_rows:,} rows {pandas_digest[:16]}…"
+    story.say(f"live view {verdict.rows:,} rows {str(verdict.digest)[:16]}… · log {log}… · {compared}")
 
 
 if __name__ == "__main__":

@@ -91,6 +91,29 @@ def test_every_link_to_a_file_leads_somewhere(page):
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+def prose(page):
+    """The sentences of a page that people read: without code, link targets, tables' rules and markup."""
+    text = re.sub(r"^```.*?^```$", "\n\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", text))
+    # A heading, a list's item and a table's cell are sentences of their own.
+    parts = re.split(r"\n\s*\n|^\s*(?:[-#]+|\d+\.)\s|\|", text, flags=re.MULTILINE)
+    return [sentence for part in parts for sentence in re.split(r"(?<=[.!?])[*_]*\s", part) if sentence.strip()]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/README.md"], ids=["README", "docs"])
+def test_no_sentence_of_a_front_page_is_over_thirty_words(page):
+    sentences = prose(page)
+    assert len(sentences) > 20
+    assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
+
+
+def test_the_readme_is_short_and_says_first_what_it_is():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 200
+    assert all(term in "\n".join(lines[:5]) for term in ("event sourcing", "change data capture"))
+    assert len(re.findall(r"(?<!!)\[[^]]*\]\(", "\n".join(lines))) <= 10
+
+
 def test_no_block_of_code_is_of_an_unknown_kind():
     kinds = {block.kind for page in PAGES for block in blocks(page)}
     assert kinds <= {HERE, ON_SERVERS, EMBEDDED, "sh", "sql", "text", "toml", "json", "yaml"}
