@@ -234,7 +234,7 @@ def _change_a_customer(story: Story, road: Road) -> None:
     score(700)
     wait_until(lambda: shows(700), deadline=60, what="the view follows")
     story.rows("orders of customer 7 before the UPDATE", rows())
-    with story.step("one UPDATE of customer 7 reaches each of his orders, and no past payment"):
+    with story.step("one UPDATE of customer 7 updates all orders of customer 7, and no past payment"):
         score(123)
         wait_until(lambda: shows(123), deadline=60, what="the view follows")
     story.rows("orders of customer 7 after the UPDATE", rows())
