@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -202,10 +202,30 @@ def _enum(hint: type[Enum]) -> FieldType:
 
 
 def _union(members: Sequence[Any], place: str, compilation: Compilation) -> FieldType:
-    held = [member for member in members if member is not NoneType]
+    every = list(_flat(members))
+    held = [member for member in every if member is not NoneType]
     compiled = [_compile(member, place, compilation) for member in held]
     whole = compiled[0] if len(compiled) == 1 else union_of(held, compiled, place, compilation)
-    return whole if len(held) == len(members) else optional(whole)
+    return whole if len(held) == len(every) else optional(whole)
+
+
+def _flat(members: Sequence[Any]) -> Iterator[Any]:
+    """The types of a union, and of unions in it that a note or a new name hides: Avro has none inside another."""
+    for member in members:
+        inner = _named_type(member)
+        if get_origin(inner) in (Union, UnionType):
+            yield from _flat(get_args(inner))
+        else:
+            yield member
+
+
+def _named_type(hint: Any) -> Any:
+    """What stands behind notes and new names; a personal mark stays, and is refused there."""
+    if hasattr(hint, "__supertype__"):
+        return _named_type(hint.__supertype__)
+    if get_origin(hint) is Annotated and not any(isinstance(note, Personal) for note in get_args(hint)):
+        return _named_type(get_args(hint)[0])
+    return hint
 
 
 def _record(cls: type, ways: RecordClass, compilation: Compilation) -> FieldType:

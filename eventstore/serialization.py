@@ -13,6 +13,7 @@ from fastavro.validation import validate
 
 from eventstore.errors import InvalidEventData, NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.union_encoding import branch_names
 
 _FRAME: Final = struct.Struct(">bI")
 FRAME: Final = _FRAME.size
@@ -21,8 +22,9 @@ _LONGS: Final = range(-(2**63), 2**63)
 
 def encode_value(avro: Any, value: Any) -> bytes:
     """Return one plain value as a bare Avro body."""
-    buffer = BytesIO()
-    schemaless_writer(buffer, parse_schema(avro), value)
+    buffer, parsed = BytesIO(), parse_schema(avro)
+    named = branch_names(parsed)
+    schemaless_writer(buffer, parsed, value if named is None else named(value))
     return buffer.getvalue()
 
 
@@ -44,6 +46,7 @@ class AvroEncoder:
     def __init__(self, registered: RegisteredSchema) -> None:
         self._registered = registered
         self._parsed = parse_schema(dict(registered.schema))
+        self._named = branch_names(self._parsed)
         self._frame = _FRAME.pack(0, registered.id)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
@@ -51,7 +54,7 @@ class AvroEncoder:
         buffer = BytesIO()
         buffer.write(self._frame)
         try:
-            schemaless_writer(buffer, self._parsed, values)
+            schemaless_writer(buffer, self._parsed, values if self._named is None else self._named(values))
         except Exception as error:
             raise self._misfit(values, error) from error
         return buffer.getvalue()
@@ -77,7 +80,7 @@ def _fits(value: object, avro: Any) -> bool:
     if isinstance(value, int) and avro == "long":
         return value in _LONGS
     try:
-        schemaless_writer(BytesIO(), parse_schema(avro), value)
+        encode_value(avro, value)
     except Exception:
         return False
     return bool(validate(value, avro, raise_errors=False))

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from eventstore.conversions import Convert
 
 # Spark gives a union of several types as a struct of one field a branch, all null but one.
 MEMBER: Final = "member"
+
+_CLASSES: Final[Mapping[str, type]] = {
+    "string": str, "long": int, "double": float, "boolean": bool, "bytes": bytes, "array": list, "decimal": Decimal,
+    "uuid": UUID, "timestamp-micros": datetime, "date": date,
+}  # fmt: skip
+
+
+def class_of(avro: Any) -> type:
+    """Return the class of a branch's plain values; those of a record are dictionaries."""
+    kind = avro.get("logicalType", avro["type"]) if isinstance(avro, Mapping) else avro
+    return _CLASSES.get(kind, dict)
+
+
+def short_name(avro: Any) -> str:
+    """Return the name of a record, defined here or only named, without its namespace."""
+    name: str = avro.get("name", "") if isinstance(avro, Mapping) else avro
+    return name.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +69,15 @@ def union_to_plain(branches: Sequence[Branch], namespace: Callable[[], str]) -> 
     """Convert a value by the branch of its class; one of several records becomes its full name and its values."""
     by_class = {branch.cls: branch for branch in branches}
     several = sum(branch.record is not None for branch in branches) > 1
+    members = {f"{MEMBER}{number}" for number in range(len(branches))}
 
     def to_plain(value: Any) -> Any:
         branch = by_class.get(type(value))
         if branch is None:
             raise TypeError(f"{type(value).__name__} is none of {', '.join(cls.__name__ for cls in by_class)}")
         plain = value if branch.to_plain is None else branch.to_plain(value)
+        if type(plain) is dict and plain.keys() == members:
+            raise ValueError(f"{', '.join(sorted(members))} are what Spark calls the types of a union")
         return (f"{namespace()}.{branch.record}", plain) if several and branch.record is not None else plain
 
     return to_plain
@@ -64,7 +86,7 @@ def union_to_plain(branches: Sequence[Branch], namespace: Callable[[], str]) -> 
 def union_from_plain(branches: Sequence[Branch]) -> Convert:
     """Convert what Avro gives for a branch, or what Spark does: a struct of members."""
     records = {branch.record: branch for branch in branches if branch.record is not None}
-    by_class = {_plain_class(branch): branch for branch in branches}
+    by_class = {dict if branch.record is not None else class_of(branch.avro): branch for branch in branches}
     members = {f"{MEMBER}{number}": branch for number, branch in enumerate(branches)}
 
     def found(value: Any) -> tuple[Branch, Any]:
@@ -79,9 +101,3 @@ def union_from_plain(branches: Sequence[Branch]) -> Convert:
         return inner if branch.from_plain is None else branch.from_plain(inner)
 
     return from_plain
-
-
-def _plain_class(branch: Branch) -> type:
-    if branch.record is not None:
-        return dict
-    return str if issubclass(branch.cls, Enum) else branch.cls

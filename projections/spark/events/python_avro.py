@@ -6,10 +6,7 @@ as long. It is for people who have Python and Java and have fetched nothing.
 
 from __future__ import annotations
 
-import datetime as dt
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +15,7 @@ import pyarrow.compute as pc
 from eventstore.errors import NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder
-from eventstore.unions import MEMBER
+from eventstore.unions import MEMBER, class_of, short_name
 from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:
@@ -28,9 +25,6 @@ _PLAIN = {"string": pa.string(), "int": pa.int32(), "long": pa.int64(), "float":
           "boolean": pa.bool_(), "bytes": pa.binary(), "enum": pa.string(), "fixed": pa.binary()}  # fmt: skip
 _LOGICAL = {"timestamp-micros": pa.timestamp("us", "UTC"), "timestamp-millis": pa.timestamp("us", "UTC"),
             "date": pa.date32(), "uuid": pa.string()}  # fmt: skip
-
-_CLASSES = {"string": str, "long": int, "double": float, "boolean": bool, "bytes": bytes, "array": list,
-            "decimal": Decimal, "uuid": uuid.UUID, "timestamp-micros": dt.datetime, "date": dt.date}  # fmt: skip
 
 
 def avro_in_the_jvm() -> bool:
@@ -160,18 +154,6 @@ class Kinds:
         if not converts:
             return Kind(arrow)
         return Kind(arrow, lambda v: v | {name: convert(v[name]) for name, convert in converts.items()})
-
-
-def class_of(avro: Any) -> type:
-    """The class of fastavro's values of a union's branch; those of a record are dictionaries."""
-    found = avro.get("logicalType", avro["type"]) if isinstance(avro, Mapping) else avro
-    return _CLASSES.get(found, dict)
-
-
-def short_name(avro: Any) -> str:
-    """The name of a record, defined here or only named, without its namespace."""
-    name: str = avro.get("name", "") if isinstance(avro, Mapping) else avro
-    return name.rpartition(".")[2]
 
 
 def _each(item: Kind) -> Kind:

@@ -20,9 +20,8 @@ from eventstore.event_types import EventType
 from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
-from eventstore.unions import MEMBER
+from eventstore.unions import MEMBER, class_of, short_name
 from eventstore.upcasting import TypeMeaning
-from projections.spark.events.python_avro import class_of, short_name
 from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _member(value: Any, members: Sequence[Avro]) -> Column:
 
     name, inner = value if type(value) is tuple else ("", value)
     own = next(n for n, m in enumerate(members) if (short_name(m) == name.rpartition(".")[2] if name else
-                                                    isinstance(value, class_of(m))))  # fmt: skip
+                                                    type(value) is class_of(m)))  # fmt: skip
     literals = [literal(inner, member) if n == own else F.lit(None) for n, member in enumerate(members)]
     return F.struct(*(literal.alias(f"{MEMBER}{n}") for n, literal in enumerate(literals)))
 

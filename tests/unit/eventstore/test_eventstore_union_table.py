@@ -1,0 +1,206 @@
+"""Every ordered pair of field types as a union: each value comes back as itself, or the pair is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from itertools import permutations
+from typing import Annotated, Any, Final, NewType, Union
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from eventstore import Aggregate, Digits, event
+from eventstore.errors import InvalidEventData, UnsupportedFieldType
+from eventstore.event_types import EventType, event_type_of
+from eventstore.identifiers import StreamName
+from eventstore.serialization import AvroDecoder
+from eventstore.snapshots import AggregateSnapshot, StateShape
+from projections.spark.events.python_avro import Kinds
+
+
+class Day(Enum):
+    FIRST = "2026-01-01"
+    KEY = "00000000-0000-0000-0000-000000000001"
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass(frozen=True)
+class Card:
+    number: str
+
+
+@dataclass(frozen=True)
+class Voucher:
+    number: str
+    worth: float | int = 0
+
+
+@dataclass(frozen=True)
+class Members:
+    member0: int
+    member1: int
+
+
+Minor = NewType("Minor", int)
+Whole = NewType("Whole", Annotated[Minor, "a note"])  # type: ignore[valid-newtype]
+
+# Values that another type could be taken for.
+VALUES: Final[dict[Any, list[Any]]] = {
+    str: ["", "2026-01-01", "2026-01-01T00:00:00+00:00", "00000000-0000-0000-0000-000000000001", "1", "1.5", "true"],
+    int: [0, 1, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)],
+    float: [0.0, 1.0, -1.5, 2.0**53, math.inf],
+    bool: [True, False],
+    bytes: [b"", b"\x01", b"2026-01-01"],
+    Decimal: [Decimal(0), Decimal("1.5"), Decimal("-12.3400")],
+    Annotated[Decimal, Digits(38, 10)]: [Decimal(1), Decimal("1234567890123456789012345678.0123456789")],
+    datetime: [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)],
+    date: [date(1, 1, 1), date(2026, 1, 1), date(9999, 12, 31)],
+    UUID: [UUID(int=0), UUID(int=1)],
+    Day: list(Day),
+    Level: list(Level),
+    list[int]: [[], [1, 2], [2**53 + 1]],
+    list[str]: [[], ["a"]],
+    dict[str, int]: [{}, {"number": 1}],
+    dict[str, str]: [{"number": "1"}],
+    Card: [Card("1")],
+    Voucher: [Voucher("1"), Voucher("2", 2**53 + 1), Voucher("3", 2.0)],
+    Minor: [7, 2**53 + 1],
+}
+
+# The classes whose values Avro, or Spark, writes in one form.
+SAME: Final = [
+    {str, UUID, Day, Level},
+    {int, datetime, date, Minor},
+    {bytes, Decimal, Annotated[Decimal, Digits(38, 10)]},
+    {list[int], list[str]},
+    {dict[str, int], dict[str, str], Card},
+    {dict[str, int], dict[str, str], Voucher},
+]
+PAIRS: Final = list(permutations(VALUES, 2))
+HELD: Final = [pair for pair in PAIRS if not any(set(pair) <= same and set(pair) != {Card, Voucher} for same in SAME)]
+REFUSED: Final = [pair for pair in PAIRS if pair not in HELD]
+
+Wrap = Callable[[Any], Any]
+PLACES: Final[dict[str, tuple[Wrap, Wrap]]] = {
+    "alone": (lambda hint: hint, lambda value: value),
+    "optional": (lambda hint: hint | None, lambda value: value),
+    "in a list": (lambda hint: list[hint], lambda value: [value, value]),
+    "in a map": (lambda hint: dict[str, hint], lambda value: {"k": value}),
+    "in a list of optional ones": (lambda hint: list[hint | None], lambda value: [None, value]),
+    "in an optional map of lists": (lambda hint: dict[str, list[hint]] | None, lambda value: {"k": [value]}),
+}
+
+
+def name(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if getattr(hint, "__args__", None) is None else str(hint)
+
+
+def named(pair: Any) -> str:
+    return " | ".join(name(hint) for hint in pair)
+
+
+def fields_of(pair: Any) -> dict[str, Any]:
+    return {f"f{n}": wrap(Union[pair]) for n, (wrap, _) in enumerate(PLACES.values())}  # noqa: UP007 - of a variable
+
+
+def event_class(hints: dict[str, Any]) -> Any:
+    return event(name="bill.paid")(type("Paid", (), {"__annotations__": hints, "__module__": __name__}))
+
+
+def cases(pair: Any) -> list[dict[str, Any]]:
+    return [
+        {f"f{n}": wrap(value) for n, (_, wrap) in enumerate(PLACES.values())} for hint in pair for value in VALUES[hint]
+    ]
+
+
+def classes(value: Any) -> Any:
+    """The classes of a value and of all that it holds: 1 == 1.0 == True."""
+    match value:
+        case list():
+            return [classes(inner) for inner in value]
+        case dict():
+            return {key: classes(inner) for key, inner in value.items()}
+        case Card() | Voucher():
+            return type(value), classes(vars(value))
+    return type(value)
+
+
+def require_same(found: dict[str, Any], sent: dict[str, Any]) -> None:
+    assert (found, classes(found)) == (sent, classes(sent))
+
+
+def decoded(kind: EventType, sent: Any) -> Any:
+    return AvroDecoder({kind.schema_id: kind.registered}.__getitem__).decode(kind.encode(sent))[1]
+
+
+@pytest.mark.parametrize("pair", HELD, ids=named)
+def test_every_value_of_a_pair_comes_back_as_itself(pair: Any) -> None:
+    paid = event_class(fields_of(pair))
+    kind = event_type_of(paid)
+    for values in cases(pair):
+        require_same(vars(kind.from_plain(decoded(kind, paid(**values)))), values)
+
+
+@pytest.mark.parametrize("pair", HELD, ids=named)
+def test_every_value_of_a_pair_comes_back_from_a_snapshot_as_itself(pair: Any) -> None:
+    hints = fields_of(pair)
+    bill: Any = type("Bill", (Aggregate,), {"__annotations__": hints, "__module__": __name__, **dict.fromkeys(hints)})
+    shape = StateShape(bill)
+    for values in cases(pair):
+        state = bill("1")
+        vars(state).update(values)
+        restored = shape.restored(bill, StreamName("bill", "1"), AggregateSnapshot("bill-1", 0, shape.encode(state)))
+        require_same(restored.state(), values)
+
+
+@pytest.mark.parametrize("pair", HELD, ids=named)
+def test_every_value_of_a_pair_comes_back_from_spark_without_its_avro_jar_as_itself(pair: Any) -> None:
+    paid = event_class(fields_of(pair))
+    kind, kinds = event_type_of(paid), Kinds()
+    columns = {field["name"]: kinds.of(field["type"]) for field in kind.schema["fields"]}
+    for values in cases(pair):
+        plain = decoded(kind, paid(**values))
+        rows = {n: (c.convert or (lambda value: value))(plain[n]) for n, c in columns.items()}
+        arrow = {n: pa.array([row], columns[n].arrow).to_pylist(maps_as_pydicts="strict")[0] for n, row in rows.items()}
+        require_same(vars(kind.from_plain(arrow)), values)
+
+
+@pytest.mark.parametrize(("hint", "value"), [(dict[str, int], {"member0": 1, "member1": 2}), (Members, Members(1, 2))])
+def test_keys_that_spark_names_branches_by_are_refused(hint: Any, value: Any) -> None:
+    paid = event_class({"odd": hint | str})
+    with pytest.raises(InvalidEventData, match="does not fit field odd"):
+        event_type_of(paid).encode(paid(odd=value))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("pair", REFUSED, ids=named)
+def test_a_pair_of_one_written_form_is_refused_when_the_class_is_made(pair: Any, place: str) -> None:
+    with pytest.raises(UnsupportedFieldType, match=r"field odd.* of .*Paid holds"):
+        event_class({"odd": PLACES[place][0](Union[pair])})  # noqa: UP007 - of a variable
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        float | Annotated[int | str, "a note"],
+        Annotated[float | int, "a note"] | str,
+        float | Annotated[int | str | None, ""],
+        Whole | str | float,
+    ],
+    ids=str,
+)
+def test_a_union_within_a_union_is_one_union(hint: Any) -> None:
+    paid = event_class({"amount": hint})
+    kind = event_type_of(paid)
+    for amount in (1, 1.0, "1"):
+        require_same(vars(kind.from_plain(decoded(kind, paid(amount=amount)))), {"amount": amount})
