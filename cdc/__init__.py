@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cdc.transaction_log import SourceTransactions
     from cdc.transactions import TransactionMarker, decode_marker
     from cdc.triggers import capture
+    from cdc.utc_times import UtcDateTime
     from cdc.watch import Until, check
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "TableRead",
     "TransactionMarker",
     "Until",
+    "UtcDateTime",
     "apply",
     "capture",
     "check",
@@ -140,6 +142,7 @@ _HOMES = {
     "cdc.transaction_log": ("SourceTransactions",),
     "cdc.transactions": ("TransactionMarker", "decode_marker"),
     "cdc.triggers": ("capture",),
+    "cdc.utc_times": ("UtcDateTime",),
     "cdc.watch": ("Until", "check"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

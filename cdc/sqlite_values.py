@@ -7,7 +7,7 @@ it is, and the reader refuses it with its place; a trigger never makes the user'
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,8 @@ def json_of(column: Column[Any]) -> Expression:
     if name in ("JSON", "JSONB"):
         return _text
     python_type = python_type_of(kind)
+    if python_type is not None and python_type in _ZONED and kind.timezone:
+        return _zoned(column, python_type)
     if python_type is Decimal:
         return _decimal(column)
     if isinstance(python_type, type) and issubclass(python_type, Enum):
@@ -88,9 +90,53 @@ def _decimal(column: Column[Any]) -> Expression:
     return text
 
 
+def _zoned(column: Column[Any], python_type: type) -> Expression:
+    """Refuse a type that writes 12:00+02:00 as 12:00, as those of SQLAlchemy do on SQLite."""
+    expression, sample = _ZONED[python_type]
+    if _stored(column.type, sample) not in (sample, None):
+        raise _unsupported(
+            column,
+            "which loses the offset of its values on SQLite",
+            "declare the column as cdc.UtcDateTime(), which stores UTC"
+            if python_type is datetime
+            else "declare the column as Text or as Time without time zone",
+        )
+    return expression
+
+
+def _stored(kind: Any, value: Any) -> Any:
+    """What comes back of a value, where a time without offset is UTC; None of one that the type refuses."""
+    from sqlalchemy.dialects.sqlite import dialect
+
+    sqlite = dialect()
+    write = kind.dialect_impl(sqlite).bind_processor(sqlite)
+    try:
+        found = type(value).fromisoformat(write(value) if write else str(value))
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _moment(x: str) -> str:
     """SQLAlchemy writes a date and a time without zone; Debezium puts a T between, and a Z behind."""
-    return f"json_quote(replace(CAST({x} AS TEXT), ' ', 'T') || 'Z')"
+    return f"json_quote({_with_t(x)} || 'Z')"
+
+
+def _zoned_moment(x: str) -> str:
+    """A time that has no offset is UTC; one that has keeps it."""
+    return f"json_quote({_with_t(x)} || {_z_unless_offset(x, first=11)})"
+
+
+def _zoned_time(x: str) -> str:
+    return f"json_quote(CAST({x} AS TEXT) || {_z_unless_offset(x, first=1)})"
+
+
+def _with_t(x: str) -> str:
+    return f"replace(CAST({x} AS TEXT), ' ', 'T')"
+
+
+def _z_unless_offset(x: str, *, first: int) -> str:
+    return f"CASE WHEN substr(CAST({x} AS TEXT), {first}) GLOB '*[-+Zz]*' THEN '' ELSE 'Z' END"
 
 
 def _day(x: str) -> str:
@@ -104,6 +150,11 @@ def _uuid(x: str) -> str:
 
 
 _UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+_EAST: Final = timezone(timedelta(hours=2))
+_ZONED: Final[dict[type | None, tuple[Expression, Any]]] = {
+    datetime: (_zoned_moment, datetime(2024, 1, 2, 3, 4, 5, 6, _EAST)),
+    time: (_zoned_time, time(3, 4, 5, 6, _EAST)),
+}
 _EXPRESSIONS: Final[dict[type, Expression]] = {
     str: _text,
     int: _whole,

@@ -6,9 +6,9 @@ connectors' encodings, so that whoever reads changelogs reads these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import InvalidConnector, SourceNotReady
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 _CHANGES: Final = "factfold_changes"
+_RESPELLED: Final = "factfold_respelled"
 # The position that the next change gets: nobody else can write before its transaction ends. SQLite counts on at the end
 # of a statement, so within one the changes themselves tell; after they were removed, the count does. Rows of a snapshot
 # share one, and each is of another key.
@@ -40,13 +41,14 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
     Not seen are rows that an INSERT OR REPLACE removes because of a unique column other than the key, and a dropped
     table.
     Errors: InvalidConnector (no primary key, no SQLite, topic or table captured otherwise), UnsupportedEncoding,
-    SourceNotReady (the table or a column is missing), InvalidIdentifier.
+    SourceNotReady (the table or a column is missing), InvalidIdentifier, StoreUnavailable (the file is locked).
     """
     captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
     _require_sqlite(engine)
     with _write_lock(engine) as connection:
         captured.require_columns(connection)
         captured.require_own_topic(connection)
+        captured = captured.collated(connection)
         if captured.stands(connection):
             return False
         for statement in captured.statements(first=captured.is_new(connection)):
@@ -62,6 +64,8 @@ class _Captured:
     topic: str
     columns: dict[str, Callable[[str], str]]
     key: Sequence[str]
+    # Of each unique index of the key that takes different keys for equal: the collations of the key's columns.
+    collations: Sequence[Mapping[str, str]] = ()
 
     @classmethod
     def of(cls, table: Table, topic: str) -> _Captured:
@@ -74,6 +78,18 @@ class _Captured:
             )
         columns = {check_identifier(column.name, "column"): json_of(column) for column in table.columns}
         return cls(table.name, topic, columns, [column.name for column in table.primary_key])
+
+    def collated(self, connection: Connection) -> _Captured:
+        """The same with the collations under which keys are unique in the file."""
+        query = (
+            "SELECT i.name, x.name, x.coll FROM pragma_index_list(?) i, pragma_index_xinfo(i.name) x"
+            ' WHERE i."unique" AND x."key"'
+        )
+        found: dict[str, dict[str, str]] = {}
+        for index, column, collation in connection.exec_driver_sql(query, (self.table,)):
+            found.setdefault(index, {})[column] = collation
+        ours = [of for of in found.values() if set(of) == set(self.key) and set(of.values()) != {"BINARY"}]
+        return replace(self, collations=ours)
 
     def is_new(self, connection: Connection) -> bool:
         """Whether the topic has no change yet."""
@@ -103,29 +119,73 @@ class _Captured:
         A trigger of the user's may have fired before ours and written the row again: what is told is the row as it is.
         """
         old, new = self._is_here("OLD."), self._is_here("NEW.")
-        same_key = " AND ".join(f"OLD.{quoted(c)} IS NEW.{quoted(c)}" for c in self.key)
+        same_key = f"{self._row('OLD.', self.key)} = {self._row('NEW.', self.key)}"
         row, here = f"{quoted(self.table)}.", f"FROM {quoted(self.table)} WHERE {new}"
         away = f"WHERE NOT EXISTS (SELECT 1 FROM {quoted(self.table)} WHERE {old})"  # noqa: S608
         gone = [self._insert(values, away) for values in (self._values(OP_DELETE, old="OLD."), self._tombstone("OLD."))]
         made = self._insert(self._values(OP_INSERT, new=row), here)
         changed = self._insert(self._values(OP_UPDATE, old="OLD.", new=row), here)
+        replaced = self._replaced()
         return dict(
             [
-                self._trigger("insert", "INSERT", "1", made),
-                self._trigger("update", "UPDATE", same_key, changed),
-                self._trigger("rekey", "UPDATE", f"NOT ({same_key})", *gone, made),
-                self._trigger("delete", "DELETE", "1", *gone),
+                self._trigger("insert", "AFTER INSERT", "1", *replaced, made),
+                self._trigger("update", "AFTER UPDATE", same_key, changed),
+                self._trigger("rekey", "AFTER UPDATE", f"NOT ({same_key})", *gone, *replaced, made),
+                self._trigger("delete", "AFTER DELETE", "1", *gone),
+                *self._notes(same_key),
             ]
         )
 
     def _is_here(self, prefix: str) -> str:
-        """The condition that a row of the table has the key of a row before or after the change."""
-        return " AND ".join(f"{quoted(self.table)}.{quoted(c)} IS {prefix}{quoted(c)}" for c in self.key)
+        """The condition that a row of the table has the key of a row before or after the change.
+
+        The first part finds the row by the index of the key; only the second tells keys apart that a collation equates.
+        """
+        found = " AND ".join(f"{quoted(self.table)}.{quoted(c)} IS {prefix}{quoted(c)}" for c in self.key)
+        return f"{found} AND {self._row(f'{quoted(self.table)}.', self.key)} = {self._row(prefix, self.key)}"
 
     def _trigger(self, name: str, event: str, when: str, *statements: str) -> tuple[str, str]:
         full = f"factfold_{self.table}_{name}"
-        head = f'CREATE TRIGGER "{full}" AFTER {event} ON {quoted(self.table)} WHEN {when}'
+        head = f'CREATE TRIGGER "{full}" {event} ON {quoted(self.table)} WHEN {when}'
         return full, f"{head} BEGIN {'; '.join(statements)}; END"
+
+    def _notes(self, same_key: str) -> Iterator[tuple[str, str]]:
+        """Before a write, note a row with another spelling of its key: OR REPLACE removes it, and fires no trigger.
+
+        Whether it does is not known yet. A note that is left over stands for a row that is asked for again.
+        """
+        if not self.collations:
+            return
+        old, new = self._row(f"{quoted(self.table)}.", self.key), self._row("NEW.", self.key)
+        known = f"topic = '{self.topic}' AND new_key = {new} AND old_key = {old}"
+        # No OR IGNORE: the clause of the user's statement would take its place.
+        note = (
+            f"INSERT INTO {_RESPELLED} (topic, new_key, old_key) SELECT '{self.topic}', {new}, {old}"  # noqa: S608
+            f" FROM {quoted(self.table)} WHERE ({self._equal_to_new()}) AND {old} <> {new}"
+            f" AND NOT EXISTS (SELECT 1 FROM {_RESPELLED} WHERE {known})"
+        )
+        yield self._trigger("before_insert", "BEFORE INSERT", "1", note)
+        yield self._trigger("before_rekey", "BEFORE UPDATE", f"NOT ({same_key})", note)
+
+    def _replaced(self) -> list[str]:
+        """After a write, delete the rows that were noted before it and are not in the table any more."""
+        if not self.collations:
+            return []
+        noted = f"topic = '{self.topic}' AND new_key = {self._row('NEW.', self.key)}"
+        here = f"({self._equal_to_new()}) AND {self._row(f'{quoted(self.table)}.', self.key)} = old_key"
+        away = f"FROM {_RESPELLED} WHERE {noted} AND NOT EXISTS (SELECT 1 FROM {quoted(self.table)} WHERE {here})"  # noqa: S608
+        return [
+            self._insert(f"'{self.topic}', old_key, {self._deletion()}", away),
+            self._insert(f"'{self.topic}', old_key, NULL", away),
+            f"DELETE FROM {_RESPELLED} WHERE {noted}",  # noqa: S608
+        ]
+
+    def _equal_to_new(self) -> str:
+        """The condition that the key of a row of the table is taken for that of the row that is written."""
+        return " OR ".join(
+            " AND ".join(f"{quoted(self.table)}.{quoted(c)} = NEW.{quoted(c)} COLLATE {of[c]}" for c in self.key)
+            for of in self.collations
+        )
 
     def _insert(self, values: str, rows: str) -> str:
         return f"INSERT INTO {_CHANGES} (topic, message_key, payload) SELECT {values} {rows}"
@@ -159,8 +219,11 @@ class _Captured:
         )
         here = f"SELECT {self._row('', self.key)} FROM {quoted(self.table)}"  # noqa: S608
         live = f"FROM ({last}) WHERE payload IS NOT NULL AND message_key NOT IN ({here})"
-        event = f'\'{{"before":null,"after":null,"op":"{OP_DELETE}","source":\' || {self._source()} || \'}}\''
-        yield self._insert(f"'{self.topic}', message_key, {event}", live)
+        yield self._insert(f"'{self.topic}', message_key, {self._deletion()}", live)
+
+    def _deletion(self) -> str:
+        """A change event for a row of which only the key is known any more."""
+        return f'\'{{"before":null,"after":null,"op":"{OP_DELETE}","source":\' || {self._source()} || \'}}\''
 
     def stands(self, connection: Connection) -> bool:
         """Whether exactly these triggers are there already."""
@@ -204,11 +267,21 @@ def _require_sqlite(engine: Engine) -> None:
 @contextmanager
 def _write_lock(engine: Engine) -> Iterator[Connection]:
     """A transaction that no writer can come between, with the tables of changes made."""
-    from eventstore.backends.sql.changes import create_change_tables
+    from sqlalchemy.exc import DBAPIError
 
-    with engine.begin() as connection:
-        # Python's driver begins a transaction before a change of rows, and not before one of tables.
-        if not getattr(connection.connection.dbapi_connection, "in_transaction", False):
+    from eventstore.backends.sql.changes import create_change_tables
+    from eventstore.backends.sql.failures import locked_out
+    from eventstore.backends.sql.sqlite import end_begun
+    from eventstore.backends.sql.sqlite import locked_out as lock_in_use
+
+    try:
+        with engine.begin() as connection:
+            # Python's driver begins a transaction before a change of rows, and not before one of tables.
+            end_begun(connection)
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        create_change_tables(connection)
-        yield connection
+            create_change_tables(connection)
+            yield connection
+    except DBAPIError as error:
+        if reason := lock_in_use(error):
+            raise locked_out(*reason, error, engine.url.render_as_string(hide_password=True)) from error
+        raise

@@ -8,6 +8,7 @@ from decimal import Decimal
 import sqlalchemy as sa
 from pyspark.sql import DataFrame
 
+from cdc import UtcDateTime
 from eventstore import Aggregate, RecordedEvent, command, event, subscription
 from projections import ProjectionGroup, Stream, Table, as_of, branches, field, on, view
 
@@ -68,7 +69,7 @@ METADATA = sa.MetaData()
 CUSTOMERS = sa.Table(
     "customers", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text, nullable=False),
     sa.Column("credit", sa.Numeric(12, 2)), sa.Column("active", sa.Boolean), sa.Column("since", sa.Date),
-    sa.Column("seen", sa.DateTime(timezone=True)),
+    sa.Column("seen", UtcDateTime()),
 )  # fmt: skip
 
 orders = Table.from_events(

@@ -42,9 +42,6 @@ class Appender:
             return self._append_own(batch) if connection is None else self._append_on(connection, batch)
 
     def _append_on(self, connection: Connection, batch: Batch) -> list[AppendResult]:
-        if not connection.in_transaction():
-            # As SQLAlchemy does by itself before a statement of its own, so that the caller's commit counts.
-            connection.begin()
         # Looked for first: an id that is taken would cost the caller's transaction.
         if batch.events.named and (earlier := self._reader.earlier(batch, connection)):
             return earlier

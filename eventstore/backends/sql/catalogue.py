@@ -34,7 +34,7 @@ class SqlCatalogue:
         self, database: Database, *, source: str, topic_prefix: str = "", registry: SchemaRegistry | None = None
     ) -> None:
         self._tables = database.tables
-        self._begin = database.transaction
+        self._read, self._write = database.statement, database.writing
         self._source = source
         self._topic_prefix = topic_prefix
         self._assigned = None if registry is None else AssignedTypes(registry)
@@ -69,7 +69,7 @@ class SqlCatalogue:
         if not new:
             return
         table = self._tables.schemas
-        with self._begin() if connection is None else nullcontext(connection) as reading:
+        with self._read() if connection is None else nullcontext(connection) as reading:
             query = select(table.c.schema_id).where(table.c.schema_id.in_(new))
             kept = set(reading.execute(query).scalars())
             unknown = [kind for schema_id, kind in new.items() if schema_id not in kept]
@@ -84,7 +84,7 @@ class SqlCatalogue:
         if connection is not None:
             self._keep(connection, new)
             return
-        with self._begin() as own:
+        with self._write() as own:
             self._keep(own, new)
         self._registered.update(schema.id for schema in new)
 
@@ -93,7 +93,7 @@ class SqlCatalogue:
         if schema_id not in self._schemas and connection is not None:
             return self._stored(connection, schema_id)
         if schema_id not in self._schemas:
-            with self._begin() as connection:
+            with self._read() as connection:
                 self._schemas[schema_id] = self._stored(connection, schema_id)
         return self._schemas[schema_id]
 
@@ -110,7 +110,7 @@ class SqlCatalogue:
 
     def declare(self, name: str, *, partitions: int, topic: str | None = None, fixed: bool = True) -> Category:
         """Create a category if it is new; PartitionsFixed where it exists with another partition count."""
-        with self._begin() as connection:
+        with self._write() as connection:
             category = self._ensure(connection, name, partitions, topic=topic)
         if fixed:
             require_partitions(category, partitions)
@@ -125,13 +125,13 @@ class SqlCatalogue:
     def all_categories(self) -> list[Category]:
         """Return every category, by name."""
         table = self._tables.categories
-        with self._begin() as connection:
+        with self._read() as connection:
             return [Category(*row) for row in connection.execute(select(table).order_by(table.c.category))]
 
     def all_schemas(self, *, connection: Connection | None = None) -> list[RegisteredSchema]:
         """Return every schema, by id."""
         table = self._tables.schemas
-        with self._begin() if connection is None else nullcontext(connection) as reading:
+        with self._read() if connection is None else nullcontext(connection) as reading:
             payloads = reading.execute(select(table.c.payload).order_by(table.c.schema_id)).scalars()
             return [RegisteredSchema.from_json(payload) for payload in payloads]
 

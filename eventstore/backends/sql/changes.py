@@ -1,4 +1,4 @@
-"""Two tables beside an event store on SQLite: changes of ordinary rows, as records, and whose changes they are.
+"""Tables beside an event store on SQLite: changes of ordinary rows, as records, and whose changes they are.
 
 `cdc.capture` fills them by triggers. On PostgreSQL there are none: Debezium reads the changes from the log.
 """
@@ -26,6 +26,14 @@ CAPTURES: Final = Table(
     _METADATA,
     Column("topic", Text, primary_key=True),
     Column("table_name", Text, nullable=False, unique=True),
+)
+# A row that is about to be written, and the row whose key equals it under a collation: the write may replace it.
+RESPELLED: Final = Table(
+    "factfold_respelled",
+    _METADATA,
+    Column("topic", Text, primary_key=True),
+    Column("new_key", Text, primary_key=True),
+    Column("old_key", Text, primary_key=True),
 )
 
 

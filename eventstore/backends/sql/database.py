@@ -52,6 +52,7 @@ class Database:
     def statement(self) -> Iterator[Connection]:
         """Lend a connection on which every statement is a transaction of its own."""
         with typed_failures(self.engine, self.dialect), self._use(), self._single.connect() as connection:
+            self.dialect.settle(connection)
             yield connection
 
     @contextmanager
@@ -81,6 +82,23 @@ class Database:
         """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
         with self.append() if self.dialect.single_writer else self.transaction() as connection:
             yield connection
+
+    @contextmanager
+    def joined(self, connection: Connection | None) -> Iterator[Connection | None]:
+        """Write in a caller's transaction; lend it where one writer locks out all others, and None elsewhere.
+
+        A second transaction of our own would wait for the caller's there. The lock is taken before anything is read:
+        what is read later is not overtaken, and a transaction that reads old rows already fails here.
+        """
+        if connection is None:
+            yield None
+            return
+        with typed_failures(self.engine, self.dialect):
+            if not connection.in_transaction():
+                # As SQLAlchemy does by itself before a statement of its own, so that the caller's commit counts.
+                connection.begin()
+            self.dialect.lock(connection)
+            yield connection if self.dialect.single_writer else None
 
     def take_turns(self) -> None:
         """Let other tasks of the loop work for a moment, where there is one; threads take turns by themselves."""

@@ -25,6 +25,12 @@ class Dialect(Protocol):
     def single_writer(self) -> bool:
         """Whether a writer locks out every other one until it commits."""
 
+    def settle(self, connection: Connection) -> None:
+        """End what an engine's own events may have begun on a connection whose statements are transactions."""
+
+    def lock(self, connection: Connection) -> None:
+        """Take the write lock in a caller's transaction, where one writer locks out all others."""
+
     def before_tables(self, connection: Connection) -> None:
         """Do what tables need and no transaction allows."""
 
@@ -57,6 +63,9 @@ class Dialect(Protocol):
 
     def is_not_prepared(self, error: DBAPIError) -> bool:
         """Say whether an error reports a table or a column that does not exist."""
+
+    def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what the lock of another connection prevents, and the remedy; None for any other error."""
 
 
 def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -34,9 +34,20 @@ def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | N
             remedy="call create_tables() once after each upgrade, and check the schema's name",
             place=place,
         )
+    if reason := dialect.locked_out(error):
+        return locked_out(*reason, error, place)
     if isinstance(error, OperationalError | InterfaceError) and not dialect.is_passing(error):
-        return _unavailable(str(error.orig).strip().splitlines()[0], place)
+        return _unavailable(_first_line(error), place)
     return None
+
+
+def locked_out(why: str, remedy: str, error: DBAPIError, place: str) -> StoreUnavailable:
+    """Build the error for a statement that the lock of another connection prevents."""
+    return StoreUnavailable(f"{why}: {_first_line(error)}", remedy=remedy, place=place)
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0]
 
 
 def _unavailable(why: str, place: str) -> StoreUnavailable:

@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, func, select, update
 
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.upserts import upsert
 from eventstore.closing import Closing
@@ -31,25 +32,29 @@ class SqlKeys:
         self._streams = database.tables.subject_streams
         self._dialect = database.dialect
         self._master = master
-        self._begin: Callable[[], AbstractContextManager[Connection]] = database.transaction
+        self._typed = partial(typed_failures, database.engine, database.dialect)
+        self._read: Callable[[], AbstractContextManager[Connection]] = database.statement
+        self._write: Callable[[], AbstractContextManager[Connection]] = database.writing
 
     def within(self, connection: Connection) -> SqlKeys:
         """Return these keys within a caller's transaction, where one writer locks out all others."""
 
         @contextmanager
         def lent() -> Iterator[Connection]:
-            yield connection
+            with self._typed():
+                yield connection
 
         inside = object.__new__(SqlKeys)
-        inside.__dict__.update(self.__dict__, _begin=lent)
+        inside.__dict__.update(self.__dict__, _read=lent, _write=lent)
         return inside
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
         wanted = sorted(map(check_subject, subjects))
-        with self._begin() as connection:
+        with self._read() as connection:
             found = self._live(connection, wanted)
-            if missing := [subject for subject in wanted if subject not in found]:
+        if missing := [subject for subject in wanted if subject not in found]:
+            with self._write() as connection:
                 self._add(connection, missing)
                 # Another writer may have been faster: whoever was, there is one key of a subject.
                 found |= self._live(connection, missing)
@@ -58,7 +63,7 @@ class SqlKeys:
     def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
         """Return keys by id, None for those destroyed, nothing for those that were never here; KeysMissing."""
         columns, found = self._table.c, dict[UUID, DataKey | None]()
-        with self._begin() as connection:
+        with self._read() as connection:
             for part in bindable(list(ids)):
                 for row in connection.execute(select(self._table).where(columns.key_id.in_(part))):
                     found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
@@ -67,7 +72,7 @@ class SqlKeys:
     def known(self, ids: Collection[UUID]) -> set[UUID]:
         """Return those of some ids that are keys of this store, destroyed ones too; no master key is needed."""
         column, found = self._table.c.key_id, set[UUID]()
-        with self._begin() as connection:
+        with self._read() as connection:
             for part in bindable(list(ids)):
                 found.update(connection.execute(select(column).where(column.in_(part))).scalars())
         return found
@@ -80,26 +85,26 @@ class SqlKeys:
         destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC), "erasure": number}
         # A subject has one key at most.
         statement = update(self._table).where(columns.subject == subject, columns.wrapped.is_not(None))
-        with self._begin() as connection:
+        with self._write() as connection:
             self._dialect.order_erasures(connection)
             return connection.execute(statement.values(destroyed)).rowcount
 
     def was_here(self, subject: str) -> bool:
         """Say whether a subject has a key, or had one that was destroyed."""
         query = select(self._table.c.key_id).where(self._table.c.subject == subject).limit(1)
-        with self._begin() as connection:
+        with self._read() as connection:
             return connection.execute(query).first() is not None
 
     def erasures(self) -> int:
         """Return how many keys were ever destroyed."""
-        with self._begin() as connection:
+        with self._read() as connection:
             return connection.scalar(select(func.max(self._table.c.erasure))) or 0
 
     def destroyed(self, first: int, last: int) -> list[UUID]:
         """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive."""
         columns = self._table.c
         query = select(columns.key_id).where(columns.erasure > first, columns.erasure <= last)
-        with self._begin() as connection:
+        with self._read() as connection:
             return list(connection.execute(query.order_by(columns.erasure)).scalars())
 
     def rotate(self) -> int:
@@ -107,7 +112,7 @@ class SqlKeys:
         done, columns, master = 0, self._table.c, self.master()
         others = select(self._table).where(columns.wrapped.is_not(None), columns.master != master.current)
         while True:
-            with self._begin() as connection:
+            with self._write() as connection:
                 rows = connection.execute(others.limit(_PAGE).with_for_update()).all()
                 for row in rows:
                     again = {"wrapped": master.wrap(self._unwrapped(row)), "master": master.current}
@@ -120,14 +125,14 @@ class SqlKeys:
         """Remember that subjects (first) stand in streams (second)."""
         values = [{"subject": subject, "stream": stream} for subject, stream in sorted(set(pairs))]
         if values:
-            with self._begin() as connection:
+            with self._write() as connection:
                 connection.execute(upsert(connection, self._streams).on_conflict_do_nothing(), values)
 
     def streams(self, subject: str) -> list[str]:
         """Return the streams that a subject stands in, by name."""
         columns = self._streams.c
         query = select(columns.stream).where(columns.subject == subject).order_by(columns.stream)
-        with self._begin() as connection:
+        with self._read() as connection:
             return list(connection.execute(query).scalars())
 
     def master(self) -> MasterKeys:

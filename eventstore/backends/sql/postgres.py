@@ -171,6 +171,12 @@ class PostgresDialect:
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
         self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"), batches=_BATCH_LOCKS)
 
+    def settle(self, connection: Connection) -> None:
+        """Nothing: the driver begins by itself, and in autocommit mode not at all."""
+
+    def lock(self, connection: Connection) -> None:
+        """Nothing: writers do not lock each other out."""
+
     def before_tables(self, connection: Connection) -> None:
         """Nothing."""
 
@@ -234,6 +240,9 @@ class PostgresDialect:
     def is_not_prepared(self, error: DBAPIError) -> bool:
         """Say whether a table, its schema or a column does not exist."""
         return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000", "42703")
+
+    def locked_out(self, error: DBAPIError) -> None:
+        """Nothing: whoever meets another writer tries again, or hears that it lost a race."""
 
 
 def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:

@@ -30,7 +30,7 @@ class SqlSnapshots:
 
     def drop(self, streams: Sequence[str]) -> int:
         """Forget the snapshots of streams; return how many there were."""
-        with self._database.transaction() as connection:
+        with self._database.writing() as connection:
             parts = [delete(self._table).where(self._table.c.stream.in_(part)) for part in bindable(streams)]
             return sum(connection.execute(part).rowcount for part in parts)
 
@@ -43,7 +43,7 @@ class SqlSnapshots:
             "payload": snapshot.payload,
         }
         columns = self._table.c
-        with self._database.transaction() as connection:
+        with self._database.writing() as connection:
             statement = upsert(connection, self._table).values(values)
             new = statement.excluded
             connection.execute(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, text, true
+from sqlalchemy import ColumnElement, Connection, delete, false, func, insert, select, text, true
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
@@ -17,6 +18,17 @@ from eventstore.topics import DELETED_TYPE, message_key
 
 # One writer at a time makes the position the order of commits: no second number is needed.
 _ORDER_XID: Final = 0
+# Of an extended result code, the byte that says what kind of error it is.
+_PRIMARY_CODE: Final = 0xFF
+# SQLite waits for the lock only in a transaction that has not read before.
+_STALE: Final = (
+    "the transaction has read the event store's file before another one wrote to it",
+    "run the transaction again, and begin it with BEGIN IMMEDIATE before its first read",
+)
+_LOCKED: Final = (
+    "another connection has the lock of the event store's file",
+    "end the transaction that has the lock and try again; begin one that reads before it appends with BEGIN IMMEDIATE",
+)
 
 
 class SqliteDialect:
@@ -30,6 +42,14 @@ class SqliteDialect:
                 "SQLite has no schemas", remedy="give each store a file of its own", place="schema"
             )
         self._events, self._archived = tables.events, tables.archived_streams
+
+    def settle(self, connection: Connection) -> None:
+        """End what an engine has begun by an event."""
+        end_begun(connection)
+
+    def lock(self, connection: Connection) -> None:
+        """Take the write lock by a statement that changes nothing; a transaction that has not read yet waits for it."""
+        connection.execute(delete(self._archived).where(false()))
 
     def before_tables(self, connection: Connection) -> None:
         """Let readers and the writer pass each other from now on (write-ahead log)."""
@@ -93,6 +113,27 @@ class SqliteDialect:
     def is_not_prepared(self, error: DBAPIError) -> bool:
         """Say whether a table or a column does not exist."""
         return any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
+
+    def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what the lock of another connection prevents, and the remedy."""
+        return locked_out(error)
+
+
+def locked_out(error: DBAPIError) -> tuple[str, str] | None:
+    """Tell a transaction that read before another one wrote, which cannot write any more, from a lock in use."""
+    code: int = getattr(error.orig, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return _STALE
+    return _LOCKED if code & _PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else None
+
+
+def end_begun(connection: Connection) -> None:
+    """End what an engine has begun by an event, as SQLAlchemy's recipe for SQLite does: nothing was done in it."""
+    if not connection.in_transaction():
+        connection.begin()
+    driver: Any = connection.connection.driver_connection
+    if driver.in_transaction:
+        connection.exec_driver_sql("rollback")
 
 
 def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:

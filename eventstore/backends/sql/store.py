@@ -155,11 +155,10 @@ class SqlEventStore(Closing):
         if not appends:
             return []
         draft = Draft.of(appends)
-        # Where one writer locks out all others, a second transaction of our own would wait for the caller's.
-        shared = connection if self._database.dialect.single_writer else None
-        draft = self._catalogue.registered(draft, connection=shared)
-        categories = self._catalogue.categories(draft.categories, connection=shared)
-        personal = self._personal(draft, shared)
+        with self._database.joined(connection) as shared:
+            draft = self._catalogue.registered(draft, connection=shared)
+            categories = self._catalogue.categories(draft.categories, connection=shared)
+            personal = self._personal(draft, shared)
         batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from cdc import ChangeDecoder, Op, capture
+from cdc import ChangeDecoder, Op, UtcDateTime, capture
 from cdc.errors import InvalidConnector, SourceNotReady, UnsupportedEncoding
 from eventstore.backends.sql.changes import CHANGES
 from eventstore.backends.sql.sqlite_log import SqliteLog
@@ -35,7 +35,7 @@ TYPED = sa.Table(
     "typed", sa.MetaData(), sa.Column("id", sa.Uuid, primary_key=True), sa.Column("whole", sa.BigInteger),
     sa.Column("flag", sa.Boolean), sa.Column("share", sa.Double), sa.Column("money", sa.Numeric(15, 4)),
     sa.Column("text", sa.String), sa.Column("day", sa.Date), sa.Column("clock", sa.Time), sa.Column("at", sa.DateTime),
-    sa.Column("seen", sa.DateTime(timezone=True)), sa.Column("colour", sa.Enum(Colour)), sa.Column("tree", sa.JSON),
+    sa.Column("seen", UtcDateTime()), sa.Column("colour", sa.Enum(Colour)), sa.Column("tree", sa.JSON),
 )  # fmt: skip
 
 

@@ -1,0 +1,37 @@
+"""A column type for moments that keeps the instant of every value, on SQLite too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import DateTime, Dialect
+from sqlalchemy.types import TypeDecorator
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment, stored in UTC and read in UTC; ValueError for a value without a time zone.
+
+    `DateTime(timezone=True)` writes 12:00+02:00 as 12:00 on SQLite.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[datetime]:
+        """The type of its values."""
+        return datetime
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Convert to UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"the moment {value.isoformat()} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Convert to UTC; SQLite's driver returns a value without time zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
