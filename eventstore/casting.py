@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from eventstore.conversions import as_long
+from eventstore.conversions import as_double, as_long, exact_decimal
 from eventstore.field_types import Avro
 
 WHOLE: Final = r"^[+-]?[0-9]+$"
@@ -80,14 +80,15 @@ def decimal_digits(avro: Avro) -> Mapping[str, Any]:
 
 def _fitting(value: Decimal, target: Avro) -> Decimal:
     """The same number with the target's digits; ValueError where it would be rounded or has no place."""
-    digits = decimal_digits(target)
-    exponent = int(value.as_tuple().exponent)
-    unscaled = value.scaleb(digits["scale"])
-    if -exponent > digits["scale"] and unscaled != unscaled.to_integral_value():
-        raise ValueError(f"{value} has more than {digits['scale']} digits after the point")
-    if abs(unscaled) >= 10 ** digits["precision"]:
-        raise ValueError(f"{value} has more than {digits['precision']} digits")
-    return Decimal(int(unscaled)).scaleb(-digits["scale"])
+    precision, scale = decimal_digits(target)["precision"], decimal_digits(target).get("scale", 0)
+    try:
+        return exact_decimal(value, precision, scale)
+    except ArithmeticError:
+        raise ValueError(f"{value} has no place among {precision} digits, {scale} of them after the point") from None
+
+
+def _long(text: str) -> int:
+    return as_long(int(Decimal(text)))  # int() alone refuses texts of many zeros, and Spark reads them
 
 
 def _midnight(day: date) -> datetime:
@@ -96,13 +97,13 @@ def _midnight(day: date) -> datetime:
 
 _CASTS: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
     ("boolean", "long"): int,
-    ("long", "double"): float,
+    ("long", "double"): as_double,
     ("long", "decimal"): Decimal,
     ("long", "string"): str,
     ("decimal", "string"): lambda value: format(value, "f"),
     ("decimal", "decimal"): lambda value: value,
     ("date", "timestamp-micros"): _midnight,
-    ("string", "long"): _matching(WHOLE, lambda text: as_long(int(text))),
+    ("string", "long"): _matching(WHOLE, _long),
     ("string", "decimal"): _matching(NUMBER, Decimal),
     ("string", "date"): _matching(DAY, date.fromisoformat),
     ("string", "uuid"): _matching(IDENTIFIER, UUID),

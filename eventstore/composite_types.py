@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, get_args, get_origin
 
-from eventstore.conversions import MISFITS, Convert, as_long, each, each_value, placed, unless_none, with_path
+from eventstore.conversions import (
+    MISFITS,
+    Convert,
+    as_long,
+    each,
+    each_value,
+    items_to_plain,
+    placed,
+    unless_none,
+    values_to_plain,
+    with_path,
+)
 from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.field_types import Avro, Compilation, Field, FieldType
 from eventstore.record_classes import RecordClass
@@ -23,14 +34,14 @@ def optional(inner: FieldType) -> FieldType:
 def list_of(item: FieldType) -> FieldType:
     """A list of the type."""
     avro: Avro = {"type": "array", "items": item.avro}
-    return FieldType(avro, each(item.to_plain), with_path("[]", each(item.from_plain)), inner=(item,))
+    return FieldType(avro, items_to_plain(item.to_plain), with_path("[]", each(item.from_plain)), inner=(item,))
 
 
 def map_of(item: FieldType) -> FieldType:
     """A dictionary of texts to the type."""
     avro: Avro = {"type": "map", "values": item.avro}
     from_plain = with_path("{}", each_value(item.from_plain))
-    return FieldType(avro, each_value(item.to_plain), from_plain, inner=(item,))
+    return FieldType(avro, values_to_plain(item.to_plain), from_plain, inner=(item,))
 
 
 def union_of(members: Sequence[Any], compiled: Sequence[FieldType], place: str, compilation: Compilation) -> FieldType:

@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum
+from operator import index
 from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData
 
 Convert = Callable[[Any], Any]
-MISFITS: Final = (ValueError, TypeError, AttributeError, KeyError)
+MISFITS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 """What conversions raise, beside InvalidEventData, for a value that does not fit."""
+_NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
+_EXACT: Final = [Inexact, InvalidOperation]
 
 
-def within(whole_digits: int) -> Convert:
-    """Check what fastavro lets pass: NaN, and a number with more digits than the schema has room for."""
+def as_text(value: str) -> str:
+    """Return a text; InvalidEventData where it has the character NUL, which PostgreSQL stores in no column."""
+    if "\0" in value:
+        raise InvalidEventData(
+            f"text {value[:80]!r} has the character NUL at place {value.index(chr(0))}",
+            remedy="remove the character, or declare the field as bytes",
+        )
+    return value
+
+
+def as_double(value: Any) -> float:
+    """Return a number as a double; ValueError where it would be rounded."""
+    if type(value) is float:
+        return value
+    exact = index(value) if hasattr(value, "__index__") else value  # one of numpy is compared as a double
+    found = float(exact)
+    if found == exact or (found != found and exact != exact):  # NaN equals nothing
+        return found
+    raise ValueError(f"{value!r} is no double")
+
+
+def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
+    """Return the same number with the digits of its type; ArithmeticError where it would be rounded or cut."""
+    if not value.is_finite():
+        raise ArithmeticError(f"{value} is not a finite number")
+    # The usual context has 28 digits; a type may have 38.
+    return value.quantize(Decimal((0, (1,), -scale)), context=Context(prec=precision, traps=_EXACT))
+
+
+def decimal_of(precision: int, scale: int) -> Convert:
+    """Check that a number has a place in a type, and give it that many digits; InvalidEventData."""
 
     def checked(value: Decimal) -> Decimal:
-        if value.is_finite() and (value.adjusted() < whole_digits or not value):
-            return value
-        raise InvalidEventData(
-            f"{value} has no place among {whole_digits} digits before the point",
-            remedy="use a smaller finite number, or Annotated[Decimal, Digits(precision, scale)]",
-        )
+        try:
+            return exact_decimal(value, precision, scale)
+        except ArithmeticError:
+            raise InvalidEventData(
+                f"{value} has no place among {precision - scale} digits before the point and {scale} after it",
+                remedy="use a finite number of fewer digits, or Annotated[Decimal, Digits(precision, scale)]",
+            ) from None
 
     return checked
 
@@ -49,13 +82,24 @@ def exactly(kind: type) -> Convert:
 
 
 def aware_utc(value: datetime) -> datetime:
-    """Return the moment in UTC; InvalidEventData where it has no time zone."""
+    """Return the moment in UTC; InvalidEventData where it has no time zone, or more digits or years than a datetime."""
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidEventData(
             f"datetime {value.isoformat()} has no time zone",
             remedy="use aware datetimes, for example datetime.now(UTC)",
         )
-    return value.astimezone(UTC)
+    if getattr(value, "nanosecond", 0):  # of pandas
+        raise InvalidEventData(
+            f"datetime {value.isoformat()} has nanoseconds, and events store microseconds",
+            remedy='round it: timestamp.round("us"), or store the nanoseconds as an int',
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidEventData(
+            f"datetime {value.isoformat()} is outside of the years 1 to 9999 in UTC",
+            remedy="use a moment that UTC can express, for example datetime.max.replace(tzinfo=UTC)",
+        ) from None
 
 
 def as_uuid(value: UUID | str) -> UUID:
@@ -98,6 +142,26 @@ def each(convert: Convert | None) -> Convert | None:
 def each_value(convert: Convert | None) -> Convert | None:
     """Convert every value of a dictionary."""
     return None if convert is None else (lambda values: {k: convert(v) for k, v in values.items()})
+
+
+def items_to_plain(convert: Convert | None) -> Convert:
+    """Convert every item of a list; TypeError for what only looks like one: text, bytes, the keys of a dictionary."""
+
+    def converted(values: Any) -> list[Any]:
+        if isinstance(values, _NO_LISTS):
+            raise TypeError(f"{type(values).__name__} is not list")
+        return list(values) if convert is None else [convert(value) for value in values]
+
+    return converted
+
+
+def values_to_plain(convert: Convert | None) -> Convert:
+    """Convert every value of a dictionary, and check that its keys are texts."""
+
+    def converted(values: Any) -> dict[str, Any]:
+        return {as_text(key): value if convert is None else convert(value) for key, value in values.items()}
+
+    return converted
 
 
 def with_path(step: str, convert: Convert | None) -> Convert | None:

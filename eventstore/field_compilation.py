@@ -1,9 +1,9 @@
 """Python field types and their place in Avro; no Avro library is needed to declare events.
 
 A `FieldType` is compiled once per field. `to_plain` and `from_plain` are None where the value needs no
-change, so that recording an event of plain fields touches no field at all.
+check and no change.
 
-    str → string            int → long (64 bits)            float → double          bool → boolean
+    str → string, no NUL    int → long (64 bits)            float → double          bool → boolean
     bytes → bytes           Decimal → bytes decimal(18, 4), or Annotated[Decimal, Digits(precision, scale)]
     datetime (aware) → long timestamp-micros, UTC           date → int date         UUID → string uuid
     Enum → string (its value where all values are text, else its member's name)
@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 from uuid import UUID
 
 from eventstore.composite_types import list_of, map_of, optional, record_from_plain, record_to_plain, union_of
-from eventstore.conversions import as_uuid, aware_utc, enum_member, enum_texts, exactly, within
+from eventstore.conversions import as_double, as_text, as_uuid, aware_utc, decimal_of, enum_member, enum_texts, exactly
 from eventstore.errors import UnsupportedFieldType
 from eventstore.field_types import Compilation, Digits, Field, FieldType
 from eventstore.personal import Personal, opened
@@ -34,12 +34,12 @@ from eventstore.record_classes import RecordClass, record_class
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEFAULT_DIGITS: Final = Digits(18, 4)
 
-# fastavro would cut 1.5 to the long 1 and read "1.5" as a double; these two functions of C refuse that, and
-# take the numbers of numpy as they come.
+# fastavro would cut 1.5 to the long 1, read "1.5" as a double and round 2**53 + 1; the numbers of numpy are taken as
+# they come.
 _PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
-    str: FieldType("string"),
+    str: FieldType("string", as_text),
     int: FieldType("long", operator.index),
-    float: FieldType("double", operator.pos),
+    float: FieldType("double", as_double),
     bytes: FieldType("bytes"),
 }
 
@@ -193,7 +193,7 @@ def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
             place=f"{compilation.owner}.{place}",
         )
     avro = {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
-    return FieldType(avro, within(digits.precision - digits.scale))
+    return FieldType(avro, decimal_of(digits.precision, digits.scale))
 
 
 def _enum(hint: type[Enum]) -> FieldType:

@@ -15,11 +15,12 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import structlog
 
-from eventstore.errors import DeclarationError, StoreUnavailable
+from eventstore.conversions import MISFITS
+from eventstore.errors import DeclarationError, InvalidEventData, StoreUnavailable
 from eventstore.field_compilation import compile_hints
 from eventstore.field_types import Field
 from eventstore.identifiers import StreamName
@@ -111,7 +112,10 @@ class Snapshots:
     def _keep(self, state: Aggregate) -> None:
         try:
             self.take(state)
-        except StoreUnavailable as error:  # the events are appended: nobody may take this for a failure of theirs
+        except (
+            StoreUnavailable,
+            InvalidEventData,
+        ) as error:  # the events are appended: nobody may take this for a failure of theirs
             log.warning("aggregate snapshot not kept", stream=str(state.stream), cause=error.message)
 
     def _warn(self, kind: type[Aggregate]) -> None:
@@ -162,6 +166,7 @@ class StateShape:
     """An aggregate's state fields and their way to Avro and back; UnsupportedFieldType names one that has none."""
 
     def __init__(self, kind: type[Aggregate]) -> None:
+        self._owner = kind.__qualname__
         self._fields: tuple[Field, ...] = compile_hints(
             kind.state_fields(), owner=kind.__qualname__, namespace=kind.category
         )
@@ -183,22 +188,31 @@ class StateShape:
     def encode(self, state: Aggregate) -> bytes:
         """Return the state as framed Avro; InvalidEventData names a field whose value does not fit its type."""
         values = state.state()
-        for field in self._fields:
-            if field.type.to_plain is not None:
-                values[field.name] = field.type.to_plain(values[field.name])
-        return self._encoder.encode(values)
+        return self._encoder.encode({field.name: self._plain(field, values[field.name]) for field in self._fields})
+
+    def _plain(self, field: Field, value: Any) -> Any:
+        try:
+            return value if field.type.to_plain is None else field.type.to_plain(value)
+        except (InvalidEventData, *MISFITS) as error:
+            raise InvalidEventData(
+                f"{value!r} does not fit state field {field.name} of {self._owner}: {error}",
+                remedy="give the field a value of its declared type, or declare the type of its values",
+                place=f"{self._owner}.{field.name}",
+            ) from error
 
     def restored(self, kind: type[A], stream: StreamName, snapshot: AggregateSnapshot) -> A | None:
-        """Return the state of a snapshot, None where that is of another shape."""
+        """Return the state of a snapshot, None where that is of another shape or holds what no field can."""
         from eventstore.serialization import schema_id_of
 
         if schema_id_of(snapshot.payload) != self.id:
             return None
         _, values = self._decoder.decode(snapshot.payload)
-        for field in self._fields:
-            if field.type.from_plain is not None:
-                values[field.name] = field.type.from_plain(values[field.name])
-        return kind.restored(values, id=stream.id, version=snapshot.version)
+        try:
+            found = {field.name: _opened(field, values[field.name]) for field in self._fields}
+        except (InvalidEventData, *MISFITS) as error:  # the events can tell what the state is
+            log.warning("aggregate snapshot ignored", stream=str(stream), cause=str(error))
+            return None
+        return kind.restored(found, id=stream.id, version=snapshot.version)
 
     @cached_property
     def _encoder(self) -> AvroEncoder:
@@ -211,6 +225,10 @@ class StateShape:
         from eventstore.serialization import AvroDecoder
 
         return AvroDecoder(lambda _: self._registered)
+
+
+def _opened(field: Field, plain: Any) -> Any:
+    return plain if field.type.from_plain is None else field.type.from_plain(plain)
 
 
 _SHAPES: dict[type, StateShape] = {}

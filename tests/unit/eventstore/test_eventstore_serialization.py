@@ -70,7 +70,7 @@ def money(digits: int, places: int) -> st.SearchStrategy[Decimal]:
     return st.decimals(-bound, bound, places=places)
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]))
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 moments = st.datetimes(
     datetime(1700, 1, 1),
     datetime(2500, 1, 1),

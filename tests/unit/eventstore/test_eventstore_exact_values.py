@@ -1,0 +1,221 @@
+"""A value that would be rounded, cut or misread is refused by field; every other one comes back as it was."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, NewType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from eventstore import (
+    ANY,
+    Aggregate,
+    Digits,
+    Dispatcher,
+    MasterKeys,
+    MemoryEventStore,
+    Personal,
+    SqlEventStore,
+    command,
+    event,
+)
+from eventstore.errors import InvalidEventData
+from eventstore.event_types import event_type_of
+from eventstore.serialization import AvroDecoder
+from eventstore.snapshots import StateShape
+from eventstore.store import EventStore
+
+Name = NewType("Name", str)
+
+
+class Text(StrEnum):
+    ODD = "o\0dd"
+
+
+@dataclass(frozen=True)
+class Address:
+    street: str
+    labels: list[str]
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        text: str = ""
+        maybe: str | None = None
+        name: Name = Name("")
+        noted: Annotated[str, "a note"] = ""
+        texts: list[str] = ()  # type: ignore[assignment]
+        lists: list[list[str]] = ()  # type: ignore[assignment]
+        values: dict[str, str] = None  # type: ignore[assignment]
+        address: Address | None = None
+        addresses: dict[str, Address] = None  # type: ignore[assignment]
+        either: str | int = 0
+        eithers: list[bool | str] = ()  # type: ignore[assignment]
+        secret: Annotated[str, Personal(erased="")] = ""
+
+        def __post_init__(self) -> None:
+            for name in ("values", "addresses"):
+                object.__setattr__(self, name, getattr(self, name) or {})
+
+    @command
+    def write(self, text: str) -> None:
+        self.emit(self.Written(text=text))
+
+
+@pytest.fixture(params=["memory", "SQLite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventStore]:
+    if request.param == "memory":
+        yield MemoryEventStore()
+        return
+    with SqlEventStore(f"sqlite:///{tmp_path}/events.db", keys=MasterKeys({"one": os.urandom(32)})) as sql:
+        sql.create_tables()
+        yield sql
+
+
+NUL = [
+    ("text", "a\0b"),
+    ("text", "\0"),
+    ("text", Text.ODD),
+    ("maybe", "\0"),
+    ("name", "\0"),
+    ("noted", "\0"),
+    ("texts", ["a", "\0"]),
+    ("lists", [[], ["\0"]]),
+    ("values", {"a": "\0"}),
+    ("values", {"\0": "a"}),
+    ("address", Address("\0", [])),
+    ("address", Address("a", ["\0"])),
+    ("addresses", {"home": Address("\0", [])}),
+    ("addresses", {"\0": Address("a", [])}),
+    ("either", "\0"),
+    ("eithers", [True, "\0"]),
+    ("secret", "\0"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), NUL)
+def test_a_text_with_nul_is_refused_by_field_and_nothing_of_its_append_is_stored(
+    store: EventStore, field: str, value: Any
+) -> None:
+    events = [Note.Written(text="fine"), Note.Written(**{field: value})]
+    with pytest.raises(InvalidEventData) as refused:
+        store.append("note-1", events, expected=ANY)
+    assert refused.value.place == f"note.written.{field}"
+    assert list(store.read_stream("note-1")) == []
+
+
+def test_the_error_of_a_text_with_nul_says_where_it_is() -> None:
+    with pytest.raises(InvalidEventData, match=r"'a\\x00b' has the character NUL at place 1"):
+        event_type_of(Note.Written).to_plain(Note.Written(text="a\0b"))
+
+
+def test_a_command_that_emits_a_text_with_nul_stores_nothing(store: EventStore) -> None:
+    with pytest.raises(InvalidEventData, match="NUL"):
+        Dispatcher(store).send("1", Note.write, "a\0b")
+    assert list(store.read_stream("note-1")) == []
+
+
+def come_back(hint: Any, value: Any) -> Any:
+    made = event(name="value.kept")(type("Kept", (), {"__annotations__": {"x": hint}, "__module__": __name__}))
+    kind = event_type_of(made)
+    _, values = AvroDecoder({kind.schema_id: kind.registered}.__getitem__).decode(kind.encode(made(x=value)))
+    assert values == kind.to_plain(made(x=value))
+    return kind.from_plain(values).x
+
+
+PLACES: list[Any] = [
+    (lambda hint: hint, lambda value: value),
+    (lambda hint: hint | None, lambda value: value),
+    (lambda hint: list[hint], lambda value: [value]),
+    (lambda hint: dict[str, hint], lambda value: {"k": value}),
+]
+EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))
+FINE = [
+    (float, 2**53),
+    (float, -(2**53)),
+    (float, 2**60),
+    (float, np.float32(1.5)),
+    (float, math.inf),
+    (float, True),
+    (float, Decimal("0.5")),
+    (Decimal, Decimal("10.00") * Decimal("0.0500")),
+    (Decimal, Decimal("0E-30")),
+    (Decimal, Decimal("1E+13")),
+    (Decimal, Decimal("99999999999999.99990000")),
+    (Annotated[Decimal, Digits(38, 10)], Decimal("1234567890123456789012345678.0123456789")),
+    (Annotated[Decimal, Digits(38, 38)], Decimal("0.12345678901234567890123456789012345678")),
+    (Annotated[Decimal, Digits(38, 0)], Decimal(10**38 - 1)),
+    (Annotated[Decimal, Digits(2, 1)], Decimal("1.5") * Decimal("1.0")),
+    (datetime, datetime(1, 1, 1, tzinfo=UTC)),
+    (datetime, datetime(1, 1, 1, tzinfo=WEST)),
+    (datetime, datetime.max.replace(tzinfo=UTC)),
+    (datetime, datetime.max.replace(tzinfo=EAST)),
+    (datetime, pd.Timestamp("2026-01-01 00:00:00.123456", tz="Europe/Berlin")),
+]
+ROUNDED = [
+    (float, 2**53 + 1),
+    (float, -(2**53) - 1),
+    (float, 2**63 - 1),
+    (float, 10**400),
+    (float, np.int64(2**53 + 1)),
+    (float, Decimal("0.1")),
+    (float, Fraction(1, 3)),
+    (Decimal, Decimal("0.00001")),
+    (Decimal, Decimal("1E+14")),
+    (Decimal, Decimal("99999999999999.99991")),
+    (Annotated[Decimal, Digits(38, 10)], Decimal("1234567890123456789012345678.01234567891")),
+    (Annotated[Decimal, Digits(38, 0)], Decimal(10**38)),
+    (Decimal, Decimal("-Infinity")),
+    (Decimal, Decimal("NaN")),
+    (Decimal, Decimal("sNaN")),
+    (datetime, datetime(1, 1, 1, tzinfo=EAST)),
+    (datetime, datetime.max.replace(tzinfo=WEST)),
+    (datetime, pd.Timestamp("2026-01-01 00:00:00.123456789", tz="UTC")),
+    (datetime, pd.NaT),
+    (list[int], b"ab"),
+    (list[int], {1: 2}),
+    (list[int], {1, 2}),
+    (list[str], "abc"),
+    (list[str], {"a": 1}),
+    (list[str], b"abc"),
+]
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize(("hint", "value"), FINE)
+def test_a_value_that_fits_comes_back_equal(hint: Any, value: Any, place: int) -> None:
+    wrapped, wrap = PLACES[place]
+    assert come_back(wrapped(hint), wrap(value)) == wrap(value)
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize(("hint", "value"), ROUNDED)
+def test_a_value_that_would_be_rounded_cut_or_taken_apart_is_refused_by_field(
+    hint: Any, value: Any, place: int
+) -> None:
+    wrapped, wrap = PLACES[place]
+    with pytest.raises(InvalidEventData) as refused:
+        come_back(wrapped(hint), wrap(value))
+    assert refused.value.place == "value.kept.x"
+
+
+def test_a_snapshot_refuses_what_an_event_refuses() -> None:
+    class Sum(Aggregate):
+        total: float = 0.0
+
+    state = Sum("1")
+    state.total = 2**53 + 1
+    with pytest.raises(InvalidEventData) as refused:
+        StateShape(Sum).encode(state)
+    assert refused.value.place == f"{Sum.__qualname__}.total"
