@@ -1,0 +1,130 @@
+"""The text of a query: what sqlglot reads in it, and the same text over other names of its tables.
+
+Spark runs the text as it was written. sqlglot's own rendering of what it parsed is another query now and then: it drops
+arguments that it does not know and adds defaults of other databases.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import Dialect, Token, TokenType, exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from projections.declaring.sql_scopes import start
+from projections.errors import InvalidDefinition
+
+DIALECT = "spark"
+_SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # as org.apache.spark.internal.config.ConfigReader has it
+_REMEDY = "write one SELECT of Spark's SQL"
+
+
+@dataclass(frozen=True)
+class SqlText:
+    """A query's text with the one SELECT that it is."""
+
+    text: str
+    select: exp.Select
+    fingerprint: str
+
+    def require_whole(self, view: str) -> None:
+        """Refuse a text that Spark completes with other values; InvalidDefinition."""
+        if substituted := _SUBSTITUTED.search(self.text):
+            raise _refused(
+                view,
+                f"contains {substituted[0]}, which Spark replaces by a setting, in literals, too",
+                "write the value itself; as a text, write it in two: concat('$', '{…}')",
+            )
+        for parameter in self.select.find_all(exp.Placeholder, exp.Parameter):
+            raise _refused(view, f"has the parameter {parameter.sql(DIALECT)}", "write the value itself")
+
+    def over(self, tables: Iterable[exp.Table], names: Mapping[str, str]) -> str:
+        """The text with other names in the places of its tables, by role, which are still called what they were."""
+        parts, at = [], 0
+        for table in sorted(tables, key=start):
+            alias = "" if table.args.get("alias") else f" AS `{table.name}`"
+            parts.append(f"{self.text[at : start(table)]}`{names[table.meta['role']]}`{alias}")
+            at = _end(table)
+        return "".join([*parts, self.text[at:]])
+
+    def written(self, table: exp.Table) -> str:
+        """A table's name as the text has it, without the quotes."""
+        return self.text[start(table) : _end(table)].strip("`")
+
+
+def parsed(view: str, text: str) -> SqlText:
+    """What sqlglot reads in a text; InvalidDefinition for anything but one SELECT."""
+    try:
+        tokens = _spark().tokenize(text)
+        found = _statements(tokens, text)
+    except SqlglotError as error:
+        raise _refused(view, f"cannot be read: {_cause(error)}", _REMEDY) from error
+    except RecursionError as error:
+        raise _refused(view, "is nested too deeply", "write it as several views, of which one reads another") from error
+    statements = [statement for statement in found if statement is not None]
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+        what = "is no SELECT" if len(statements) < 2 else f"is {len(statements)} statements"
+        raise _refused(view, what, _REMEDY)
+    return SqlText(text, statements[0], _fingerprint(text, tokens))
+
+
+def _spark() -> Dialect:
+    return Dialect.get_or_raise(DIALECT)
+
+
+def _statements(tokens: list[Token], text: str) -> list[exp.Expr | None]:
+    """What sqlglot parses, which knows neither ``X '1F'`` with a space nor ``>>>``."""
+    known = _without_space_in_hex(tokens)
+    try:
+        return list(_spark().parser().parse(known, text))
+    except ParseError:
+        shifted = _with_short_shifts(known)
+        if len(shifted) == len(known):
+            raise
+        return list(_spark().parser().parse(shifted, text))
+
+
+def _without_space_in_hex(tokens: list[Token]) -> list[Token]:
+    following = [*tokens[1:], None]
+    return [one for one, after in zip(tokens, following, strict=True) if not (after and _is_hex(one, after))]
+
+
+def _is_hex(one: Token, after: Token) -> bool:
+    is_prefix = one.token_type is TokenType.VAR and one.text.upper() == "X"
+    return is_prefix and after.token_type is TokenType.STRING
+
+
+def _with_short_shifts(tokens: list[Token]) -> list[Token]:
+    """With ``>>`` for ``>>>``; after a parse that failed, for the end of a nested type looks the same."""
+    kept: list[Token] = []
+    for token in tokens:
+        run = [*kept[-2:], token]
+        is_third = [one.start - token.start for one in run] == [-2, -1, 0]
+        if not (is_third and all(one.token_type is TokenType.GT for one in run)):
+            kept.append(token)
+    return kept
+
+
+def _fingerprint(text: str, tokens: Iterable[Token]) -> str:
+    """What changes with the text, but not with its spaces and comments; ``'a' 'b'`` is another text than ``'a''b'``."""
+    found, end = "", -1
+    for token in tokens:
+        between = "" if token.start == end and token.token_type is TokenType.STRING else "\n"
+        end = token.end + 1
+        found += f"{between}{token.token_type.name} {text[token.start : end]}"
+    return found
+
+
+def _end(table: exp.Table) -> int:
+    return int(table.this.meta.get("end", -1)) + 1
+
+
+def _cause(error: SqlglotError) -> str:
+    described = error.errors[0]["description"] if isinstance(error, ParseError) and error.errors else str(error)
+    return str(described)
+
+
+def _refused(view: str, what: str, remedy: str) -> InvalidDefinition:
+    return InvalidDefinition(f"the SQL of view {view!r} {what}", remedy=remedy, place=f"view {view}")

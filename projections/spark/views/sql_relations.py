@@ -1,0 +1,35 @@
+"""The tables that a query reads, asked of Spark's own parser."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from projections.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RELATION = re.compile(r"^[\s:+|-]*'UnresolvedRelation \[(.*)\], \[", re.MULTILINE)
+
+
+def require_only(
+    session: SparkSession, text: str, *, tables: Collection[str], queries: Collection[str], view: str
+) -> None:
+    """Refuse a text in which Spark reads other names than ``tables``, each once, and ``queries`` of WITH.
+
+    What was read of the text when it was declared came from another parser, which may have taken a comment or a text
+    to end elsewhere. Raises InvalidDefinition.
+    """
+    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 - it has no Python face
+    found = Counter(_RELATION.findall(plan.toString()))
+    other = {name for name in found if name not in tables and name.lower() not in queries}
+    if other or any(found[name] != 1 for name in tables):
+        raise InvalidDefinition(
+            f"Spark reads {', '.join(sorted(other)) or 'fewer tables'} in the SQL of view {view!r}, which was read"
+            " otherwise when it was declared",
+            remedy="name each table alone in a FROM or JOIN, and end comments without a backslash",
+            place=f"view {view}",
+        )

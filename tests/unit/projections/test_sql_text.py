@@ -1,0 +1,268 @@
+"""A view in SQL runs the text that was written: only names of tables are replaced, where Spark reads tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections.declaring.sql_queries import Query
+from projections.declaring.sql_text import parsed
+from projections.errors import InvalidDefinition
+from projections.sql_views import SqlFunction, sql_view
+from projections.views import Reference
+from tests.conformance.join_views import NAMED
+
+# What stands in ‹› is a table's name; it is replaced, and called as it was where the text gives it no alias.
+TEXTS = {
+    "literals, formats, and arguments that sqlglot changes": (
+        "SELECT id, 'O''Brien', to_char(amount, '999'), listagg(a), max_by(a, b, 2), percentile_cont(0.5) WITHIN GROUP"
+        " (ORDER BY a), parse_json('1'), TIME'12:00:00', window(at, '1 day') FROM ‹orders› o"
+    ),
+    "spaces, comments, hints and the case of words": (
+        "select /*+ BROADCAST(orders) */ id -- FROM orders\n , 1 /* FROM orders /* orders */ */\tFrom\r\n ‹orders› O"
+        " ;\n;"
+    ),
+    "texts that hold the names of tables": "SELECT 'FROM orders', \"orders\", r'orders\\', `orders` FROM ‹orders›",
+    "qualified columns": "SELECT orders.id, orders.*, `orders`.amount FROM ‹orders› WHERE orders.id > 1",
+    "quoted names": "SELECT id FROM ‹`orders`› JOIN ‹`customers`› AS `c` USING (id)",
+    "names in another case": "SELECT ORDERS.id FROM ‹Orders›",
+    "characters beyond the basic plane": "SELECT '\U0001f600', 'é' AS `\U0001f600` FROM ‹orders› o",
+    "a table function, rows of VALUES, a lateral view": (
+        "SELECT orders.id FROM ‹orders›, range(3) AS range, VALUES (1), (2) AS customers(id)"
+        " LATERAL VIEW explode(array(1)) employees AS x"
+    ),
+    "subqueries everywhere": (
+        "SELECT (SELECT max(c.id) FROM ‹customers› c WHERE c.id = customer_id) AS c FROM ‹orders›"
+        " WHERE id IN (SELECT e.id FROM ‹employees› e) AND EXISTS (SELECT 1 FROM ‹regions›)"
+        " HAVING max(id) > (SELECT min(p.id) FROM ‹planets› p)"
+    ),
+    "set operations": "SELECT id FROM (SELECT id FROM ‹orders› UNION ALL (SELECT id FROM ‹customers› EXCEPT SELECT 1))",
+    "a lateral subquery": "SELECT o.id FROM ‹orders› o, LATERAL (SELECT * FROM ‹customers› WHERE id = o.customer_id) c",
+    "a pivot of a table, with an alias of each": (
+        "SELECT * FROM ‹orders› PIVOT (sum(amount) FOR seller_id IN (1, 2)) AS p"
+        " JOIN ‹customers› c UNPIVOT (v FOR n IN (full_name)) u"
+    ),
+    "joins in parentheses": "SELECT o.id FROM (‹orders› o JOIN ‹customers› ON customer_id = customers.id)",
+    "FROM before SELECT": "FROM ‹orders› SELECT id",
+    "a pipe": "FROM ‹orders› |> WHERE amount > 5 |> SELECT id",
+    "operators that sqlglot does not know": "SELECT amount >>> 1, X 'FF', amount >> 2 FROM ‹orders›",
+    "the end of a nested type": "SELECT CAST(x AS array<array<array<int>>>) FROM ‹orders›",
+    "a query of WITH of the table's name": "WITH orders AS (SELECT * FROM ‹orders› WHERE id > 5) SELECT id FROM orders",
+    "a query of WITH in another case": "WITH R AS (SELECT * FROM ‹orders›) SELECT r.id FROM `r`",
+    "a later query of WITH": (
+        "WITH customers AS (SELECT * FROM ‹orders›), orders AS (SELECT * FROM customers) SELECT id FROM orders"
+    ),
+    "an earlier query of WITH": (
+        "WITH a AS (SELECT c.id FROM ‹customers› c), customers AS (SELECT * FROM ‹orders›)"
+        " SELECT customers.id FROM customers JOIN a USING (id)"
+    ),
+    "WITH in a subquery": (
+        "SELECT id FROM ‹orders› WHERE id IN (WITH orders AS (SELECT id FROM ‹customers›) SELECT id FROM orders)"
+        " AND id IN (SELECT id FROM ‹orders› o)"
+    ),
+    "WITH in WITH": (
+        "WITH r AS (WITH orders AS (SELECT * FROM ‹orders› WHERE id > 1) SELECT * FROM orders), s AS (SELECT * FROM"
+        " ‹orders› o) SELECT r.id FROM r JOIN s USING (id)"
+    ),
+    "WITH of a union": (
+        "SELECT id FROM (WITH c AS (SELECT id FROM ‹customers›) SELECT id FROM ‹orders› UNION ALL SELECT id FROM c)"
+    ),
+    "an inner query of WITH before an outer one": (
+        "WITH r AS (SELECT id FROM ‹orders›) SELECT id FROM r WHERE id IN (WITH r AS (SELECT id FROM ‹customers›)"
+        " SELECT id FROM r)"
+    ),
+    "a recursive query of WITH": (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT id, i FROM ‹orders›, n"
+    ),
+}  # fmt: skip
+
+
+def function(text):
+    """The function of a view of the text, whose references are not looked at."""
+    return SqlFunction(Query("some", parsed("some", text), NAMED))
+
+
+def replaced(marked, name):
+    """A text in which another name stands for each marked one."""
+    before, *places = marked.split("‹")
+    rest = [place.split("›") for place in places]
+    return before + "".join(f"`{name}`{_alias(written, after)}{after}" for written, after in rest)
+
+
+def _alias(written, after):
+    following = after.split()[0] if after[:1].isspace() else ")"
+    is_clause = following.upper() in {*"WHERE JOIN PIVOT SELECT ON |> UNION EXCEPT HAVING USING LATERAL".split()}
+    has_none = is_clause or following[0] in "),;"
+    return f" AS `{written.strip('`')}`" if has_none else ""
+
+
+@pytest.mark.parametrize("marked", TEXTS.values(), ids=TEXTS)
+def test_only_names_of_tables_are_replaced_in_the_text(marked):
+    names = function(marked.replace("‹", "").replace("›", ""))
+    roles = names.__signature__.parameters
+    assert names.over(dict.fromkeys(roles, "other")) == replaced(marked, "other")
+
+
+def test_each_place_has_the_name_of_its_own_parameter():
+    both = function("SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT b.id FROM employees b)")
+    assert both.over({"e": "first", "b": "second"}) == (
+        "SELECT e.id FROM `first` e WHERE e.boss_id IN (SELECT b.id FROM `second` b)"
+    )
+
+
+ROOTS = {
+    "SELECT (SELECT max(c.id) FROM customers c WHERE c.id = o.customer_id) AS c, o.id FROM orders o": "orders",
+    "WITH c AS (SELECT id FROM customers) SELECT o.id FROM orders o JOIN c ON o.customer_id = c.id": "orders",
+    "WITH c AS (SELECT id FROM customers), o AS (SELECT * FROM orders) SELECT o.id FROM o JOIN c ON true": "orders",
+    "SELECT o.id FROM (SELECT (SELECT max(id) FROM customers) AS c, id FROM orders) o": "orders",
+    "SELECT o.id FROM range(3) r, orders o, customers c": "orders",
+    "SELECT id FROM (SELECT 1 AS id UNION ALL SELECT id FROM orders UNION ALL SELECT id FROM customers)": "orders",
+    "SELECT o.id FROM (orders o JOIN customers c ON o.customer_id = c.id)": "orders",
+    "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM customers)": "orders",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT id FROM n, orders": "orders",
+}
+
+
+@pytest.mark.parametrize("text", ROOTS)
+def test_the_root_is_the_first_table_of_the_outermost_from(text):
+    assert next(iter(Query("some", parsed("some", text), NAMED).roles)) == ROOTS[text]
+
+
+def test_a_table_in_a_subquery_is_a_parameter_that_a_reference_must_reach():
+    text = "SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT b.id FROM employees b)"
+    with pytest.raises(InvalidDefinition, match="no reference of view 'some' reaches table 'b'"):
+        sql_view("some", text, tables=NAMED)
+    declared = sql_view("some", text, tables=NAMED, references={"boss_id": "b"})
+    assert declared.references == (Reference("e", ("boss_id",), "b"),)
+    assert declared.tables == {"e": NAMED["employees"], "b": NAMED["employees"]}
+
+
+def test_names_of_tables_and_columns_are_the_same_in_any_case():
+    text = "SELECT O.ID AS id, C.Full_Name AS name FROM Orders O LEFT JOIN CUSTOMERS c ON o.Customer_ID = C.Id"
+    assert sql_view("some", text, tables=NAMED).references == (Reference("orders", ("customer_id",), "customers"),)
+    kept = sql_view(
+        "some",
+        "SELECT O.id, C.ID AS customer FROM orders o FULL JOIN customers c ON o.customer_id = c.id",
+        tables=NAMED,
+    )
+    assert kept.key == ("id", "customer")
+    grouped = "SELECT customer_id, count(*) AS n FROM orders GROUP BY Orders.CUSTOMER_ID"
+    assert sql_view("some", grouped, tables=NAMED).key == ("customer_id",)
+
+
+def test_a_join_of_rows_that_are_no_table_needs_no_foreign_key():
+    text = "SELECT o.id FROM orders o JOIN VALUES (1), (2) AS v(x) ON o.amount = v.x CROSS JOIN range(1)"
+    assert sql_view("some", text, tables=NAMED).references == ()
+
+
+TWICE = "reads two tables as 'employees'"
+REFUSED = {
+    "a table twice under its own name": (
+        "SELECT id FROM employees WHERE boss_id IN (SELECT id FROM employees)", TWICE, "AS other_employees"),
+    "a table twice under its own name in another case": (
+        "SELECT id FROM employees WHERE boss_id IN (SELECT id FROM Employees)", TWICE, "AS other_Employees"),
+    "a table twice under one alias": (
+        "SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT e.id FROM employees E)", "two tables as 'e'", "alias"),
+    "an alias that is the name of another table": (
+        "SELECT o.id FROM orders o JOIN employees orders ON true JOIN employees e ON true", "two tables as 'orders'",
+        "alias of its own"),
+    "a query of WITH that is read twice": (
+        "WITH r AS (SELECT * FROM employees) SELECT a.id FROM r a JOIN r b ON a.boss_id = b.id",
+        "'employees' more than once, through 'r' of WITH", "in each place"),
+    "a query of WITH that another one reads, which is read twice": (
+        "WITH q AS (SELECT * FROM employees), r AS (SELECT * FROM q) SELECT a.id FROM r a JOIN r b ON a.boss_id = b.id",
+        "'employees' more than once, through 'r' of WITH", "in each place"),
+    "a query of WITH that reads itself": (
+        "WITH RECURSIVE r AS (SELECT * FROM employees UNION ALL SELECT * FROM r) SELECT id FROM r",
+        "'employees' more than once, through 'r' of WITH", "in each place"),
+    "a query of WITH that reads itself alone": (
+        "WITH RECURSIVE r AS (SELECT * FROM employees UNION ALL SELECT * FROM r) SELECT id FROM orders",
+        "'employees' more than once, through 'r' of WITH", "in each place"),
+    "a table of another schema": ("SELECT id FROM shop.orders", "reads shop.orders", "as in tables"),
+    "a file": ("SELECT id FROM orders, parquet.`/data/orders`", "reads parquet./data/orders", "as in tables"),
+    "a name of WITH where it is not seen": (
+        "SELECT id FROM (WITH r AS (SELECT * FROM orders) SELECT * FROM r) WHERE id IN (SELECT id FROM r)", "reads r",
+        "as in tables"),
+    "a name of WITH in itself": ("WITH r AS (SELECT * FROM orders JOIN r) SELECT id FROM r", "reads r", "as in tables"),
+    "a name of WITH before it": (
+        "WITH q AS (SELECT * FROM r), r AS (SELECT * FROM orders) SELECT id FROM q", "reads r", "as in tables"),
+    "a name of WITH in a schema": (
+        "WITH r AS (SELECT * FROM orders) SELECT id FROM shop.r", "reads shop.r", "as in tables"),
+    "a name that is computed": ("SELECT id FROM orders, IDENTIFIER('customers')", "reads IDENTIFIER", "as in tables"),
+    "no table in FROM": (
+        "SELECT (SELECT max(id) FROM orders) AS id FROM range(3)", "has no table in its FROM", "begin FROM"),
+    "a sample": ("SELECT id FROM orders TABLESAMPLE (10 ROWS)", "reads 'orders' with sample", "in WHERE"),
+    "an earlier version": ("SELECT id FROM orders VERSION AS OF 3", "reads 'orders' with version", "in WHERE"),
+    "a parameter": ("SELECT id FROM orders WHERE amount > :least", "has the parameter :least", "the value itself"),
+    "a parameter without a name": ("SELECT id FROM orders WHERE amount > ?", "has the parameter ?", "value itself"),
+    "a setting": ("SELECT '${env:HOME}' AS home, id FROM orders", r"contains \$\{env:HOME\}", "concat"),
+    "a setting in a comment": ("SELECT id /* ${x} */ FROM orders", r"contains \$\{x\}", "value itself"),
+    "several statements": ("SELECT id FROM orders; DROP TABLE orders", "is 2 statements", "one SELECT"),
+    "a text without an end": ("SELECT 'id FROM orders", "cannot be read", "one SELECT"),
+    "too deep a nesting": (f"SELECT {'(' * 3000}id{')' * 3000} FROM orders", "nested too deeply", "several views"),
+    "a group of all columns": ("SELECT id, count(*) AS n FROM orders GROUP BY ALL", "by 'GROUP BY ALL", "column"),
+    "groups and totals": (
+        "SELECT amount, count(*) AS n FROM orders GROUP BY amount WITH ROLLUP", "groups by", "a column"),
+    "groups and totals in another form": (
+        "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by 'CUBE", "a column"),
+    "a full join in a subquery": (
+        "SELECT o.id FROM orders o JOIN (SELECT c.id FROM customers c FULL JOIN regions r ON c.region_id = r.id) c",
+        "joins a subquery", "references"),
+    "a join to a subquery": (
+        "SELECT o.id FROM (SELECT * FROM orders) o JOIN customers c ON o.customer_id = c.id",
+        "joins 'c' to a subquery", "references"),
+    "a table with other names of its columns": (
+        "SELECT o.id FROM orders o JOIN customers c(other, id) ON o.customer_id = c.id", "joins a subquery",
+        "references"),
+    "a field of a record called as a table's column": (
+        "SELECT o.id FROM orders o JOIN customers c ON o.x.customer_id = c.id", "joins 'c' by", "whole key"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message", "remedy"), REFUSED.values(), ids=REFUSED)
+def test_a_text_that_cannot_be_answered_right_is_refused(text, message, remedy):
+    with pytest.raises(InvalidDefinition, match=message) as caught:
+        sql_view("some", text, tables=NAMED)
+    assert remedy in caught.value.remedy
+    assert caught.value.place == "view some"
+
+
+UNSEEN = {
+    "in a subquery": "SELECT id FROM (SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON seller_id = c.id)",
+    "of a subquery": "SELECT o.id, c.id AS c FROM orders o RIGHT JOIN (SELECT id FROM customers) c ON seller_id = c.id",
+    "of rows that are no table": "SELECT o.id, v.c FROM orders o FULL JOIN VALUES (1) v(c) ON o.id = v.c",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", UNSEEN)
+def test_unmatched_rows_that_the_text_does_not_show_must_be_declared(where):
+    references = {} if "VALUES" in UNSEEN[where] else {"customer_id": "customers"}
+    with pytest.raises(InvalidDefinition, match=r" JOIN (in|of) a subquery") as caught:
+        sql_view("some", UNSEEN[where], tables=NAMED, references=references)
+    assert "unmatched={}" in caught.value.remedy
+    assert sql_view("some", UNSEEN[where], tables=NAMED, references=references, unmatched={}).unmatched == ()
+
+
+def test_references_of_a_query_that_groups_are_refused_and_not_passed_over():
+    with pytest.raises(InvalidDefinition, match="groups, and takes more than one table"):
+        sql_view("some", "SELECT id, count(*) AS n FROM orders GROUP BY id", tables=NAMED, references={"id": "orders"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("to_char(amount, '999')", "to_char(amount, '099')"),
+        ("max_by(id, amount, 2)", "max_by(id, amount, 3)"),
+        ("'O''Brien'", "'O' 'Brien'"),
+        ("1L", "1 L"),
+        ("r'\\n'", "'\\n'"),
+    ],
+)
+def test_the_fingerprint_changes_with_everything_that_spark_reads(one, other):
+    first, second = (sql_view("some", f"SELECT id, {x} FROM orders", tables=NAMED).signature() for x in (one, other))
+    assert first != second
+
+
+def test_the_fingerprint_does_not_change_with_comments():
+    texts = "SELECT id FROM orders", "SELECT id -- the key\nFROM /* all */ orders"
+    first, second = (sql_view("some", text, tables=NAMED).signature() for text in texts)
+    assert first == second
