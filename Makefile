@@ -39,7 +39,7 @@ $(CLASSES): $(READY)
 	@touch $@
 
 test: setup $(CLASSES) ## Every test, with the real servers (ARGS="tests/unit -x" for some)
-	$(PY) -m pytest $(or $(ARGS),--numprocesses 4 --dist loadscope)
+	$(PY) -m pytest $(or $(ARGS),--numprocesses 2 --dist loadgroup --max-worker-restart 1)
 
 check: setup ## Lint, format, types, import contracts, the rules of the architecture
 	$(PY) -m ruff check .
@@ -51,9 +51,7 @@ check: setup ## Lint, format, types, import contracts, the rules of the architec
 bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
 	$(PY) -m benchmarks $(ARGS)
 
-# The second samples what is published of two captured tables, and needs what the tests beside it need; of the third,
-# make test runs the same few examples each time.
-FAULTS := tests/faults tests/integration/test_cdc_transactions.py tests/conformance/test_generated_views.py
+FAULTS := -m 'faults or kills'
 EXAMPLES := FACTFOLD_EXAMPLES=$${FACTFOLD_EXAMPLES:-200}
 
 faults: setup $(CLASSES) ## Servers and runners killed on purpose

@@ -10,12 +10,10 @@ import re
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
-from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,26 +23,6 @@ if TYPE_CHECKING:
     from projections.tablestore.sql import SqlTableStore
 
 
-# What each process of `make test` runs: the first part with a pattern that fits a file, "rest" where none does. The
-# second needs no Spark of its own. They take as long as each other.
-_PARTS = {
-    "rest": (
-        "*/test_cdc_avro.py", "*/test_cdc_transactions.py", "*/test_cogrouping.py",
-        "*/test_partial_aggregates.py", "*/test_personal_views.py", "*/test_projections_live.py",
-        "*/test_schema_registry.py",
-    ),
-    "servers": (
-        "tests/unit/*", "tests/architecture/*", "*/test_cdc_*", "*/test_erasure_*", "*/test_eventstore_*",
-        "tests/integration/test_relay*", "*/test_schema_registry*", "*/test_subscriptions*",
-        "*/test_appends_contended.py", "*/test_broker_killed.py", "*/test_doctor_topics.py", "*/test_generations.py",
-        "*/test_hostile_names.py", "*/test_loads.py", "*/test_open_transactions.py", "*/test_personal_topics.py",
-        "*/test_view_topic_generations.py",
-    ),
-    "integration": (
-        "tests/integration/*", "*/test_filtered_tables.py", "*/test_generated_views.py", "*/test_lakehouse_writes.py",
-    ),
-    "conformance": ("tests/conformance/*", "tests/spark/*"),
-}  # fmt: skip
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
@@ -61,32 +39,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class Parts(LoadScopeScheduling):
-    """Each process has its own part of the tests, so that it starts its servers and its Spark once.
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests for two processes: those with Spark in one, those with servers alone in the other.
 
-    Servers are not shared: tests stop brokers, delete all connectors, and hold transactions open that every reader of
-    a cluster waits for. Four processes for two cores: tests wait for servers a third of their time.
+    Each process has one stack, and one Spark at most. They share no servers: a reader of an event store waits for every
+    open transaction of its PostgreSQL cluster. Tests without servers go, by file, to a process that is free.
     """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        fitting = (part for part, files in _PARTS.items() if any(fnmatchcase(file, each) for each in files))
-        return next(fitting, "rest")
-
-    def remove_node(self, node: Any) -> str | None:
-        """What a process died of is not run again: its successor goes on behind it."""
-        units = self.assigned_work[node].values()
-        left = ((tests, name) for tests in units for name, done in tests.items() if not done)
-        tests, crashed = next(left, ({}, None))
-        if crashed is not None:
-            tests[crashed] = True
-        super().remove_node(node)
-        return crashed
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:
-    """The processes of `make test` share the work."""
-    return Parts(config, log)
+    for item in items:
+        if item.path.parent.name == "faults":
+            item.add_marker(pytest.mark.kills)
+        needed = getattr(item, "fixturenames", ())
+        group = next((group for group in ("spark", "stack") if group in needed), item.nodeid.partition("::")[0])
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ from projections.declaring import cogrouping
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.view_oracle import in_order, stored
+from tests.tiers import first_of
 
 
 class Purchase(Aggregate):
@@ -143,6 +144,7 @@ def of_the_first(join, first, *others):
     return first
 
 
+@first_of("store", "SQLite", "PostgreSQL")
 def test_a_row_has_the_columns_of_every_aggregate_that_has_its_id(store, spark):
     check_history(store, spark, seed=1)
 

@@ -38,6 +38,9 @@ from tests.conformance.join_views import (
     visits,
 )
 from tests.conformance.relational_batches import RelationalBatches
+from tests.tiers import first_of
+
+ONE_STORE = first_of("store", "SQLite", "PostgreSQL")
 
 
 def order(id, customer=1, place=("NO", "Oslo"), seller=1, amount=10):
@@ -147,6 +150,7 @@ def check_every_change(store, group, columns):
         assert_views_are_right(store, log, after=happening, group=group)
 
 
+@ONE_STORE
 def test_every_join_is_right_after_every_change(store, columns):
     check_every_change(store, GROUP, columns)
 
@@ -202,7 +206,7 @@ def _value(cuts, column):
     return f"{column} {cuts.randrange(2)}" if column.endswith("name") else cuts.randrange(5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@first_of("seed", 0, 1, 2, indirect=False)
 def test_every_join_is_right_through_random_histories_cut_at_random(store, columns, seed):
     log, cuts = MemoryLog(), random.Random(seed)
     changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
@@ -213,7 +217,7 @@ def test_every_join_is_right_through_random_histories_cut_at_random(store, colum
         assert_views_are_right(store, log, after=f"batch {batch} of seed {seed}")
 
 
-@pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
+@ONE_STORE
 def test_spark_gives_the_same_live_and_rebuilt(store, spark):
     environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
     changes, steps = ChangeWriter(environment.log), list(STEPS.items())

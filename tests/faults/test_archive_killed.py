@@ -58,7 +58,7 @@ def commits(folder):
     return list(folder.glob("_delta_log/*.json"))
 
 
-@pytest.mark.skipif(KILLS == 1, reason="make faults runs it: three starts of Spark")
+@pytest.mark.faults  # three starts of Spark
 def test_an_archive_is_exact_after_its_archiver_was_killed(settings, parcels, spark, tmp_path):
     chance, folder = random.Random(SEED), tmp_path / "archive"
     print(f"FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED}")  # noqa: T201 - how to replay it

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
-pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults has the time: four starts of Spark")
+pytestmark = pytest.mark.faults  # four starts of Spark
 
 # The environment of these processes is a folder of the test's: the archive of the one that runs it stays as it is.
 PREPARE = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import pytest
@@ -17,9 +16,8 @@ from tests.faults.command_process import CommandProcess
 from tests.faults.standalone_cluster import StandaloneCluster
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 MODULE, PARTITIONS = "tests.faults.cluster_process", 4
-pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults starts a cluster: a master and two workers")
+pytestmark = pytest.mark.faults  # starts a cluster: a master and two workers
 
 
 class Shop:

@@ -201,7 +201,7 @@ def apply_and_look(runner, environment, looks):
         looks.look(shown(environment))
 
 
-@pytest.mark.skipif(CHOSEN == 1, reason="two restarts of the worker more: make faults has the time")
+@pytest.mark.faults  # two more restarts of the worker
 @pytest.mark.timeout(max(600, 180 * KILLS))
 def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view(repeating_depot, environment, capsys):
     depot, load, views = repeating_depot, ParcelLoad(repeating_depot.engine, SEED), environment()

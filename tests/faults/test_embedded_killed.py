@@ -30,7 +30,7 @@ def road(spark, tmp_path):
         yield road
 
 
-@pytest.mark.skipif(KILLS == 1, reason="make faults runs it: two starts of Spark, and test_sqlite_killed.py is quicker")
+@pytest.mark.faults  # two starts of Spark; test_sqlite_killed.py is quicker
 def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_the_history(road, tmp_path, capsys):
     with capsys.disabled():
         sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")

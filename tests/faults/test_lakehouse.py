@@ -55,10 +55,7 @@ from tests.lakehouse import FILTERED, SMALL, expected, go_on_without_the_order, 
 VIEWS = [full_join_of_some, right_join, chain_of_five, many_to_many, customers_with_totals, people]
 GROUP = ProjectionGroup("lake", VIEWS)
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
-pytestmark = pytest.mark.skipif(
-    KILLS == 1,
-    reason="make faults has the time: a batch takes seconds in Delta; tests/spark/test_lakehouse.py is short",
-)
+pytestmark = pytest.mark.faults  # a batch takes seconds in Delta; tests/spark/test_lakehouse.py is short
 
 
 # A batch of five tables and six views takes some 15 s: of the truth table these alone, and the rest at once.

@@ -33,7 +33,7 @@ MERGING = max(2, KILLS // 4)
 CHOSEN = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
 GROUP = "sample_app.flights.view:flight_views"
 BATCH = 16.0  # seconds, about, of the second one of a process, whose last third writes
-pytestmark = pytest.mark.skipif(KILLS == 1, reason="make faults has the time: starts of Spark, batches of seconds")
+pytestmark = pytest.mark.faults  # starts of Spark, batches of seconds
 
 
 @pytest.fixture(scope="module")

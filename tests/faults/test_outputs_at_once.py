@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from decimal import Decimal
 
@@ -17,10 +16,7 @@ from tests.integration.rebuild_watching import Killed, opened
 from tests.integration.test_view_topics import TOPIC_ROWS, die, folded, open_tickets, shown, topic_of
 from tests.integration.tickets import Ticket
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("FACTFOLD_KILLS", "1") == "1",
-    reason="make faults has the time: a batch takes seconds in Delta; tests/integration/test_view_topics.py is short",
-)
+pytestmark = pytest.mark.faults  # a batch takes seconds in Delta; tests/integration/test_view_topics.py is short
 COLUMNS = ("ticket_id", "hours")
 
 

@@ -71,7 +71,7 @@ def killed_and_resumed(env, group):
     "env",
     [
         "PostgreSQL",
-        pytest.param("SQLite", marks=pytest.mark.skipif(KILLS == 1, reason="make faults has the time for both")),
+        pytest.param("SQLite", marks=pytest.mark.faults),
     ],
     indirect=True,
 )

@@ -5,7 +5,6 @@ What is tried again, and what is not, has tests/integration/test_runner_restarts
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
@@ -18,7 +17,7 @@ from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 from tests.waiting import wait_until
 
 DOWN = 60.0
-pytestmark = pytest.mark.skipif(os.environ.get("FACTFOLD_KILLS", "1") == "1", reason="make faults has the minute")
+pytestmark = pytest.mark.faults  # the store is down for a minute
 
 
 def test_a_database_that_is_down_for_a_minute_is_outwaited_and_nothing_is_lost(environment, stack):

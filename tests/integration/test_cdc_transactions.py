@@ -35,6 +35,7 @@ from tests.integration.conftest import Captured
 from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+pytestmark = pytest.mark.kills  # the second test samples what is published; the others are its witnesses
 VERSIONS = 5 if KILLS == 1 else 40 * KILLS
 ACCOUNTS = 10
 SEED = 1494
