@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
+    from cdc.comparing.comparison import compare
+    from cdc.comparing.report import ComparisonProgress, TableComparison
     from cdc.connect import ConnectClient
     from cdc.connector_health import ConnectorHealth, health, healths
     from cdc.connectors.base import Connector
@@ -47,6 +49,7 @@ __all__ = [
     "Applied",
     "ChangeDecoder",
     "ChangeEvent",
+    "ComparisonProgress",
     "ConnectClient",
     "Connector",
     "ConnectorHealth",
@@ -79,6 +82,7 @@ __all__ = [
     "SqlServerSource",
     "Stage",
     "Supervisor",
+    "TableComparison",
     "TableRead",
     "TransactionMarker",
     "Until",
@@ -88,6 +92,7 @@ __all__ = [
     "check",
     "check_source",
     "clear_signals",
+    "compare",
     "decode_marker",
     "decode_message",
     "delete",
@@ -113,6 +118,8 @@ __all__ = [
 # Importing `cdc` loads no client library: each name is fetched from its module when first asked for.
 _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "LogMessage", "Op", "decode_message"),
+    "cdc.comparing.comparison": ("compare",),
+    "cdc.comparing.report": ("ComparisonProgress", "TableComparison"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
     "cdc.connectors.base": ("Connector",),

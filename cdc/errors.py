@@ -11,6 +11,7 @@ CdcError                        message, remedy, place
 ├── ConnectorFailed             the connector or a task stands FAILED: trace
 ├── RestartsExhausted           a supervisor gave connectors up: failures
 ├── ConnectorTimeout            not running, or not streaming, before the deadline
+├── StateBehind                 a state did not come to a place of its source before the deadline
 ├── SignalNotAnswered           a connector said nothing to a signal before the deadline
 ├── SnapshotUnfinished          a snapshot was taken on, and not done before the deadline
 ├── SnapshotFailed              some tables could not be read again: which, and why
@@ -38,6 +39,7 @@ __all__ = [
     "SnapshotFailed",
     "SnapshotUnfinished",
     "SourceNotReady",
+    "StateBehind",
     "UndecodableChange",
     "UnknownConnector",
     "UnsupportedEncoding",
@@ -98,6 +100,10 @@ class RestartsExhausted(CdcError):
 
 class ConnectorTimeout(CdcError):
     """A connector did not run, or did not reach streaming, before the deadline."""
+
+
+class StateBehind(CdcError):
+    """A connector, or the runner of a state, did not come to a place of the source's log before the deadline."""
 
 
 class SignalNotAnswered(CdcError):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from projections.sql_views import sql_view
     from projections.streams import Stream
     from projections.tables import Table
+    from projections.tablestore.compared import ComparedGroup
     from projections.views import View, view
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "BatchSize",
     "Branches",
     "BranchesStatus",
+    "ComparedGroup",
     "Environment",
     "Follower",
     "NoServingGeneration",
@@ -145,6 +147,7 @@ _HOMES = {
     "sql_views": ("sql_view",),
     "streams": ("Stream",),
     "tables": ("Table",),
+    "tablestore.compared": ("ComparedGroup",),
     "views": ("View", "view"),
 }
 

@@ -1,0 +1,115 @@
+"""Keys that differed at the first look, looked at again until what they show can be no change on its way.
+
+A row of the source is read, the state has to pass that place of the source's log, the state is read, and the source
+once more. A row that the same transaction wrote at both readings of the source was the same in between: a state that
+shows another one then is wrong. A row that changed is looked at again. Digests alone would not do: a value may change
+and change back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple
+
+from cdc.comparing.rows import Key, Rows, SeenRow
+
+ROUNDS: Final = 6
+_AT_ONCE: Final = 10_000  # keys of one query
+
+
+@dataclass
+class Settled:
+    """What is certain of the suspects: keys by kind of difference, and the state's rows at extra and other keys."""
+
+    missing: list[Key] = field(default_factory=list)
+    extra: list[Key] = field(default_factory=list)
+    differing: list[Key] = field(default_factory=list)
+    changing: list[Key] = field(default_factory=list)
+    stored: dict[Key, SeenRow] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> list[Key]:
+        """Every key that differs."""
+        return [*self.missing, *self.extra, *self.differing]
+
+
+def settle(
+    source: Rows, state: Rows, suspects: Sequence[Key], *, here: Callable[[], int], wait: Callable[[int], None]
+) -> Settled:
+    """Look at suspects again, at most six times; ``wait`` returns once the state has passed a place of the log."""
+    settled, left = Settled(), list(suspects)
+    seen: dict[Key, SeenRow] = {}
+    for _ in range(ROUNDS):
+        if not left:
+            break
+        before = _rows(source, left)
+        wait(here())
+        stored = _rows(state, left)
+        after = _rows(source, left)
+        looks = {key: _Look(before.get(key), stored.get(key), after.get(key), seen.get(key)) for key in left}
+        left = [key for key in left if not _is_settled(settled, key, looks[key])]
+        seen = {key: found for key in left if (found := stored.get(key))}
+    settled.changing = left
+    return settled
+
+
+class _Look(NamedTuple):
+    """What one round has seen of a key; ``seen`` is what the state had in the round before."""
+
+    before: SeenRow | None
+    stored: SeenRow | None
+    after: SeenRow | None
+    seen: SeenRow | None
+
+    @property
+    def shown(self) -> SeenRow | None:
+        """The row that the state shows."""
+        return None if self.stored is None or self.stored.deleted else self.stored
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the state shows what the source had at either time."""
+        return _digest(self.shown) in (_digest(self.before), _digest(self.after))
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the source had one and the same row, or none, all the time.
+
+        A row may have come and gone in between: so where there is none, the state has to show in a later round what it
+        showed before, and by then has had the time to learn that it is gone.
+        """
+        if self.before is None or self.after is None:
+            same = self.before is self.after
+            return same and self.seen is not None and self.seen == self.stored
+        return self.before == self.after
+
+
+def _is_settled(settled: Settled, key: Key, look: _Look) -> bool:
+    if look.is_equal:
+        return True
+    if not look.is_certain:
+        return False
+    if look.stored is not None:
+        settled.stored[key] = look.stored
+    kind = settled.missing if look.shown is None else settled.extra if look.before is None else settled.differing
+    kind.append(key)
+    return True
+
+
+def _digest(row: SeenRow | None) -> str | None:
+    return None if row is None else row.digest
+
+
+def _rows(side: Rows, keys: Sequence[Key]) -> dict[Key, SeenRow]:
+    found: dict[Key, SeenRow] = {}
+    for part in _parts(keys):
+        found |= side.rows_of(part)
+    return found
+
+
+def _parts(keys: Sequence[Key]) -> Iterator[list[Key]]:
+    rest = iter(keys)
+    while part := list(islice(rest, _AT_ONCE)):
+        yield part

@@ -1,0 +1,167 @@
+"""A captured table in its source: its columns, which of them can be compared, and how its rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cdc.catalogue import typed_errors
+from cdc.comparing.canonical import SESSION, ColumnForm, SourceType, source_text
+from cdc.comparing.rows import Key, KeyColumn, Rows
+from cdc.comparing.state import RANGED, StateTable, key_column
+from cdc.errors import SourceNotReady
+from cdc.identifiers import TableName, quoted
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+_BY_BYTES: Final = "upper(replace({0}, '-', '')) IN ('C', 'POSIX', 'C.UTF8')"
+# Servers before 15 know libc's and ICU's collations by a column that they lack for the database.
+_DATABASE: Final = f"""(SELECT CASE coalesce(to_jsonb(d) ->> 'datlocprovider', 'c')
+    WHEN 'b' THEN true WHEN 'c' THEN {_BY_BYTES.format("d.datcollate")} ELSE false END
+    FROM pg_database d WHERE datname = current_database())"""  # noqa: S608
+_COLUMNS: Final = f"""
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), coalesce(e.typname, b.typname, t.typname)::text,
+  coalesce(e.typtype, b.typtype, t.typtype) = 'e', e.oid IS NOT NULL,
+  CASE WHEN a.attcollation = 0 THEN true WHEN c.collprovider = 'd' THEN {_DATABASE}
+    WHEN c.collprovider = 'c' THEN {_BY_BYTES.format("c.collcollate")} ELSE c.collprovider = 'b' END,
+  coalesce(a.attnum = ANY (i.indkey), false),
+  (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = a.attrelid)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
+LEFT JOIN pg_type e ON e.oid = coalesce(b.typelem, t.typelem) AND coalesce(b.typcategory, t.typcategory) = 'A'
+LEFT JOIN pg_collation c ON c.oid = a.attcollation
+LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""  # noqa: S608
+ORDERS_BY_BYTES: Final = f"SELECT {_DATABASE}"
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of the source; ``declared`` is its type as SQL writes it."""
+
+    declared: str
+    kind: SourceType
+    orders_by_bytes: bool
+    in_key: bool
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table of the source as its catalogue has it; ``estimate`` is the planner's number of rows."""
+
+    name: TableName
+    columns: Mapping[str, SourceColumn]
+    estimate: int
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The columns of the primary key."""
+        return frozenset(name for name, column in self.columns.items() if column.in_key)
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """What of a table is compared: the canonical text of each column in the source, and why others have none.
+
+    ``faults`` are differences of the two tables themselves, ``why_not`` says why no row can be compared.
+    """
+
+    columns: Mapping[str, str]
+    not_compared: Mapping[str, str]
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    why_not: str | None = None
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Open a connection for canonical texts: of its own, since its session's settings stay with it."""
+    with typed_errors(engine), engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.detach()
+        for setting in SESSION:
+            connection.exec_driver_sql(setting)
+        yield connection
+
+
+def source_table(connection: Connection, name: TableName) -> SourceTable:
+    """Read a table from the catalogue; SourceNotReady where there is none."""
+    found = connection.exec_driver_sql(_COLUMNS, (name.quoted,)).all()
+    if not found:
+        raise SourceNotReady(
+            f"table {name} does not exist in the source",
+            remedy="create it, or take it from the connector's tables and apply",
+            place=str(name),
+        )
+    columns = {row[0]: SourceColumn(row[1], SourceType(row[2], row[3], row[4]), bool(row[5]), row[6]) for row in found}
+    return SourceTable(name, columns, found[0][7])
+
+
+def comparable(table: SourceTable, state: StateTable) -> Comparable:
+    """Hold the columns of a table against those of a state."""
+    columns: dict[str, str] = {}
+    not_compared: dict[str, str] = {}
+    absent = [name for name in state.forms if name not in table.columns]
+    for name, form in state.forms.items():
+        if name in absent:
+            continue
+        column = table.columns[name]
+        text = source_text(form, column.kind, f"t.{quoted(name)}")
+        if text is None or (form.kind == "interval" and state.encoding != "json"):
+            not_compared[name] = f"{column.declared} in the source, {form.kind} in the state"
+        else:
+            columns[name] = text
+    faults = tuple(f"column {name} is not in the source; {_ABSENT}" for name in absent)
+    more = [name for name in table.columns if name not in state.forms]
+    notes = tuple(f"column {name} of the source is not declared in the model" for name in more)
+    return Comparable(columns, not_compared, faults, notes, _why_not(table, state, columns))
+
+
+_ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
+
+
+def _why_not(table: SourceTable, state: StateTable, columns: Mapping[str, str]) -> str | None:
+    if table.key != frozenset(state.key):
+        ours, theirs = ", ".join(state.key), ", ".join(sorted(table.key)) or "nothing"
+        return f"the model's key is {ours}, and the source's primary key is {theirs}"
+    for name in state.key:
+        if name not in columns or state.forms[name].kind not in RANGED:
+            return f"key column {name} is {table.columns[name].declared}, which has no one order in both databases"
+    return None
+
+
+def source_rows(connection: Connection, table: SourceTable, state: StateTable, columns: Mapping[str, str]) -> Rows:
+    """The rows of the source, by the key of the state."""
+    key = _key(table, state, "t.")
+    return Rows(connection, f"{table.name.quoted} AS t", key, columns, estimate=table.estimate)
+
+
+def _key(table: SourceTable, state: StateTable, prefix: str) -> tuple[KeyColumn, ...]:
+    return tuple(_key_column(name, table.columns[name], state.forms[name], prefix) for name in state.key)
+
+
+def _key_column(name: str, column: SourceColumn, form: ColumnForm, prefix: str) -> KeyColumn:
+    sql = f"{prefix}{quoted(name)}"
+    plain = column.kind.name in ("text", "varchar") and column.orders_by_bytes
+    text = source_text(form, column.kind, sql) or sql
+    return key_column(form, sql, text=text, cast=column.declared, orders_by_bytes=plain)
+
+
+def condition(connection: Connection, table: SourceTable, state: StateTable, ranges: Sequence[tuple[Key, Key]]) -> str:
+    """Write the condition of rows whose keys are in some ranges, both ends included; the source quotes the values."""
+    key = _key(table, state, "")
+    orders = ", ".join(column.order for column in key)
+    values = [part for pair in ranges for end in pair for part in end]
+    asked = "SELECT quote_literal(v) FROM unnest(CAST(%s AS text[])) WITH ORDINALITY AS i(v, n) ORDER BY n"
+    literals = iter(connection.exec_driver_sql(asked, (values,)).scalars().all())
+
+    def place() -> str:
+        return ", ".join(column.value.format(next(literals)) for column in key)
+
+    parts = []
+    for first, last in ranges:
+        low, high = place(), place()
+        parts.append(f"({orders}) = ({low})" if first == last else f"({orders}) >= ({low}) AND ({orders}) <= ({high})")
+    return " OR ".join(f"({part})" for part in parts)

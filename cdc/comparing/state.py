@@ -1,0 +1,68 @@
+"""A state that is compared with its source, as whoever keeps states describes it: `projections.ComparedGroup`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc.comparing.canonical import ColumnForm, state_text
+from cdc.comparing.rows import Key, KeyColumn, Rows
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """The current rows of a captured table, in PostgreSQL, with the columns `_epoch`, `_pos`, `_offset`, `_deleted`.
+
+    ``connect`` opens a connection of its own in autocommit mode, ``reached`` says whether everything before some
+    offsets of the topic is in the rows, and raises where these rows serve no more. ``decode_key`` reads the key of a
+    record of the topic, which is at a place; ``encoding`` is how the topic's records are written.
+    """
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    forms: Mapping[str, ColumnForm]
+    types: Mapping[str, str]
+    relation: str
+    encoding: str
+    connect: Callable[[], AbstractContextManager[Connection]]
+    reached: Callable[[Mapping[int, int]], bool]
+    decode_key: Callable[[bytes, str], Key]
+    place: str
+
+    def rows(self, connection: Connection, columns: Mapping[str, str], *, orders_by_bytes: bool) -> Rows:
+        """The rows, with the columns that both sides have; ``columns`` are their canonical texts in the source."""
+        texts = {name: state_text(self.forms[name], f't."{name}"') or "NULL" for name in columns}
+        key = tuple(self._key_column(name, orders_by_bytes=orders_by_bytes) for name in self.key)
+        return Rows(connection, f"{self.relation} AS t", key, texts, is_state=True)
+
+    def _key_column(self, name: str, *, orders_by_bytes: bool) -> KeyColumn:
+        column, form = f't."{name}"', self.forms[name]
+        return key_column(
+            form,
+            column,
+            text=state_text(form, column) or column,
+            cast=self.types[name],
+            orders_by_bytes=orders_by_bytes or form.kind == "uuid",
+        )
+
+
+def key_column(form: ColumnForm, column: str, *, text: str, cast: str, orders_by_bytes: bool) -> KeyColumn:
+    """A column of a key on one side; both sides have one order, which is that of bytes for texts.
+
+    Infinite times are other values in the two: what has a time in its key is found by its text, without an index.
+    """
+    plain = f"CAST({{}} AS {cast})"
+    is_text, is_time = form.kind == "text", form.kind in ("moment", "local moment", "date")
+    order, value = (column, plain) if orders_by_bytes or not is_text else (f'({text}) COLLATE "C"', "CAST({} AS text)")
+    found_by, found_value = (f"({text})", "{}") if is_time else (column, plain)
+    return KeyColumn(text, order, value, found_by, found_value, is_indexed=order == column)
+
+
+# What a key is compared by in ranges: types with one order in both databases.
+RANGED = frozenset({"integer", "text", "uuid", "decimal", "boolean", "bytes", "date", "moment", "local moment"})

@@ -1,0 +1,129 @@
+"""The states of a group's captured tables, as `cdc.compare` reads them: in PostgreSQL, of the serving generation.
+
+    with ComparedGroup("postgresql+psycopg://shop@db/views", shop_views) as group:
+        found = compare(engine, source, group.tables, settings)
+
+Nothing is written into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from cdc.comparing.canonical import SESSION, ColumnForm, Kind
+from cdc.comparing.state import StateTable
+from eventstore.closing import Closing
+from projections import columns as kinds
+from projections.columns import ColumnType
+from projections.errors import RunRetired, TableStoreUnavailable
+from projections.group import ProjectionGroup
+from projections.tables import ChangelogTable
+from projections.tablestore.dialects import POSTGRES
+from projections.tablestore.layout import generation_name
+from projections.tablestore.opening import open_table_store
+from projections.tablestore.port import require_unchanged
+from projections.tablestore.postgres import PostgresTableStore
+from projections.tablestore.record_keys import key_decoder
+from projections.tablestore.runs import SERVING, Run
+
+_KINDS: Final[Mapping[kinds.Kind, Kind]] = {
+    "string": "text", "int": "integer", "long": "integer", "double": "double", "boolean": "boolean",
+    "decimal": "decimal", "timestamp": "local moment", "date": "date", "binary": "bytes",
+}  # fmt: skip
+_MEANINGS: Final[Mapping[kinds.Meaning, Kind]] = {
+    "map": "map", "time": "time", "zoned time": "zoned time", "zoned": "moment", "interval": "interval",
+    "uuid": "uuid",
+}  # fmt: skip
+
+_DIALECT: Final[sa.Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def form_of(column: ColumnType) -> ColumnForm:
+    """What the values of a column stand for."""
+    if column.items is not None:
+        return ColumnForm("list", form_of(column.items))
+    if column.shape:
+        return ColumnForm("shaped")
+    if column.bits is not None:
+        return ColumnForm("bits")
+    return ColumnForm(_MEANINGS[column.meaning] if column.meaning else _KINDS[column.kind])
+
+
+class ComparedGroup(Closing):
+    """The states of the captured tables of one group; ``url`` is SQLAlchemy's of the views' database.
+
+    Raises NoServingGeneration, DefinitionChanged, and TableStoreUnavailable for views that are not in PostgreSQL.
+    """
+
+    def __init__(self, url: str, group: ProjectionGroup) -> None:
+        store = open_table_store(url)
+        if not isinstance(store, PostgresTableStore):
+            store.close()
+            raise TableStoreUnavailable(
+                f"the state of group {group.name!r} is not in PostgreSQL, and connectors' tables are compared there",
+                remedy="compare a SQLite file without connectors: factfold cdc compare --group … --views-url sqlite:///…",
+                place=store.place,
+            )
+        self._store = store
+        self._group = group
+        state = store.serving_state(group.name)
+        require_unchanged(group, state, state.built.get("columns", {}))
+        self._run = state.run
+
+    @property
+    def tables(self) -> tuple[StateTable, ...]:
+        """The captured tables whose current rows the group keeps."""
+        found = self._group.tables.items()
+        return tuple(self._state(name, table) for name, table in found if isinstance(table, ChangelogTable))
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._store.close()
+
+    def _state(self, name: str, table: ChangelogTable) -> StateTable:
+        relation = f'"{generation_name(self._group.name, self._run.generation)}"."state_{name}"'
+        return StateTable(
+            name=f"{self._group.name}.{name}",
+            topic=table.topic,
+            key=table.key,
+            forms={column: form_of(kind) for column, kind in table.columns.items()},
+            types={column: _sql_type(kind) for column, kind in table.columns.items()},
+            relation=relation,
+            encoding=table.encoding,
+            connect=self._connect,
+            decode_key=key_decoder(table),
+            reached=lambda ends: self._reached(table.topic, ends),
+            place=self._run.place,
+        )
+
+    @contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        with self._store.looking() as connection:
+            connection.detach()
+            for setting in SESSION:
+                connection.exec_driver_sql(setting)
+            yield connection
+
+    def _reached(self, topic: str, ends: Mapping[int, int]) -> bool:
+        state = self._store.state(self._run)
+        if state is None or state.status != SERVING:
+            raise _retired(self._run)
+        stands = state.progress.get(topic, {})
+        return all(stands.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _sql_type(column: ColumnType) -> str:
+    return POSTGRES.column_type(column).compile(dialect=_DIALECT)
+
+
+def _retired(run: Run) -> RunRetired:
+    return RunRetired(
+        "the generation that was compared serves no more: a cut-over or a rollback has let another one serve",
+        remedy="compare again: it takes the generation that serves now",
+        place=run.place,
+    )

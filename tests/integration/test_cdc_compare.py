@@ -1,0 +1,306 @@
+"""Captured tables compared with the states that a real runner makes of them, and repaired by a real connector."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from cdc import ConnectClient, PostgresSource, apply, compare
+from cdc.comparing.report import TableComparison
+from cdc.errors import StateBehind
+from cdc.signals import Signals
+from eventstore.settings import Settings
+from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
+from projections.spark.reading.kafka_source import KafkaLog
+from projections.spark.session import small_batch_session
+from projections.tablestore.postgres import PostgresTableStore
+from tests.integration.conftest import Captured
+from tests.integration.following import followed
+from tests.recordings import every_type
+
+# Debezium has no text for bits of varying length that a view can hold.
+COLUMNS = [case for case in every_type.CASES if case.name != "vbits"]
+# The odd values are those that a view refuses.
+ROWS = [row for row in every_type.ROWS if row != "odd"]
+
+
+@dataclasses.dataclass
+class Shop:
+    """A captured database, the views' database, and the group whose states are compared."""
+
+    database: Captured
+    source: PostgresSource
+    settings: Settings
+    environment: Environment
+    group: ProjectionGroup
+
+    def compare(self, **options: Any) -> tuple[TableComparison, ...]:
+        """Compare every captured table of the group."""
+        with ComparedGroup(self.views_url, self.group) as group:
+            return compare(self.database.engine, self.source, group.tables, self.settings, **options)
+
+    @property
+    def views_url(self) -> str:
+        """The URL of the views' database."""
+        return self.environment.store._engine.url.render_as_string(hide_password=False)
+
+    def in_state(self, statement: str) -> None:
+        """Change the state by hand; `{0}` is the schema of the generation that serves."""
+        run = self.environment.store.serving_state(self.group.name).run
+        with self.environment.store.transaction() as connection:
+            connection.exec_driver_sql(statement.format(f"factfold_{run.group}_{run.generation}"))
+
+
+def group_of(name: str, **tables: Table) -> ProjectionGroup:
+    """A group with a view for each table, of its key alone."""
+
+    def made(table_name: str, table: Table) -> Any:
+        def rows(*given: Any, **named: Any) -> Any:
+            (frame,) = (*given, *named.values())
+            return frame.select(*table.key)
+
+        rows.__name__ = f"{table_name}_of_{name}"
+        parameter = inspect.Parameter(table_name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        rows.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+        return view(key=table.key, tables={table_name: table})(rows)
+
+    return ProjectionGroup(name, [made(table_name, table) for table_name, table in tables.items()])
+
+
+@pytest.fixture(scope="module")
+def views(spark: Any, stack: Any, settings: Settings, captured: Callable[[], Captured]) -> Iterator[Environment]:
+    """A database of views, for all tests of the module."""
+    store = PostgresTableStore(captured().engine.url.render_as_string(hide_password=False))
+    store.prepare()
+    yield Environment(spark, small_batch_session(spark), store, KafkaLog(settings))
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def every_type_shop(
+    captured: Callable[[], Captured], connect: ConnectClient, settings: Settings, views: Environment
+) -> Shop:
+    database = captured()
+    inserts = every_type.insert_statements(1)
+    database.run(
+        *every_type.create_statements(),
+        "ALTER TABLE public.every_type REPLICA IDENTITY FULL",
+        *(statement for statement, row in zip(inserts, every_type.ROWS, strict=True) if row in ROWS),
+    )
+    source = database.source(tables=("public.every_type",), partitions=2)
+    apply(connect, database.prepared(source), source=database.engine)
+    columns = [sa.Column("id", sa.Integer, primary_key=True), *(sa.Column(c.name, c.type) for c in COLUMNS)]
+    model = sa.Table("every_type", sa.MetaData(), *columns)
+    table = Table.from_changelog(model, topic=source.topic("public.every_type"), full_identity=True)
+    group = group_of(database.name, types=table)
+    rebuild(views, group)
+    return Shop(database, source, settings, views, group)
+
+
+def test_a_value_of_every_type_is_equal_in_the_source_and_in_the_state(every_type_shop: Shop) -> None:
+    (found,) = every_type_shop.compare()
+    assert found.not_compared == {}
+    assert found.differing_columns == {}
+    assert (found.source_rows, found.state_rows) == (len(ROWS), len(ROWS))
+    assert found.equal
+
+
+def test_a_column_of_every_type_is_held_against_the_source(every_type_shop: Shop) -> None:
+    names = [case.name for case in COLUMNS]
+    nothing = ", ".join(f'"{name}" = NULL' for name in names)
+    every_type_shop.in_state(f'UPDATE "{{0}}".state_types SET {nothing} WHERE id = 1')
+    (found,) = every_type_shop.compare()
+    assert found.differing == (("1",),)
+    assert set(found.differing_columns["1",]) == set(names)
+
+
+def model(table: str, **columns: Any) -> sa.Table:
+    """A table with an id and columns."""
+    key = sa.Column("id", sa.Integer, primary_key=True)
+    return sa.Table(table, sa.MetaData(), key, *(sa.Column(column, kind) for column, kind in columns.items()))
+
+
+# Each table as it is created, and as the model has it: some models know the change that is still to come.
+TABLES = {
+    "added": ("name text", model("added", name=sa.Text, tier=sa.Text)),
+    "required": ("name text", model("required", name=sa.Text, quantity=sa.Integer)),
+    "dropped": ("name text, old text", model("dropped", name=sa.Text, old=sa.Text)),
+    "renamed": ("name text, one text", model("renamed", name=sa.Text, other=sa.Text)),
+    "scaled": ("name text, amount numeric(12,4)", model("scaled", name=sa.Text, amount=sa.Numeric(12, 4))),
+    "left_one": ("name text", model("left_one", name=sa.Text)),
+    "right_one": ("name text", model("right_one", name=sa.Text)),
+    "truncated": ("name text", model("truncated", name=sa.Text)),
+    "by_hand": ("name text", model("by_hand", name=sa.Text)),
+}
+VALUES = {"dropped": ", 'old'", "renamed": ", 'value ' || n", "scaled": ", n + 0.1234"}
+
+
+def rows_of(table: str, first: int, last: int) -> str:
+    """Insert rows; those of no two tables are the same."""
+    number = "n * 3" if table == "right_one" else "n"
+    values = f"{number}, '{table} ' || n{VALUES.get(table, '')}"
+    return f"INSERT INTO {table} SELECT {values} FROM generate_series({first}, {last}) n"
+
+
+@pytest.fixture(scope="module")
+def shop(
+    captured: Callable[[], Captured], connect: ConnectClient, settings: Settings, views: Environment
+) -> Iterator[Shop]:
+    """Rows of each table come from the first snapshot, 1 to 20, and as streamed changes, 21 to 40; a runner follows."""
+    database = captured()
+    database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in TABLES.items()))
+    database.run(*(rows_of(name, 1, 20) for name in TABLES))
+    source = database.source(
+        tables=tuple(f"public.{name}" for name in TABLES),
+        signal_table="public.signals",
+        notifications_topic=f"{database.name}.notifications",
+        partitions=2,
+    )
+    apply(connect, database.prepared(source), source=database.engine)
+    database.run(*(rows_of(name, 21, 40) for name in TABLES))
+    tables = {
+        name: Table.from_changelog(one, topic=source.topic(f"public.{name}")) for name, (_, one) in TABLES.items()
+    }
+    group = group_of(database.name, **tables)
+    rebuild(views, group)
+    with followed(views, group):
+        yield Shop(database, source, settings, views, group)
+
+
+@pytest.fixture
+def signals(shop: Shop, connect: ConnectClient) -> Signals:
+    return Signals(shop.database.engine, shop.source, shop.settings, connect)
+
+
+def keys(*numbers: int) -> tuple[tuple[str], ...]:
+    return tuple((str(number),) for number in numbers)
+
+
+def test_tables_that_a_runner_follows_are_equal_to_their_source(shop: Shop) -> None:
+    found = shop.compare(tables=["public.by_hand", "public.left_one"])
+    assert [(one.table, one.source_rows, one.equal) for one in found] == [
+        ("public.by_hand", 40, True),
+        ("public.left_one", 40, True),
+    ]
+
+
+ALL = range(1, 41)
+FAULTS = {
+    "added": ("ALTER TABLE added ADD COLUMN tier text DEFAULT 'basic'", {"differing": keys(*ALL)}, ("tier",)),
+    "required": (
+        "ALTER TABLE required ADD COLUMN quantity int NOT NULL DEFAULT 5",
+        {"differing": keys(*ALL)},
+        ("quantity",),
+    ),
+    "renamed": ("ALTER TABLE renamed RENAME COLUMN one TO other", {"differing": keys(*ALL)}, ("other",)),
+    "scaled": (
+        "ALTER TABLE scaled ALTER COLUMN amount TYPE numeric(12,2)",
+        {"differing": keys(*ALL)},
+        ("amount",),
+    ),
+    "truncated": ("TRUNCATE truncated", {"extra": keys(*ALL)}, ()),
+}
+
+
+@pytest.mark.parametrize("table", FAULTS)
+def test_what_a_change_of_the_schema_leaves_wrong_is_found_and_repaired(
+    shop: Shop, signals: Signals, table: str
+) -> None:
+    statement, wrong, columns = FAULTS[table]
+    shop.database.run(statement)
+    (found,) = shop.compare(tables=[f"public.{table}"])
+    assert {kind: getattr(found, kind) for kind in ("missing", "extra", "differing")} == {
+        "missing": (),
+        "extra": (),
+        "differing": (),
+        **wrong,
+    }
+    assert set(found.differing_columns.values()) <= {columns}
+    (repaired,) = shop.compare(tables=[f"public.{table}"], repair=signals)
+    assert repaired.equal
+    assert repaired.repaired == len(ALL)
+    (again,) = shop.compare(tables=[f"public.{table}"])
+    assert again.equal
+
+
+def test_a_column_that_the_source_has_lost_is_named_and_the_other_columns_are_compared(shop: Shop) -> None:
+    shop.database.run("ALTER TABLE dropped DROP COLUMN old")
+    (found,) = shop.compare(tables=["public.dropped"])
+    assert [fault.partition(";")[0] for fault in found.faults] == ["column old is not in the source"]
+    assert (found.missing, found.extra, found.differing, found.equal) == ((), (), (), False)
+
+
+def test_tables_that_swap_their_names_are_found_and_repaired(shop: Shop, signals: Signals) -> None:
+    shop.database.run(
+        "ALTER TABLE left_one RENAME TO passing",
+        "ALTER TABLE right_one RENAME TO left_one",
+        "ALTER TABLE passing RENAME TO right_one",
+    )
+    both = ["public.left_one", "public.right_one"]
+    left, _ = shop.compare(tables=both)
+    assert left.missing == keys(*range(42, 121, 3))
+    assert left.extra == keys(*(n for n in ALL if n % 3))
+    assert left.differing == keys(*range(3, 41, 3))
+    assert [found.equal for found in shop.compare(tables=both, repair=signals)] == [True, True]
+
+
+def test_rows_that_were_deleted_from_the_state_by_hand_are_found_and_repaired(shop: Shop, signals: Signals) -> None:
+    state = '"{0}".state_by_hand'
+    shop.in_state(f"DELETE FROM {state} WHERE id IN (5, 25)")
+    shop.in_state(f"UPDATE {state} SET _deleted = true WHERE id IN (6, 26)")
+    shop.in_state(f"UPDATE {state} SET name = 'another' WHERE id IN (7, 27)")
+    (found,) = shop.compare(tables=["public.by_hand"])
+    assert (found.missing, found.differing) == (keys(5, 6, 25, 26), keys(7, 27))
+    (repaired,) = shop.compare(tables=["public.by_hand"], repair=signals)
+    assert (repaired.equal, repaired.repaired) == (True, 6)
+
+
+def test_a_row_that_is_changed_after_its_correction_was_written_shows_the_change(shop: Shop, signals: Signals) -> None:
+    shop.database.run("UPDATE by_hand SET name = 'later' WHERE id IN (7, 25, 27)", "DELETE FROM by_hand WHERE id = 26")
+    (found,) = shop.compare(tables=["public.by_hand"])
+    assert (found.source_rows, found.equal) == (39, True)
+
+
+def test_rows_that_writers_change_meanwhile_are_no_differences(shop: Shop) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        chance = random.Random(1)
+        while not stop.is_set():
+            number = chance.randint(1, 400)
+            shop.database.run(
+                f"INSERT INTO by_hand VALUES ({number}, 'w') ON CONFLICT (id) DO UPDATE SET name = by_hand.name || 'w'",
+                f"DELETE FROM by_hand WHERE id = {chance.randint(1, 400)}",
+            )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = [one for _ in range(5) for one in shop.compare(tables=["public.by_hand"], chunk=50)]
+    finally:
+        stop.set()
+        writer.join()
+    assert [(one.missing, one.extra, one.differing) for one in found] == [((), (), ())] * 5
+    assert shop.compare(tables=["public.by_hand"])[0].equal
+
+
+def test_a_rebuild_from_the_corrected_topics_gives_what_was_repaired(shop: Shop) -> None:
+    rebuild(shop.environment, shop.group)
+    found = {one.table: (one.missing, one.extra, one.differing) for one in shop.compare()}
+    assert found == {f"public.{name}": ((), (), ()) for name in TABLES}
+
+
+def test_a_state_whose_runner_stands_still_is_said_to_be_behind(shop: Shop) -> None:
+    shop.environment.store.set_paused(shop.group.name, paused=True)
+    shop.database.run("UPDATE by_hand SET name = 'unseen'")
+    with pytest.raises(StateBehind, match=r"did not come to the end of its topic in 3 s\n.*factfold projections run"):
+        shop.compare(tables=["public.by_hand"], patience=3.0)
+    shop.environment.store.set_paused(shop.group.name, paused=False)
+    assert shop.compare(tables=["public.by_hand"])[0].equal
