@@ -15,6 +15,7 @@ from uuid import UUID
 from eventstore.conversions import as_double, as_long, exact_decimal
 from eventstore.field_types import Avro
 
+ENUM: Final = "enum"
 WHOLE: Final = r"^[+-]?[0-9]+$"
 NUMBER: Final = r"^[+-]?[0-9]+(\.[0-9]+)?$"
 DAY: Final = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -22,18 +23,24 @@ IDENTIFIER: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{
 
 
 def kind_of(avro: Avro) -> str:
-    """Return the logical type, or the plain one; null beside it is looked through."""
+    """Return the logical type, or the plain one, enum for a text of a few; null beside it is looked through."""
     if isinstance(avro, list):
         others = [member for member in avro if member != "null"]
         return kind_of(others[0]) if len(others) == 1 else "union"
     if isinstance(avro, dict):
-        return str(avro.get("logicalType", avro["type"]))
+        return "enum" if ENUM in avro else str(avro.get("logicalType", avro["type"]))
     return avro
+
+
+def cast_kind_of(avro: Avro) -> str:
+    """Return the kind that values of a type are cast from: those of an enum are texts."""
+    kind = kind_of(avro)
+    return "string" if kind == "enum" else kind
 
 
 def can_cast(source: Avro, target: Avro) -> bool:
     """Say whether there is a cast between two field types, or none is needed."""
-    pair = (kind_of(source), kind_of(target))
+    pair = (cast_kind_of(source), kind_of(target))
     return pair in _CASTS or pair[0] == pair[1]
 
 
@@ -46,7 +53,7 @@ def cast_plain(value: Any, target: Avro) -> Any:
     if pair not in _CASTS and pair[0] != kind:
         raise ValueError(f"there is no cast from {pair[0]} to {kind}")
     found = _CASTS[pair](value) if pair in _CASTS else value
-    return _fitting(found, target) if kind == "decimal" else found
+    return _FITTING[kind](found, target) if kind in _FITTING else found
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -73,9 +80,24 @@ def _matching(pattern: str, convert: Callable[[str], Any]) -> Callable[[str], An
 
 def decimal_digits(avro: Avro) -> Mapping[str, Any]:
     """Return the schema of a decimal, whose precision and scale count; null beside it is looked through."""
+    return _declared(avro)
+
+
+def enum_of(avro: Avro) -> list[str]:
+    """Return the texts of an enum's type; null beside it is looked through."""
+    return list(_declared(avro)[ENUM].values())
+
+
+def _declared(avro: Avro) -> Mapping[str, Any]:
     found = next(member for member in (avro if isinstance(avro, list) else [avro]) if member != "null")
-    assert isinstance(found, dict)  # noqa: S101 - a decimal's schema is an object
+    assert isinstance(found, dict)  # noqa: S101 - the schema of a decimal or an enum is an object
     return found
+
+
+def _member(value: str, target: Avro) -> str:
+    if value in enum_of(target):
+        return value
+    raise ValueError(f"{value!r} is none of {', '.join(map(repr, enum_of(target)))}")
 
 
 def _fitting(value: Decimal, target: Avro) -> Decimal:
@@ -95,6 +117,8 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(tzinfo=UTC))
 
 
+_FITTING: Final[dict[str, Callable[[Any, Avro], Any]]] = {"decimal": _fitting, "enum": _member}
+
 _CASTS: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
     ("boolean", "long"): int,
     ("long", "double"): as_double,
@@ -107,5 +131,6 @@ _CASTS: Final[dict[tuple[str, str], Callable[[Any], Any]]] = {
     ("string", "decimal"): _matching(NUMBER, Decimal),
     ("string", "date"): _matching(DAY, date.fromisoformat),
     ("string", "uuid"): _matching(IDENTIFIER, UUID),
+    ("string", "enum"): lambda value: value,
     ("uuid", "string"): str,
 }

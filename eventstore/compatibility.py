@@ -7,10 +7,11 @@ read as it was written: there the types have to fit by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from eventstore.casting import can_cast, kind_of
+from eventstore.casting import ENUM, can_cast, kind_of
+from eventstore.conversions import enum_members
 from eventstore.errors import InvalidEventData, SchemaIncompatible
 from eventstore.event_types import EventType
 from eventstore.field_types import Avro, Field, FieldType
@@ -85,6 +86,8 @@ def _problems(field: Field, carried: Mapping[str, Avro]) -> Iterator[tuple[str, 
 
 
 def _remedy(field: Field, source: Avro, found: _Difference) -> str:
+    if found.remedy:
+        return found.remedy
     if found.path:
         return (
             f"give what is new in it a default, or upcast all of {field.name} by a function: no change reaches into it"
@@ -112,9 +115,10 @@ class _Difference:
 
     problem: str
     path: str = ""
+    remedy: str = ""
 
     def within(self, step: str) -> _Difference:
-        return _Difference(self.problem, step + self.path)
+        return replace(self, path=step + self.path)
 
 
 def _field_types(schema: RegisteredSchema) -> dict[str, Avro]:
@@ -185,11 +189,15 @@ def _members(avro: Any) -> list[Any]:
 
 def _difference(source: Any, own: _Branch) -> _Difference | None:
     kind = "record" if own.is_record else kind_of(own.avro)
+    if kind_of(source) == "enum" and kind == "string":
+        return None
     if kind_of(source) != kind:
         return _Difference(f"it is {kind_of(source)} there, and {kind} today")
     match kind:
         case "decimal":
             return _fewer_digits(source, own.avro)
+        case "enum":
+            return _other_members(source[ENUM], own.kind)
         case "record":
             return next(_records_differ(source, own.kind), None)
         case "array" | "map":
@@ -207,6 +215,20 @@ def _fewer_digits(source: Mapping[str, Any], target: Mapping[str, Any]) -> _Diff
     return _Difference(
         f"it has {wide[0]} digits before the point and {wide[1]} after it there, {own[0]} and {own[1]} today"
     )
+
+
+def _other_members(source: Mapping[str, str], target: FieldType) -> _Difference | None:
+    """Say which text is no member any more, or another one than it was."""
+    assert target.enum is not None  # noqa: S101 - an enum's type has its class
+    names, members = target.enum.__members__, enum_members(target.enum)
+    for name, text in source.items():
+        if text not in members:
+            problem = f"it may be {text!r} there, which no member of {target.enum.__qualname__} is today"
+            return _Difference(problem, remedy=f"add the member back: {name or '…'} = {text!r}")
+        if name in names and names[name] is not members[text]:
+            problem = f"{text!r} is {name} there, and {members[text].name} today"
+            return _Difference(problem, remedy="give each member the value it had, or upcast the field by a function")
+    return None
 
 
 def _records_differ(source: Mapping[str, Any], target: FieldType) -> Iterator[_Difference]:

@@ -110,12 +110,31 @@ def as_uuid(value: UUID | str) -> UUID:
 def enum_texts(hint: type[Enum]) -> dict[Enum, str]:
     """Return the text each member travels by: its value where all values are text, else its name."""
     by_value = all(isinstance(member.value, str) for member in hint)
-    return {member: member.value if by_value else name for name, member in hint.__members__.items()}
+    return {member: member.value if by_value else member.name for member in hint}
 
 
-def enum_member(hint: type[Enum], texts: dict[Enum, str]) -> Convert:
+def enum_names(hint: type[Enum]) -> dict[str, str]:
+    """Return the text that each name of an enum is read by; an alias too has one, and may have been stored."""
+    texts = enum_texts(hint)
+    by_value = any(text != member.name for member, text in texts.items())
+    return {name: texts[member] if by_value else name for name, member in hint.__members__.items()}
+
+
+def enum_text(hint: type[Enum]) -> Convert:
+    """Convert a member to its text; TypeError for what only equals one, as a member of another enum may."""
+    texts = enum_texts(hint)
+
+    def to_text(member: Enum) -> str:
+        if type(member) is hint:
+            return texts[member]
+        raise TypeError(f"{member!r} is no member of {hint.__qualname__}")
+
+    return to_text
+
+
+def enum_member(hint: type[Enum]) -> Convert:
     """Convert a text back to its member."""
-    members = {text: member for member, text in texts.items()}
+    members = enum_members(hint)
 
     def from_text(text: str) -> Enum:
         try:
@@ -127,6 +146,11 @@ def enum_member(hint: type[Enum], texts: dict[Enum, str]) -> Convert:
             ) from None
 
     return from_text
+
+
+def enum_members(hint: type[Enum]) -> dict[str, Enum]:
+    """Return the member that each text is read as."""
+    return {text: hint.__members__[name] for name, text in enum_names(hint).items()}
 
 
 def unless_none(convert: Convert | None) -> Convert | None:

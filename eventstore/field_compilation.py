@@ -25,7 +25,17 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 from uuid import UUID
 
 from eventstore.composite_types import list_of, map_of, optional, record_from_plain, record_to_plain, union_of
-from eventstore.conversions import as_double, as_text, as_uuid, aware_utc, decimal_of, enum_member, enum_texts, exactly
+from eventstore.conversions import (
+    as_double,
+    as_text,
+    as_uuid,
+    aware_utc,
+    decimal_of,
+    enum_member,
+    enum_names,
+    enum_text,
+    exactly,
+)
 from eventstore.errors import UnsupportedFieldType
 from eventstore.field_types import Compilation, Digits, Field, FieldType
 from eventstore.personal import Personal, opened
@@ -140,7 +150,7 @@ def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldTyp
         return FieldType({"type": "string", "logicalType": "uuid"}, exactly(UUID), as_uuid)
     if issubclass(hint, Enum):
         _require_single(hint, place, compilation)
-        return _enum(hint)
+        return _enum(hint, place, compilation)
     if (ways := record_class(hint)) is not None:
         return _record(hint, ways, compilation)
     raise _unsupported(hint, place, compilation)
@@ -196,9 +206,16 @@ def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
     return FieldType(avro, decimal_of(digits.precision, digits.scale))
 
 
-def _enum(hint: type[Enum]) -> FieldType:
-    texts = enum_texts(hint)
-    return FieldType("string", texts.__getitem__, enum_member(hint, texts), enum=hint)
+def _enum(hint: type[Enum], place: str, compilation: Compilation) -> FieldType:
+    names = enum_names(hint)
+    if (odd := next((name for name, text in names.items() if "\0" in text), None)) is not None:
+        raise UnsupportedFieldType(
+            f"{hint.__qualname__}.{odd} of {compilation.owner}.{place} has the character NUL, which no view can store",
+            remedy="give the member another value",
+            place=f"{compilation.owner}.{place}",
+        )
+    # The texts are a property of the type, so that a schema tells which ones its events may hold.
+    return FieldType({"type": "string", "enum": names}, enum_text(hint), enum_member(hint), enum=hint)
 
 
 def _union(members: Sequence[Any], place: str, compilation: Compilation) -> FieldType:

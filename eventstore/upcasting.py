@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, Protocol, TypeVar
 
-from eventstore.casting import can_cast, cast_plain, kind_of
-from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
+from eventstore.casting import ENUM, can_cast, cast_plain, kind_of
+from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent, UnsupportedFieldType
 from eventstore.field_compilation import compile_type
-from eventstore.field_types import Avro, Compilation
+from eventstore.field_types import Avro, Compilation, FieldType
 from eventstore.personal import Erased, Sealed, still_sealed
 from eventstore.schema_registry import is_sealed
 
@@ -75,6 +75,9 @@ class Meaning(Protocol[V]):
 
     def cast(self, value: V, to: Avro, field: str) -> V:
         """Return a value in another type."""
+
+    def taken(self, field: str, to: str) -> InvalidEventData:
+        """Build the error for a field that cannot have a name, because another one has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +160,43 @@ class Upcasters:
 def _compiled(change: Change | Function, compilation: Compilation) -> Compiled | Function:
     match change:
         case Cast(field, to):
-            return _Recast(field, compile_type(to, field, compilation).avro)
+            return _Recast(field, _single(compile_type(to, field, compilation), field, compilation))
         case Default(field, value) if value is None or isinstance(value, list | dict):
             return _Filled(field, value, None)
         case Default(field, value):
             kind = compile_type(type(value), field, compilation)
-            return _Filled(field, value if kind.to_plain is None else kind.to_plain(value), kind.avro)
+            plain = value if kind.to_plain is None else kind.to_plain(value)
+            # A text is one of an enum's where it is one of its texts.
+            return _Filled(field, plain, {"type": "string", ENUM: {"": plain}} if kind.avro == "string" else kind.avro)
     return change
+
+
+def _single(kind: FieldType, field: str, compilation: Compilation) -> Avro:
+    if kind.record is None and not kind.inner:
+        return kind.avro
+    raise UnsupportedFieldType(
+        f"{compilation.owner} casts field {field} to a list, map, record or union, which no cast reaches into",
+        remedy="upcast it by a function that knows what such a value means",
+        place=f"{compilation.owner}.{field}",
+    )
+
+
+def _name_taken(field: str, to: str, place: str) -> InvalidEventData:
+    return InvalidEventData(
+        f"field {field} cannot be renamed to {to}: the event has a field of that name",
+        remedy=f'Drop("{to}") or Rename it before, or upcast both by a function',
+        place=place,
+    )
 
 
 def _apply(change: Compiled, fields: dict[str, V], meaning: Meaning[V]) -> None:
     match change:
         case Rename(field, to):
             if field in fields:
-                fields[to] = fields.pop(field)
+                value = fields.pop(field)
+                if to in fields:
+                    raise meaning.taken(field, to)
+                fields[to] = value
         case _Filled(field, value, avro):
             if field not in fields:
                 fields[field] = meaning.constant(value, avro)
@@ -210,6 +236,10 @@ class PlainMeaning:
             remedy="upcast it by a function that knows what such a value means",
             place=f"{self._owner}.{field}",
         )
+
+    def taken(self, field: str, to: str) -> InvalidEventData:
+        """Build the error for a name that another field has."""
+        return _name_taken(field, to, f"{self._owner}.{to}")
 
     def called(self, function: Function, fields: Mapping[str, Any]) -> dict[str, Any] | list[object]:
         """Return what the function makes of the values; KeysMissing where one is sealed, which it would not know.
@@ -256,6 +286,10 @@ class TypeMeaning:
                 place=field,
             )
         return ["null", to] if isinstance(value, list) and not isinstance(to, list) else to
+
+    def taken(self, field: str, to: str) -> InvalidEventData:
+        """Build the error for a name that another field has."""
+        return _name_taken(field, to, to)
 
 
 NO_UPCASTERS: Final = Upcasters({})

@@ -175,9 +175,17 @@ DECIMAL, NARROW, LONG, DOUBLE, TEXT = (
     "double",
     "string",
 )
+WIDE = {**avro(Decimal), "precision": 38, "scale": 10}
+WIDER = {**avro(Decimal), "precision": 38, "scale": 0}
+FRACTION = {**avro(Decimal), "precision": 38, "scale": 38}
+PRECISE = Decimal("1234567890123456789012345678.0123456789")
+MOST = Decimal("9999999999999999999999999999.9999999999")
+ENUM = {"type": "string", "enum": {"RED": "red", "BLUE": "blue"}}
+FEWER = {"type": "string", "enum": {"RED": "red"}}
 CASTS = [
     ("boolean", LONG, [True, False, None]),
-    (LONG, DOUBLE, [3, 2**53 + 1, -(2**63), None]),
+    (LONG, DOUBLE, [3, 2**53, -(2**53), 2**53 + 2, 2**62, 2**63 - 1024, -(2**63), None]),
+    (LONG, DOUBLE, [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, 2**63 - 512, 1 - 2**63]),
     (LONG, DECIMAL, [3, -(2**63), 10**14 - 1, 10**14, None]),
     (LONG, TEXT, [3, -(2**63), None]),
     (DECIMAL, TEXT, [Decimal("0.0000"), Decimal("0.0001"), Decimal("-12.5000"), None]),
@@ -185,9 +193,23 @@ CASTS = [
     (avro(dt.date), avro(dt.datetime), [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31), None]),
     (TEXT, LONG, ["7", "+007", "-7", "", " 7", "7\n", "٣", "1.0", str(2**63), str(-(2**63)), "0" * 50, None]),
     (TEXT, DECIMAL, ["1", "-1.5", "1.50000", "1.00005", "1.", ".5", "1e3", "9" * 15, "9" * 14, "0.1\n", None]),
+    (LONG, WIDE, [2**63 - 1, -(2**63), None]),
+    (LONG, FRACTION, [0, 1]),
+    (DECIMAL, WIDE, [Decimal("99999999999999.9999"), Decimal("-0.0001"), None]),
+    (WIDE, WIDER, [PRECISE, Decimal("0.0000000001"), MOST, MOST.copy_negate(), None]),
+    (WIDER, WIDE, [Decimal(10**28) - 1, Decimal(10**28), Decimal("1234567890123456789012345678"), None]),
+    (WIDE, DECIMAL, [Decimal("12.3456"), Decimal("12.34561"), Decimal("1234567890123456789012345678"), None]),
+    (WIDE, TEXT, [Decimal("0.0000000000"), Decimal("0.0000000001"), PRECISE, MOST.copy_negate(), None]),
+    (TEXT, WIDE, ["1234567890123456789012345678.0123456789", "0.00000000010", "0.00000000001", "1" * 29, "0" * 60]),
+    (TEXT, WIDER, ["9" * 38, "-" + "9" * 38, "9" * 39, "1." + "0" * 50, "0.1"]),
+    (TEXT, LONG, ["0" * 5000 + "7", "-" + "0" * 5000 + "7", "9" * 5000]),
+    (TEXT, ENUM, ["red", "blue", "RED", "green", "", "red ", None]),
+    (ENUM, TEXT, ["red", None]),
+    (ENUM, FEWER, ["red", "blue", None]),
     (TEXT, avro(dt.date), ["2024-02-29", "2024-02-30", "2023-02-29", "0000-01-01", "24-2-9", "2024-02-29\n", None]),
 ]  # fmt: skip
-SPARK = {"boolean": "boolean", LONG: "bigint", TEXT: "string", str(DECIMAL): "decimal(18,4)"}
+SPARK = {"boolean": "boolean", LONG: "bigint", TEXT: "string", str(DECIMAL): "decimal(18,4)",
+         str(WIDE): "decimal(38,10)", str(WIDER): "decimal(38,0)", str(ENUM): "string"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("source", "target", "values"), CASTS)

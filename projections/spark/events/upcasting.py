@@ -14,8 +14,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, decimal_digits, kind_of
-from eventstore.errors import NotFramedAvro, SchemaError
+from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, cast_kind_of, decimal_digits, enum_of, kind_of
+from eventstore.errors import InvalidEventData, NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
 from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
+_EXACT: Final = 2**63 - 2**10  # the greatest double below 2^63
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,10 @@ class _Columns:
         self.failed.append(column.isNotNull() & found.isNull())
         return found, self._types.cast(source, to, field)
 
+    def taken(self, field: str, to: str) -> InvalidEventData:
+        """The error for a name that another field has."""
+        return self._types.taken(field, to)
+
 
 def literal(value: Any, avro: Any) -> Column:
     """A plain value as a column of its Avro type."""
@@ -146,9 +151,14 @@ def _cast(column: Column, source: Avro, target: Avro) -> Column:
     """The casts of `eventstore.casting`: null where the value cannot be said in the target type."""
     from pyspark.sql import functions as F
 
-    match kind_of(source), kind_of(target):
-        case "boolean" | "long", "long" | "double":
-            return column.cast("bigint" if kind_of(target) == "long" else "double")
+    match cast_kind_of(source), kind_of(target):
+        case "boolean", "long":
+            return column.cast("bigint")
+        case "long", "double":
+            # Above the bound a double is 2^63 at least, which a cast back would cut to what it came from.
+            return F.when(
+                (column <= _EXACT) & (column.cast("double").try_cast("bigint") == column), column.cast("double")
+            )
         case "long", "decimal":
             return column.try_cast(_decimal(target))
         case "decimal", "decimal":
@@ -167,6 +177,8 @@ def _cast(column: Column, source: Avro, target: Avro) -> Column:
             return _matching(column, DAY).try_cast("date")
         case "string", "uuid":
             return F.lower(_matching(column, IDENTIFIER))
+        case "string", "enum":
+            return F.when(column.isin(enum_of(target)), column)
     return column
 
 

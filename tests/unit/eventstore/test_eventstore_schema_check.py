@@ -161,7 +161,7 @@ def test_what_could_not_be_read_is_named(written: Any, today: Any, place: str, p
         ({"x": int, "gone": str}, {"x": int}),
         ({"x": int}, {"x": int | None}),
         ({"x": int}, {"x": str | int}),
-        ({"x": str}, {"x": Colour}),
+        ({"x": Colour}, {"x": str}),
         ({"x": list[int]}, {"x": list[int | None]}),
         ({"x": Place}, {"a": Place | None, "x": Place}),
         ({"x": NumberedPlace}, {"x": Place}),

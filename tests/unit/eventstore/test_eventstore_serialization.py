@@ -139,7 +139,9 @@ def test_each_type_has_its_avro_form() -> None:
     assert (fields["exact"]["precision"], fields["exact"]["scale"]) == (6, 2)
     assert fields["moment"] == {"type": "long", "logicalType": "timestamp-micros"}
     assert fields["key"] == {"type": "string", "logicalType": "uuid"}
-    assert (fields["colour"], fields["maybe"], fields["customer"]) == ("string", ["null", "string"], "long")
+    assert fields["colour"] == {"type": "string", "enum": {"RED": "red", "BLUE": "blue"}}
+    assert fields["level"] == {"type": "string", "enum": {"LOW": "LOW", "HIGH": "HIGH"}}
+    assert (fields["maybe"], fields["customer"]) == (["null", "string"], "long")
     assert fields["home"]["name"] == "Address"
     assert fields["others"] == {"type": "array", "items": "Address"}
 

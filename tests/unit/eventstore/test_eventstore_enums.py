@@ -1,0 +1,273 @@
+"""An enum is stored by texts that its schema names: what could not be read back is seen before it is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import make_dataclass
+from enum import Enum, IntEnum, StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import ANY, Aggregate, Dispatcher, MemoryEventStore, SqlEventStore, command, event
+from eventstore.errors import InvalidEventData, SchemaIncompatible, UnsupportedFieldType
+from eventstore.event_types import event_type_of
+from eventstore.schema_check import check_schemas
+from eventstore.snapshots import Snapshots
+from eventstore.upcasting import Cast, Default
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class More(Enum):
+    RED = "red"
+    BLUE = "blue"
+    GREEN = "green"
+
+
+class Fewer(Enum):
+    RED = "red"
+
+
+class Changed(Enum):
+    RED = "rouge"
+    BLUE = "blue"
+
+
+class Swapped(Enum):
+    RED = "blue"
+    BLUE = "red"
+
+
+class Renamed(Enum):
+    ROUGE = "red"
+    BLUE = "blue"
+
+
+class ByName(Enum):
+    RED = "red"
+    BLUE = "blue"
+    NONE = 0
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+
+
+class Renumbered(Enum):
+    LOW = 10
+    HIGH = 20
+
+
+class HighOnly(Enum):
+    HIGH = 2
+
+
+class Aliased(Enum):
+    LOW = 1
+    HIGH = 2
+    TOP = 2
+
+
+class Merged(Enum):
+    LOW = 1
+    HIGH = 1
+
+
+class OtherColour(StrEnum):
+    RED = "red"
+
+
+Wrap = Callable[[Any], Any]
+
+
+def in_record(hint: Any) -> Any:
+    return make_dataclass("Painted", [("colour", hint)], frozen=True)
+
+
+PLACES: dict[str, Wrap] = {
+    "": lambda hint: hint,
+    " ": lambda hint: hint | None,
+    "[]": lambda hint: list[hint],
+    "{}": lambda hint: dict[str, hint],
+    ".colour": in_record,
+    "[].colour": lambda hint: list[in_record(hint)],  # type: ignore[misc]
+    "  ": lambda hint: hint | int,
+    "[] ": lambda hint: list[hint | bool | None],
+}
+
+
+def box(hint: Any, upcasters: Any = None) -> Any:
+    made = event(upcasters=upcasters or {})(
+        type("Made", (), {"__annotations__": {"x": hint}, "__module__": __name__, "__qualname__": "Made"})
+    )
+    return type("Box", (Aggregate,), {"Made": made, "__module__": __name__}, category="box")
+
+
+def findings(written: Any, today: Any) -> list[Any]:
+    kept = [kind.registered for kind in box(written).event_types.values()]
+    return list(check_schemas([box(today)], kept).findings)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("written", "today", "words"),
+    [
+        (Colour, Fewer, "it may be 'blue' there, which no member of Fewer is today"),
+        (Colour, Changed, "it may be 'red' there, which no member of Changed is today"),
+        (Colour, Swapped, "'red' is RED there, and BLUE today"),
+        (Colour, ByName, "it may be 'red' there, which no member of ByName is today"),
+        (ByName, Colour, "it may be 'RED' there, which no member of Colour is today"),
+        (Level, HighOnly, "it may be 'LOW' there, which no member of HighOnly is today"),
+        (str, Colour, "it is string there, and enum today"),
+    ],
+)
+def test_schema_check_names_a_text_that_no_member_or_another_one_is_read_from(
+    place: str, written: Any, today: Any, words: str
+) -> None:
+    (finding,) = findings(PLACES[place](written), PLACES[place](today))
+    assert (finding.place, finding.problem) == (f"box.made.x{place.strip()}", words)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("written", "today"),
+    [
+        (Colour, More),
+        (Colour, Renamed),
+        (Fewer, Colour),
+        (Level, Renumbered),
+        (Level, Aliased),
+        (Level, Merged),
+        (Colour, str),
+        (Level, str),
+    ],
+)
+def test_what_every_text_can_be_read_from_passes(place: str, written: Any, today: Any) -> None:
+    assert findings(PLACES[place](written), PLACES[place](today)) == []
+
+
+def test_the_remedy_is_the_member_or_the_cast() -> None:
+    assert findings(Colour, Fewer)[0].remedy == "add the member back: BLUE = 'blue'"
+    assert findings(str, Colour)[0].remedy == 'Cast("x", …)'
+
+
+def test_a_store_refuses_a_class_that_could_not_read_its_events() -> None:
+    store = MemoryEventStore()
+    store.append("box-1", [box(Colour).Made(x=Colour.BLUE)], expected=ANY)
+    with pytest.raises(SchemaIncompatible, match="'blue' there"):
+        store.append("box-1", [box(Fewer).Made(x=Fewer.RED)], expected=ANY)
+
+
+def come_back(written: Any, value: Any, today: Any, upcasters: Any = None) -> Any:
+    store = MemoryEventStore()
+    store.append("box-1", [box(written).Made(x=value)], expected=ANY)
+    (recorded,) = store.read_stream("box-1")
+    return box(today, upcasters).events_of(recorded)[0].x
+
+
+def test_an_alias_is_stored_under_the_name_of_its_member() -> None:
+    kind = event_type_of(box(Aliased).Made)
+    assert kind.to_plain(kind.cls(x=Aliased.TOP)) == {"x": "HIGH"}
+    assert come_back(Aliased, Aliased.TOP, Level) is Level.HIGH
+
+
+def test_what_was_stored_under_a_name_that_is_an_alias_today_is_read() -> None:
+    class Before(Enum):
+        TOP = 2
+
+    assert come_back(Before, Before.TOP, Aliased) is Aliased.HIGH
+
+
+def test_a_cast_makes_texts_members_and_refuses_others() -> None:
+    cast = {1: [Cast("x", Colour)]}
+    assert findings(str, Colour) != []
+    kept = [kind.registered for kind in box(str).event_types.values()]
+    assert check_schemas([box(Colour, cast)], kept).passed
+    assert come_back(str, "blue", Colour, cast) is Colour.BLUE
+    with pytest.raises(InvalidEventData, match="'green' is none of 'red', 'blue'"):
+        come_back(str, "green", Colour, cast)
+
+
+def test_a_cast_makes_numbers_of_members_that_are_numbers_in_words() -> None:
+    class Size(Enum):
+        S = "38"
+
+    assert come_back(Size, Size.S, int, {1: [Cast("x", int)]}) == 38
+
+
+@pytest.mark.parametrize(("text", "passed"), [("red", True), ("green", False)])
+def test_a_default_that_is_a_text_is_checked_against_the_members(text: str, passed: bool) -> None:
+    @event(name="box.made")
+    class Before:
+        pass
+
+    made = box(Colour, {1: [Default("x", text)]})
+    assert check_schemas([made], [event_type_of(Before).registered]).passed is passed
+
+
+@pytest.mark.parametrize("value", ["red", OtherColour.RED, More.RED, Level.LOW, None])
+def test_what_only_equals_a_member_is_refused(value: Any) -> None:
+    class Own(StrEnum):
+        RED = "red"
+
+    kind = event_type_of(box(Own).Made)
+    with pytest.raises(InvalidEventData):
+        kind.encode(kind.cls(x=value))
+
+
+def test_a_number_is_not_taken_for_a_member() -> None:
+    class One(IntEnum):
+        LOW = 1
+
+    kind = event_type_of(box(One).Made)
+    with pytest.raises(InvalidEventData):
+        kind.encode(kind.cls(x=1))
+
+
+def test_a_member_with_nul_in_its_text_is_refused_when_the_class_is_made() -> None:
+    class Odd(Enum):
+        NUL = "\0"
+
+    with pytest.raises(UnsupportedFieldType, match="NUL"):
+        box(Odd)
+
+
+def painted(colours: type[Enum]) -> type[Aggregate]:
+    """An aggregate whose state has an enum, which its event does not."""
+
+    class Wall(Aggregate):
+        colour: colours | None = None  # type: ignore[valid-type]
+        used: list[colours] = ()  # type: ignore[valid-type,assignment]
+
+        @event
+        class Painted:
+            number: int
+
+        @command
+        def paint(self, number: int) -> None:
+            self.emit(self.Painted(number=number))
+
+        def on_painted(self, e: Painted) -> None:
+            self.colour = list(colours)[e.number % len(colours)]
+            self.used = [*self.used, self.colour]
+
+    return Wall
+
+
+@pytest.mark.parametrize("today", [Fewer, Changed, Swapped, ByName, More, Renamed], ids=lambda today: today.__name__)
+def test_a_state_with_an_enum_is_from_its_snapshot_what_it_is_from_its_events(today: Any, tmp_path: Path) -> None:
+    with SqlEventStore(f"sqlite:///{tmp_path}/walls.db") as store:
+        store.create_tables()
+        before, after = painted(Colour), painted(today)
+        for number in range(2):
+            Dispatcher(store, snapshots=Snapshots(store, every=1)).send("1", before.paint, number)
+        assert store.snapshot("wall-1") is not None
+        loaded = Dispatcher(store, snapshots=Snapshots(store, every=1)).load(after, "1")
+        assert loaded.state() == Dispatcher(store).load(after, "1").state()
+        assert all(type(colour) is today for colour in [loaded.colour, *loaded.used])
