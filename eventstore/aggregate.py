@@ -195,7 +195,8 @@ class Aggregate:
 
     @classmethod
     def _foreign(cls, event: object) -> UnknownEventType:
-        return unknown_event_type(type(event).__qualname__, cls.event_types, cls.category)
+        kind = f"class {event.__qualname__}" if isinstance(event, type) else type(event).__qualname__
+        return unknown_event_type(kind, cls.event_types, cls.category)
 
     @classmethod
     def stored_types(cls) -> Mapping[str, EventType]:

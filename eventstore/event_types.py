@@ -423,6 +423,17 @@ def event_type_of(event: object) -> EventType:
     )
 
 
+def type_of_object(event: object) -> EventType:
+    """Return the type of an event object; InvalidEventData for a class, and the errors of `event_type_of`."""
+    if not isinstance(event, type):
+        return event_type_of(event)
+    raise InvalidEventData(
+        f"{event.__qualname__} is a class, not an event",
+        remedy=f"make an object of it: {event.__qualname__}(…)",
+        place=event.__qualname__,
+    )
+
+
 def unknown_event_type(name: str, known: Mapping[str, EventType], place: str) -> UnknownEventType:
     """Build the error for a stored type name that no class claims."""
     return UnknownEventType(

@@ -40,6 +40,8 @@ class StreamName:
     @classmethod
     def parse(cls, text: str) -> StreamName:
         """Split `category-id` at its first dash; InvalidIdentifier where a rule is broken."""
+        if not isinstance(text, str):
+            raise _no_text("stream name", text)
         category, dash, stream_id = text.partition("-")
         if not dash:
             raise InvalidIdentifier(
@@ -53,6 +55,8 @@ class StreamName:
 
 
 def _check_stream_id(stream_id: str, stream: str) -> None:
+    if not isinstance(stream_id, str):
+        raise _no_text("stream id", stream_id)
     if not stream_id or not stream_id.isprintable():
         raise InvalidIdentifier(
             f"stream id {stream_id[:80]!r} is empty or holds characters that cannot be printed",
@@ -114,7 +118,7 @@ def check_type_name(name: str) -> str:
 def check_topic(topic: str) -> str:
     """Return the topic name, or raise InvalidIdentifier, by Kafka's own rule."""
     # The two names that a broker refuses although they are of the right characters.
-    pattern = _NOWHERE if topic in {".", ".."} else _TOPIC
+    pattern = _NOWHERE if topic in (".", "..") else _TOPIC
     return _checked(topic, pattern, "topic", "letters, digits, dots, dashes and underscores, and not dots alone")
 
 
@@ -124,11 +128,21 @@ def check_group(group: str) -> str:
 
 
 def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str, *, limit: int = MAX_NAME_LENGTH) -> str:
+    if not isinstance(text, str):
+        raise _no_text(kind, text)
     if pattern.fullmatch(text) and len(text) <= limit:
         return text
     raise InvalidIdentifier(
         f"{kind} {text[:80]!r} is not a valid name",
         remedy=f"use {wanted}, at most {limit} characters",
+    )
+
+
+def _no_text(kind: str, value: object) -> InvalidIdentifier:
+    # Not made one here: 1, "1" and True would become one stream, and a UUID has several spellings.
+    return InvalidIdentifier(
+        f"{kind} {str(value)[:80]!r} is of type {type(value).__name__}, not a text",
+        remedy=f"give a text: str({kind.split()[-1]})",
     )
 
 

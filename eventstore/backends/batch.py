@@ -23,7 +23,7 @@ from eventstore.errors import (
     StreamDeleted,
     WrongExpectedVersion,
 )
-from eventstore.event_types import EventType, event_type_of
+from eventstore.event_types import EventType, type_of_object
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
     DELETED_HEAD,
@@ -164,11 +164,11 @@ class Draft:
 
     @classmethod
     def of(cls, appends: Sequence[StreamAppend]) -> Draft:
-        """Check names and events; InvalidAppend, InvalidIdentifier, DeclarationError."""
+        """Check names and events; InvalidAppend, InvalidIdentifier, InvalidEventData, DeclarationError."""
         names = [stream_name(append.stream) for append in appends]
         _check_appends(appends, names)
         samples = {type(bare(event)): bare(event) for append in appends for event in append.events}
-        return cls(appends, names, {kind: event_type_of(sample) for kind, sample in samples.items()})
+        return cls(appends, names, {kind: type_of_object(sample) for kind, sample in samples.items()})
 
     def batch(
         self,
@@ -284,6 +284,12 @@ def require_partitions(category: Category, partitions: int) -> Category:
 
 def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:
     for append, name in zip(appends, names, strict=True):
+        if not isinstance(append.events, Sequence) or isinstance(append.events, str | bytes):
+            raise InvalidAppend(
+                f"{append.events!r} is no list of events to append to {name}",
+                remedy="give the events as a list, one event too: append(stream, [event], …)",
+                place=str(name),
+            )
         if not append.events:
             raise InvalidAppend(f"nothing to append to {name}", remedy="append at least one event", place=str(name))
     if len(set(names)) != len(names):

@@ -18,7 +18,7 @@ from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.errors import DeclarationError
-from eventstore.event_types import event_type_of
+from eventstore.event_types import type_of_object
 from eventstore.identifiers import ANY, StreamName
 from eventstore.messages import RecordedEvent
 
@@ -101,7 +101,7 @@ def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:
         if isinstance(event, RecordedEvent):
             recorded.append(event)
             continue
-        stream = StreamName(event_type_of(event).name.partition(".")[0], stream_id)
+        stream = StreamName(type_of_object(event).name.partition(".")[0], stream_id)
         result = store.append(stream, [event], expected=ANY)
         recorded += store.read_stream(stream, from_version=result.version)
     return [StoreArrival(event, None, event.type) for event in recorded]

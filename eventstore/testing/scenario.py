@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from eventstore.aggregate import Aggregate
 from eventstore.errors import Refused
-from eventstore.event_types import EventType, event_type_of
+from eventstore.event_types import EventType, type_of_object
 from eventstore.serialization import AvroDecoder, decode_value, encode_value
 
 __all__ = ["Outcome", "Scenario", "given"]
@@ -82,7 +82,7 @@ class Scenario(Generic[A]):
     def _evolved(self, events: Sequence[object]) -> A:
         state = self.kind.initial_state(self.id)
         for event in events:
-            declared = event_type_of(event)
+            declared = type_of_object(event)
             values = _through_avro(declared, event)
             self.kind.evolve_plain(state, declared.name, values)
         return state

@@ -1,0 +1,134 @@
+"""What is no stream, no event or no list of events is refused by an error of ours, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import ANY, Dispatcher, MemoryEventStore, NewEvent, SqlEventStore, StreamAppend, StreamName
+from eventstore.errors import (
+    FactfoldError,
+    InvalidAppend,
+    InvalidEventData,
+    InvalidIdentifier,
+    UnknownEventType,
+)
+from eventstore.identifiers import (
+    check_category,
+    check_group,
+    check_schema,
+    check_source,
+    check_subject,
+    check_tenant,
+    check_topic,
+    check_type_name,
+)
+from eventstore.store import EventStore
+from eventstore.testing.scenario import given
+from tests.unit.eventstore.counter import Counter
+
+ADDED = Counter.Counted(by=1)
+NO_TEXT: list[Any] = [42, True, 1.5, None, UUID(int=1), b"counter-1", ["counter-1"], Counter]
+
+
+@pytest.fixture(params=["memory", "SQLite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventStore]:
+    if request.param == "memory":
+        yield MemoryEventStore()
+        return
+    with SqlEventStore(f"sqlite:///{tmp_path}/events.db") as sql:
+        sql.create_tables()
+        yield sql
+
+
+STREAM_USES: dict[str, Callable[[Any, Any], Any]] = {
+    "append": lambda store, name: store.append(name, [ADDED], expected=ANY),
+    "append_batch": lambda store, name: store.append_batch([StreamAppend(name, [ADDED], ANY)]),
+    "read_stream": lambda store, name: list(store.read_stream(name)),
+    "head": lambda store, name: store.head(name),
+    "archive_stream": lambda store, name: store.archive_stream(name, expected=ANY),
+    "unarchive_stream": lambda store, name: store.unarchive_stream(name),
+    "is_archived": lambda store, name: store.is_archived(name),
+    "delete_stream": lambda store, name: store.delete_stream(name, expected=ANY),
+}
+ID_USES: dict[str, Callable[[Any, Any], Any]] = {
+    "load": lambda store, id: Dispatcher(store).load(Counter, id),
+    "send": lambda store, id: Dispatcher(store).send(id, Counter.add, 1),
+    "StreamName": lambda store, id: StreamName("counter", id),
+    "Aggregate.stream": lambda store, id: Counter(id).stream,
+}
+CHECKS = [
+    StreamName.parse,
+    check_category,
+    check_group,
+    check_schema,
+    check_source,
+    check_subject,
+    check_tenant,
+    check_topic,
+    check_type_name,
+]
+
+
+@pytest.mark.parametrize("name", NO_TEXT, ids=repr)
+@pytest.mark.parametrize("use", STREAM_USES)
+def test_a_stream_name_that_is_no_text_is_refused(store: EventStore, use: str, name: Any) -> None:
+    with pytest.raises(InvalidIdentifier):
+        STREAM_USES[use](store, name)
+
+
+@pytest.mark.parametrize("id", NO_TEXT, ids=repr)
+@pytest.mark.parametrize("use", ID_USES)
+def test_a_stream_id_that_is_no_text_is_refused(store: EventStore, use: str, id: Any) -> None:
+    with pytest.raises(InvalidIdentifier):
+        ID_USES[use](store, id)
+
+
+def test_the_remedy_is_to_give_a_text() -> None:
+    with pytest.raises(InvalidIdentifier, match="stream id '42' is of type int, not a text") as refused:
+        StreamName("counter", 42)  # type: ignore[arg-type]
+    assert refused.value.remedy == "give a text: str(id)"
+
+
+@pytest.mark.parametrize("name", NO_TEXT, ids=repr)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_name_that_is_no_text_is_refused(check: Callable[[Any], Any], name: Any) -> None:
+    with pytest.raises(InvalidIdentifier):
+        check(name)
+
+
+@pytest.mark.parametrize("offered", [Counter.Counted, NewEvent(Counter.Counted)], ids=["bare", "in a NewEvent"])
+def test_a_class_is_no_event(store: EventStore, offered: Any) -> None:
+    with pytest.raises(InvalidEventData, match=r"Counter\.Counted is a class, not an event"):
+        store.append("counter-1", [ADDED, offered], expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
+
+
+@pytest.mark.parametrize("offered", [int, 3, None, "x", {}, object(), NewEvent(NewEvent(ADDED)), Counter])
+def test_what_is_no_event_is_refused(store: EventStore, offered: Any) -> None:
+    with pytest.raises(FactfoldError):
+        store.append("counter-1", [ADDED, offered], expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
+
+
+def test_an_aggregate_emits_no_class() -> None:
+    with pytest.raises(UnknownEventType, match=r"'class Counter\.Counted'"):
+        Counter("1").emit(Counter.Counted)
+
+
+def test_nothing_is_tried_with_a_class() -> None:
+    with pytest.raises(InvalidEventData, match="is a class"):
+        given(Counter, Counter.Counted).state()
+
+
+@pytest.mark.parametrize(
+    "events", [ADDED, Counter.Counted, "ab", b"ab", 3, None, iter([ADDED]), {ADDED}], ids=lambda e: type(e).__name__
+)
+def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) -> None:
+    with pytest.raises(InvalidAppend, match="no list of events"):
+        store.append("counter-1", events, expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
