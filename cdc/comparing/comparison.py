@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
 
 PATIENCE: Final = 120.0
+_STATELESS: Final = "not compared: no state of the groups is made from it"
 _SHOWN: Final = 20  # differing keys whose columns are named
 
 
@@ -61,13 +62,13 @@ def compare(
     them once more. Raises InvalidConnector for a table that is not captured, SourceNotReady, StateBehind if connector
     or runner do not move on, and with ``repair`` the errors of a snapshot.
     """
-    found = []
+    found: list[TableComparison] = []
     with Passage(engine, source, settings, patience=patience) as passage:
         for table in source.tables if tables is None else tables:
             topic = source.topic(table)
-            for state in (one for one in states if one.topic == topic):
-                look = _Look(engine, passage, table, state, chunk, on_progress, repair)
-                found.append(look.compared())
+            ours = [one for one in states if one.topic == topic]
+            found += [_Look(engine, passage, table, one, chunk, on_progress, repair).compared() for one in ours]
+            found += [] if ours else [TableComparison(table, "", (), notes=(_STATELESS,))]
     return tuple(found)
 
 

@@ -28,6 +28,7 @@ class TableComparison:
     Keys are the canonical texts of the key's columns, in the order of ``key``. ``missing`` keys are in the source
     alone, ``extra`` ones in the state alone, those of ``differing`` have other values. ``changing`` ones changed in
     the source each time they were looked at. ``differing_columns`` names the columns of some differing keys.
+    A table from which no state is made is not compared, and its ``state`` is empty.
     ``faults`` are differences of the tables themselves, and ``not_compared`` are columns without a common form, with
     the reason. ``repaired`` counts the keys that a repair made equal; ``unrepaired`` says why it left the others.
     """
@@ -48,6 +49,11 @@ class TableComparison:
     not_compared: Mapping[str, str] = field(default_factory=dict)
     repaired: int = 0
     unrepaired: str | None = None
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether any state is made from the table."""
+        return bool(self.state)
 
     @property
     def equal(self) -> bool:

@@ -17,6 +17,7 @@ from cdc.comparing.rows import Key, Rows, SeenRow
 
 ROUNDS: Final = 6
 _AT_ONCE: Final = 10_000  # keys of one query
+_IN_MEMORY: Final = 100_000  # keys of one wait; half a kilobyte each
 
 
 @dataclass
@@ -39,7 +40,16 @@ def settle(
     source: Rows, state: Rows, suspects: Sequence[Key], *, here: Callable[[], int], wait: Callable[[int], None]
 ) -> Settled:
     """Look at suspects again, at most six times; ``wait`` returns once the state has passed a place of the log."""
-    settled, left = Settled(), list(suspects)
+    settled = Settled()
+    for part in _parts(suspects, _IN_MEMORY):
+        settled.changing += _settle(settled, source, state, part, here, wait)
+    return settled
+
+
+def _settle(
+    settled: Settled, source: Rows, state: Rows, left: list[Key], here: Callable[[], int], wait: Callable[[int], None]
+) -> list[Key]:
+    """Settle what can be, and return the keys that changed each time."""
     seen: dict[Key, SeenRow] = {}
     for _ in range(ROUNDS):
         if not left:
@@ -51,8 +61,7 @@ def settle(
         looks = {key: _Look(before.get(key), stored.get(key), after.get(key), seen.get(key)) for key in left}
         left = [key for key in left if not _is_settled(settled, key, looks[key])]
         seen = {key: found for key in left if (found := stored.get(key))}
-    settled.changing = left
-    return settled
+    return left
 
 
 class _Look(NamedTuple):
@@ -104,12 +113,12 @@ def _digest(row: SeenRow | None) -> str | None:
 
 def _rows(side: Rows, keys: Sequence[Key]) -> dict[Key, SeenRow]:
     found: dict[Key, SeenRow] = {}
-    for part in _parts(keys):
+    for part in _parts(keys, _AT_ONCE):
         found |= side.rows_of(part)
     return found
 
 
-def _parts(keys: Sequence[Key]) -> Iterator[list[Key]]:
+def _parts(keys: Sequence[Key], size: int) -> Iterator[list[Key]]:
     rest = iter(keys)
-    while part := list(islice(rest, _AT_ONCE)):
+    while part := list(islice(rest, size)):
         yield part

@@ -120,8 +120,8 @@ def notifications(
 
     source = _source(reference)
     stopped = stop_on_signal()
-    topic, prefix, settings = _topic(source), source.topic_prefix, _settings()
-    with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=_schemas(settings)) as reader:
+    topic, prefix, settings = _topic(source), source.topic_prefix, brokers()
+    with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
         for one in reader.up_to_now():
             _tell(one, as_json=as_json)
         while follow and not stopped.is_set():
@@ -136,8 +136,8 @@ def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterat
     with worker(connect_url) as client, maybe_database(source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
-        settings = _settings()
-        yield Signals(engine, _source(reference), settings, client, schemas=_schemas(settings))
+        settings = brokers()
+        yield Signals(engine, _source(reference), settings, client, schemas=schemas_of(settings))
 
 
 def _source(reference: str) -> PostgresSource:
@@ -157,7 +157,8 @@ def _topic(source: PostgresSource) -> str:
     return source.notifications_topic
 
 
-def _settings() -> Settings:
+def brokers() -> Settings:
+    """Settings of the brokers: the environment's, or the local stack's."""
     from eventstore.settings import Settings
     from factfold.stack import LocalStack
 
@@ -166,7 +167,7 @@ def _settings() -> Settings:
     return Settings.for_broker(LocalStack().info.bootstrap_servers)
 
 
-def _schemas(settings: Settings) -> Lookup | None:
+def schemas_of(settings: Settings) -> Lookup | None:
     """Where the schemas of Avro records are, if the settings name a registry."""
     from eventstore.kafka.confluent_registry import configured_registry
 

@@ -10,7 +10,7 @@ from eventstore.errors import FactfoldError
 from factfold.cli import (
     archive,
     branches,
-    cdc_signals,
+    cdc_compare,
     doctor,
     erasure,
     generations,
@@ -34,7 +34,7 @@ def application() -> typer.Typer:
     )
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
-    app.add_typer(cdc_signals.app, name="cdc")  # with the commands of cdc and cdc_operate
+    app.add_typer(cdc_compare.app, name="cdc")  # with the commands of cdc, cdc_operate and cdc_signals
     app.add_typer(generations.app, name="projections")  # with the commands of projections
     app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
 from cdc import ConnectClient, PostgresSource, apply, compare
 from cdc.comparing.report import TableComparison
 from cdc.errors import StateBehind
 from cdc.signals import Signals
 from eventstore.settings import Settings
+from factfold.cli import cdc_compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
@@ -289,6 +293,30 @@ def test_rows_that_writers_change_meanwhile_are_no_differences(shop: Shop) -> No
         writer.join()
     assert [(one.missing, one.extra, one.differing) for one in found] == [((), (), ())] * 5
     assert shop.compare(tables=["public.by_hand"])[0].equal
+
+
+@pytest.fixture
+def run(shop: Shop, connect: ConnectClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`factfold cdc` with the shop's source and group in the module `compared_here`."""
+    declarations = type(sys)("compared_here")
+    declarations.source, declarations.views = shop.source, shop.group  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "compared_here", declarations)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.database.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("FACTFOLD_VIEWS_URL", shop.views_url)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", shop.settings.kafka.bootstrap_servers)
+    words = ("compare", "compared_here:source", "--group", "compared_here:views", "--json")
+    return lambda *more: CliRunner().invoke(command_line.app, [*words, *more], catch_exceptions=False)
+
+
+def test_the_command_tells_what_differs_and_repairs_it(shop: Shop, run: Callable[..., Any]) -> None:
+    shop.in_state("UPDATE \"{0}\".state_left_one SET name = 'another' WHERE id = 30")
+    found = run("--table", "public.left_one")
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["differing"], told["keys"]["differing"]) == (3, 1, [{"id": "30"}])
+    assert told["differing_columns"] == [{"key": {"id": "30"}, "columns": ["name"]}]
+    repaired = run("--table", "public.left_one", "--repair")
+    assert (repaired.exit_code, json.loads(repaired.stdout)["repaired"]) == (0, 1)
 
 
 def test_a_rebuild_from_the_corrected_topics_gives_what_was_repaired(shop: Shop) -> None:

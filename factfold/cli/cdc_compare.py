@@ -1,0 +1,158 @@
+"""`factfold cdc compare`: captured tables held against the states of projection groups, and repaired."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventstore.errors import DeclarationError
+from factfold.cli.cdc_signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
+from factfold.cli.comparison_display import as_plain, tell, watched
+from factfold.cli.comparisons import DIFFERS
+from factfold.cli.connectors import ConnectUrl, Json, database, declared, of_its_own, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Engine
+
+    from cdc import PostgresSource, TableComparison
+    from cdc.comparing.report import OnProgress
+    from cdc.comparing.state import StateTable
+    from cdc.signals import Signals
+    from eventstore.settings import Settings
+
+__all__ = ["app"]
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        help="A .toml file; or module:attribute: a connector, several, or a function that gives them.",
+        metavar="REFERENCE",
+    ),
+]
+SourceUrl = Annotated[
+    str,
+    typer.Option(
+        "--source-url",
+        envvar="FACTFOLD_SOURCE_URL",
+        help="SQLAlchemy URL of the captured database, for a role that may read the tables.",
+    ),
+]
+ViewsUrl = Annotated[
+    str,
+    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
+]
+Groups = Annotated[list[str], typer.Option("--group", help="A projection group, as module:name; may be repeated.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table; may be repeated. Default: all.")]
+Repair = Annotated[
+    bool, typer.Option("--repair", help="Read the rows that differ again by signal, and compare them once more.")
+]
+Show = Annotated[int, typer.Option("--show", min=0, help="Keys of each kind to show.")]
+Patience = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for a connector or a state.")]
+
+
+@app.command()
+def compare(
+    reference: Reference,
+    source_url: SourceUrl,
+    views_url: ViewsUrl,
+    groups: Groups,
+    tables: Tables = None,
+    repair: Repair = False,
+    show: Show = 10,
+    timeout: Patience = 120.0,
+    connect_url: ConnectUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Compare captured tables with the states made of them, row by row; exit code 0 when equal, 3 when not."""
+    with ExitStack() as opened:
+        engine = opened.enter_context(database(source_url))
+        states = _states(opened, views_url, groups)
+        comparison = _Comparison(engine, states, brokers(), timeout, opened.enter_context(watched()))
+        found: list[TableComparison] = []
+        for source, chosen in _sources(reference, engine, tables):
+            signals = _signals(opened, comparison, source, connect_url) if repair else None
+            found += comparison.of(source, chosen, signals)
+        _require_compared(found, groups)
+    if as_json:
+        for one in found:
+            typer.echo(json.dumps(as_plain(one, show=show)))
+    else:
+        tell(found, show=show)
+    if not all(one.equal for one in found):
+        raise typer.Exit(DIFFERS)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What all sources of one command are compared with."""
+
+    engine: Engine
+    states: Sequence[StateTable]
+    settings: Settings
+    patience: float
+    on_progress: OnProgress
+
+    def of(self, source: PostgresSource, tables: Sequence[str], signals: Signals | None) -> Sequence[TableComparison]:
+        """Compare some tables of a source."""
+        import cdc
+
+        return cdc.compare(
+            self.engine,
+            source,
+            self.states,
+            self.settings,
+            tables=tables,
+            patience=self.patience,
+            repair=signals,
+            on_progress=self.on_progress,
+        )
+
+
+def _states(opened: ExitStack, views_url: str, groups: list[str]) -> list[StateTable]:
+    from factfold.cli.projections import load_group
+    from projections import ComparedGroup
+
+    kept = [opened.enter_context(ComparedGroup(views_url, load_group(group))) for group in groups]
+    return [table for group in kept for table in group.tables]
+
+
+def _sources(reference: str, engine: Engine, tables: list[str] | None) -> list[tuple[PostgresSource, list[str]]]:
+    """The sources of this database, each with the tables that are asked for; DeclarationError, InvalidConnector."""
+    from cdc import PostgresSource
+
+    ours = [
+        one
+        for one in declared(reference)
+        if isinstance(one, PostgresSource) and of_its_own(engine, one.config())[0] is not None
+    ]
+    if not ours:
+        raise DeclarationError(
+            f"{reference!r} gives no PostgresSource that reads the database {engine.url.database}",
+            remedy="give --source-url of the database that its connector reads, or the reference of that connector",
+        )
+    unknown = [table for table in tables or () if not any(table in one.tables for one in ours)]
+    for table in unknown:
+        ours[0].topic(table)  # says which tables there are
+    chosen = ((one, [table for table in one.tables if table in (tables or one.tables)]) for one in ours)
+    return [(one, names) for one, names in chosen if names]
+
+
+def _signals(opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None) -> Signals:
+    from cdc.signals import Signals
+
+    client, settings = opened.enter_context(worker(connect_url)), comparison.settings
+    return Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
+
+
+def _require_compared(found: Sequence[TableComparison], groups: list[str]) -> None:
+    if not any(one.is_compared for one in found):
+        raise DeclarationError(
+            f"no state of {', '.join(groups)} is made from {', '.join(one.table for one in found)}",
+            remedy="name a group with a Table.from_changelog over one of their topics",
+        )
