@@ -105,7 +105,9 @@ class Query:
         """The places that name tables, the root first."""
         named = self.scopes.tables
         unknown = {_full_name(table) for table in named if table.db or table.name.lower() not in given}
-        unknown |= {str(table.this.name) for table in self.select.find_all(exp.Table) if _is_computed(table)}
+        unknown |= {
+            source.sql(DIALECT) for source in self.select.find_all(exp.Table, exp.Stream) if _is_no_name(source)
+        }
         if unknown or not named:
             raise self._refused(
                 f"reads {', '.join(sorted(unknown)) or 'no table'}",
@@ -193,9 +195,10 @@ def _is_column(part: exp.Expr) -> bool:
     return isinstance(part, exp.Column) and not part.args.get("db")
 
 
-def _is_computed(table: exp.Table) -> bool:
-    """Whether a table's name is computed from a text."""
-    return isinstance(table.this, exp.Anonymous) and table.this.name.upper() == "IDENTIFIER"
+def _is_no_name(source: exp.Expr) -> bool:
+    """Whether a table is read by a name that is computed, or as a stream."""
+    is_computed = isinstance(source.this, exp.Anonymous) and source.this.name.upper() == "IDENTIFIER"
+    return is_computed or isinstance(source, exp.Stream)
 
 
 def _full_name(table: exp.Table) -> str:

@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from projections.declaring.sql_scopes import start
 from projections.errors import InvalidDefinition
 
-DIALECT = "spark"
+DIALECT = "databricks"  # Spark's with paths of a variant, v:a.b, which sqlglot's own dialect "spark" does not know
 _SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # as org.apache.spark.internal.config.ConfigReader has it
 _REMEDY = "write one SELECT of Spark's SQL"
 

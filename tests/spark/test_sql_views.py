@@ -94,6 +94,7 @@ FUNCTIONS = {
     "an exact percentile": "(SELECT percentile_cont(0.3) WITHIN GROUP (ORDER BY c.id) FROM customers c)",
     "one that is there": "(SELECT percentile_disc(0.4) WITHIN GROUP (ORDER BY c.id) FROM customers c)",
     "JSON": "schema_of_variant(parse_json('{\"a\": [1]}'))",
+    "a path of JSON": 'parse_json(\'{"a": {"b": 7}}\'):a.b::int',
     "a time": "TIME'12:34:56'",
     "a window of time": "window(at, '1 day')",
     "a shift": "amount >>> 1",
@@ -178,7 +179,7 @@ def test_a_text_reads_the_tables_that_spark_reads(own, what):
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("SELECT id FROM orders, STREAM(customers)", "customers"),
+        ("SELECT id FROM orders, explode(TABLE(customers))", "customers"),
         ("SELECT id FROM orders -- and \\\n, customers", "fewer tables"),
     ],
 )

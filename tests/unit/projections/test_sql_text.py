@@ -45,6 +45,7 @@ TEXTS = {
     "FROM before SELECT": "FROM ‹orders› SELECT id",
     "a pipe": "FROM ‹orders› |> WHERE amount > 5 |> SELECT id",
     "operators that sqlglot does not know": "SELECT amount >>> 1, X 'FF', amount >> 2 FROM ‹orders›",
+    "paths of a variant": "SELECT v:a.b[0]::int, parse_json('1'):c FROM ‹orders›, (SELECT parse_json('1') AS v) AS o",
     "the end of a nested type": "SELECT CAST(x AS array<array<array<int>>>) FROM ‹orders›",
     "a query of WITH of the table's name": "WITH orders AS (SELECT * FROM ‹orders› WHERE id > 5) SELECT id FROM orders",
     "a query of WITH in another case": "WITH R AS (SELECT * FROM ‹orders›) SELECT r.id FROM `r`",
@@ -191,6 +192,7 @@ REFUSED = {
     "no table in FROM": (
         "SELECT (SELECT max(id) FROM orders) AS id FROM range(3)", "has no table in its FROM", "begin FROM"),
     "a sample": ("SELECT id FROM orders TABLESAMPLE (10 ROWS)", "reads 'orders' with sample", "in WHERE"),
+    "a stream": ("SELECT id FROM orders, STREAM(customers)", "reads STREAM", "as in tables"),
     "an earlier version": ("SELECT id FROM orders VERSION AS OF 3", "reads 'orders' with version", "in WHERE"),
     "a parameter": ("SELECT id FROM orders WHERE amount > :least", "has the parameter :least", "the value itself"),
     "a parameter without a name": ("SELECT id FROM orders WHERE amount > ?", "has the parameter ?", "value itself"),
@@ -203,7 +205,7 @@ REFUSED = {
     "groups and totals": (
         "SELECT amount, count(*) AS n FROM orders GROUP BY amount WITH ROLLUP", "groups by", "a column"),
     "groups and totals in another form": (
-        "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by 'CUBE", "a column"),
+        "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by", "a column"),
     "a full join in a subquery": (
         "SELECT o.id FROM orders o JOIN (SELECT c.id FROM customers c FULL JOIN regions r ON c.region_id = r.id) c",
         "joins a subquery", "references"),
