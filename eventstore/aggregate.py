@@ -134,7 +134,7 @@ class Aggregate:
     def evolve_plain(
         cls, state: Self, type_name: str, values: Mapping[str, Any], *, schema_version: int | None = None
     ) -> Self:
-        """Evolve by a stored event still in plain values, as Avro or Arrow give them; the version is one more.
+        """Evolve by a stored event still in plain values, as Avro gives them; the version is one more.
 
         ``schema_version`` is that of the class that wrote it, today's unless given.
         """

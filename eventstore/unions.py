@@ -11,9 +11,6 @@ from uuid import UUID
 
 from eventstore.conversions import Convert
 
-# Spark gives a union of several types as a struct of one field a branch, all null but one.
-MEMBER: Final = "member"
-
 _CLASSES: Final[Mapping[str, type]] = {
     "string": str, "long": int, "double": float, "boolean": bool, "bytes": bytes, "array": list, "decimal": Decimal,
     "uuid": UUID, "timestamp-micros": datetime, "date": date,
@@ -69,35 +66,26 @@ def union_to_plain(branches: Sequence[Branch], namespace: Callable[[], str]) -> 
     """Convert a value by the branch of its class; one of several records becomes its full name and its values."""
     by_class = {branch.cls: branch for branch in branches}
     several = sum(branch.record is not None for branch in branches) > 1
-    members = {f"{MEMBER}{number}" for number in range(len(branches))}
 
     def to_plain(value: Any) -> Any:
         branch = by_class.get(type(value))
         if branch is None:
             raise TypeError(f"{type(value).__name__} is none of {', '.join(cls.__name__ for cls in by_class)}")
         plain = value if branch.to_plain is None else branch.to_plain(value)
-        if type(plain) is dict and plain.keys() == members:
-            raise ValueError(f"{', '.join(sorted(members))} are what Spark calls the types of a union")
         return (f"{namespace()}.{branch.record}", plain) if several and branch.record is not None else plain
 
     return to_plain
 
 
 def union_from_plain(branches: Sequence[Branch]) -> Convert:
-    """Convert what Avro gives for a branch, or what Spark does: a struct of members."""
+    """Convert what Avro gives for a branch."""
     records = {branch.record: branch for branch in branches if branch.record is not None}
     by_class = {dict if branch.record is not None else class_of(branch.avro): branch for branch in branches}
-    members = {f"{MEMBER}{number}": branch for number, branch in enumerate(branches)}
-
-    def found(value: Any) -> tuple[Branch, Any]:
-        if type(value) is tuple:
-            return records[value[0].rpartition(".")[2]], value[1]
-        if type(value) is dict and value.keys() == members.keys():
-            return next((members[name], inner) for name, inner in value.items() if inner is not None)
-        return by_class[type(value)], value
 
     def from_plain(value: Any) -> Any:
-        branch, inner = found(value)
+        is_record = type(value) is tuple  # one of several records
+        branch = records[value[0].rpartition(".")[2]] if is_record else by_class[type(value)]
+        inner = value[1] if is_record else value
         return inner if branch.from_plain is None else branch.from_plain(inner)
 
     return from_plain

@@ -10,15 +10,19 @@ import enum
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eventstore.aggregate import Aggregate
+from eventstore.conversions import Convert
+from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType, field_type
 from projections.spark.events.decode import Decoder, column_of
 from projections.spark.events.fold import STAGING, key_column
+from projections.spark.events.plain_values import plain_values
 from projections.spark.nesting import as_stored, opened_up
 from projections.spark.python_workers import settled
 from projections.tables import EventTable
@@ -43,7 +47,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].opened}" for c in table.payload)])
     payload = [_stored(c, table.columns[c]) for c in table.payload]
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
-    evolver = _evolver(table, {column_of(s): s.version for s in decoder.schemas})
+    evolver = _evolver(table, {column_of(s): s for s in decoder.schemas})
 
     def fold(raw: DataFrame, stored: DataFrame | None) -> DataFrame:
         decoded = decode(raw)
@@ -77,14 +81,15 @@ def _stored(name: str, column: ColumnType) -> Column:
 
 
 def _evolver(
-    table: EventTable, schemas: Mapping[str, int]
+    table: EventTable, schemas: Mapping[str, RegisteredSchema]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     schema = _row_schema(table)  # made here: Spark's types want the driver
 
     def evolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fold, kinds = _Fold(table), table.aggregate.stored_types()
+        columns = {column: _Column(schema.version, plain_values(schema)) for column, schema in schemas.items()}
         for batch in batches:
-            for stream, version, offset, (written, values), name, stored in _events(batch, schemas):
+            for stream, version, offset, (written, values), name, stored in _events(batch, columns):
                 events = None if name is None else partial(kinds[name].events, written, values)
                 fold.add(stream, version, offset, events, stored)
             if len(fold.rows) >= _ROWS:
@@ -95,11 +100,19 @@ def _evolver(
     return evolve
 
 
-def _events(batch: pa.RecordBatch, schemas: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The writer's version of a column's events, and what makes their values plain."""
+
+    version: int
+    plain: Convert | None
+
+
+def _events(batch: pa.RecordBatch, columns: Mapping[str, _Column]) -> Iterator[tuple[Any, ...]]:
     """The events of a batch: stream, version, offset, (writer's version, plain values), stored name, stored state."""
     names = batch.schema.names
-    decoded = [batch.column(c).to_pylist(maps_as_pydicts="strict") for c in schemas]
-    versions = list(schemas.values())
+    decoded = [_plain_rows(batch.column(name), column) for name, column in columns.items()]
+    versions = [column.version for column in columns.values()]
     values = (
         next(((written, v) for written, v in zip(versions, row, strict=True) if v is not None), (0, None))
         for row in zip(*decoded, strict=True)
@@ -108,6 +121,11 @@ def _events(batch: pa.RecordBatch, schemas: Mapping[str, int]) -> Iterator[tuple
     stored = known or [None] * batch.num_rows
     plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
+
+
+def _plain_rows(found: pa.Array, column: _Column) -> list[Any]:
+    rows: list[Any] = found.to_pylist(maps_as_pydicts="strict")
+    return rows if column.plain is None else [column.plain(row) for row in rows]
 
 
 def _row_schema(table: EventTable) -> pa.Schema:

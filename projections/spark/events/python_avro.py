@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from eventstore.errors import NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder
-from eventstore.unions import MEMBER, class_of, short_name
+from eventstore.unions import class_of, short_name
+from projections.spark.events.plain_values import MEMBER
 from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:

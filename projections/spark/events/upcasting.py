@@ -20,8 +20,9 @@ from eventstore.event_types import EventType
 from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
-from eventstore.unions import MEMBER, class_of, short_name
+from eventstore.unions import class_of, short_name
 from eventstore.upcasting import TypeMeaning
+from projections.spark.events.plain_values import MEMBER
 from projections.spark.python_workers import settled
 
 if TYPE_CHECKING:
