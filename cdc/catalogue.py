@@ -58,7 +58,7 @@ class TableFacts:
     """A table; names in `truncated_by` are quoted, `readable` and `schema_usable` None where the role does not exist.
 
     ``identity`` is PostgreSQL's letter: d(efault), n(othing), f(ull), i(ndex). ``identity_columns`` are the columns of
-    the index that is the identity.
+    the index that is the identity. ``defaulted`` are nullable columns that have a DEFAULT other than NULL.
     """
 
     kind: str
@@ -73,6 +73,7 @@ class TableFacts:
     generated: tuple[str, ...]
     stored_generated: tuple[str, ...]
     formless: tuple[str, ...]
+    defaulted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,11 @@ SELECT c.relkind, c.relpersistence <> 'u', c.relreplident,
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (
       coalesce(e.typtype, d.typtype, t.typtype) IN ('c', 'm') OR e.typtype = 'd'
       OR coalesce(e.typname, d.typname, t.typname) = ANY (%s) OR e.typname = ANY (%s))
+    ORDER BY a.attnum),
+  ARRAY(SELECT a.attname::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+    WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated = '' AND NOT (a.attnotnull OR t.typnotnull)
+      AND pg_get_expr(f.adbin, f.adrelid) !~* '^NULL(::.*)?$'
     ORDER BY a.attnum)
 FROM pg_class c LEFT JOIN pg_roles r ON r.rolname = %s WHERE c.oid = to_regclass(%s)
 """  # noqa: S608

@@ -17,6 +17,7 @@ from cdc.catalogue import (
     slot_facts,
     table_facts,
 )
+from cdc.connectors.encodings import replaces_nulls
 from cdc.failures import ANOTHER_LIFE, LOST_SLOT
 from cdc.findings import Finding, size
 from cdc.identifiers import TableName, quoted
@@ -191,6 +192,7 @@ def of_table(
         *_rights(facts, table, connector.user),
         *_row_security(facts, table, connector.user),
         *_columns(facts, table, publication, connector),
+        *_replaced_nulls(facts, table, connector),
         *_truncation(facts, table, check),
     ]
     yield from found or [
@@ -263,6 +265,17 @@ def _columns(
         found = f"Debezium has no form for columns of {table}, and leaves them out: {', '.join(facts.formless)}"
         remedy = "add a column of text that holds the same, or set include.unknown.datatypes"
         yield Finding.warning(check, found, remedy)
+
+
+def _replaced_nulls(facts: TableFacts, table: TableName, connector: PostgresConnector) -> Iterator[Finding]:
+    if not (facts.defaulted and replaces_nulls(connector.config())):
+        return
+    names, drop = ", ".join(facts.defaulted), f"ALTER {quoted(facts.defaulted[0])} DROP DEFAULT"
+    found = f"a NULL in {names} of {table} would arrive as the column's DEFAULT: this encoding cannot tell them apart"
+    remedy = (
+        f"capture with encoding=PlainJson() or JsonWithSchemas(), or {_alter(table, drop)} (or SET NOT NULL) of each"
+    )
+    yield Finding.error(f"table {table}", found, remedy)
 
 
 def _truncation(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:

@@ -3,6 +3,9 @@
 A connector takes them as `transforms=(…)` and they work in that order, after those that the connector itself needs.
 Readers of change events (`ChangeDecoder`, `Table.from_changelog`) read the envelope as Debezium makes it: `Flatten` and
 `Outbox` leave nothing of it, `Mask` changes it; each says who reads what comes out.
+
+A transform that takes a record apart would put a column's DEFAULT in the place of a NULL. Ours are set to keep the NULL
+(`replace.null.with.default=false`), where the transform has that setting: all but `Outbox`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,13 @@ from cdc.secrets import refuse_literal
 _KAFKA: Final = "org.apache.kafka.connect.transforms"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 Settings = dict[str, str]
+_NULLS_STAY: Final = {"replace.null.with.default": "false"}
+# Kafka's transforms that have the setting, read off Kafka 4.3.1, and Debezium's.
+_HAVE_IT: Final = (
+    *(f"{_KAFKA}.{name}" for name in ("Cast", "ExtractField", "HeaderFrom", "InsertField", "MaskField", "ReplaceField",
+                                      "SetSchemaMetadata", "TimestampConverter", "ValueToKey")),
+    "io.debezium.transforms.ExtractNewRecordState",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +110,8 @@ class Flatten(Transform):
     def settings(self) -> Settings:
         """Return how deletes are told and what is kept."""
         kept = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
-        return {"delete.tombstone.handling.mode": self.deletes, **{key: value for key, value in kept.items() if value}}
+        given = {key: value for key, value in kept.items() if value}
+        return {"delete.tombstone.handling.mode": self.deletes, **_NULLS_STAY, **given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +121,9 @@ class Outbox(Transform):
     The columns of a row's id, message key, type and payload, and the one whose value replaces `${routedByValue}` in
     `topic`. `placements` puts further columns into headers, the payload or the partition, as Debezium writes them:
     `column:header:name`. Tables of our own event store need no more than `OutboxSource`.
+
+    A NULL in a nullable column that has a DEFAULT comes out as the default: EventRouter has no setting against it. Give
+    such a column of an outbox table no DEFAULT, or NOT NULL. The event store's own tables have no such column.
     """
 
     java_class = "io.debezium.transforms.outbox.EventRouter"
@@ -189,7 +203,7 @@ class Mask(Transform):
     def settings(self) -> Settings:
         """Return the fields and their replacement."""
         replaced = {"replacement": self.replacement} if self.replacement else {}
-        return {"fields": ",".join(self.fields), **replaced}
+        return {"fields": ",".join(self.fields), **_NULLS_STAY, **replaced}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +216,7 @@ class InsertField(Transform):
 
     def settings(self) -> Settings:
         """Return the field and its text."""
-        return {"static.field": self.field, "static.value": self.value}
+        return {"static.field": self.field, "static.value": self.value, **_NULLS_STAY}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +239,11 @@ class InsertHeader(Transform):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Custom(Transform):
-    """Any other transform, by its Java class; `options` are its settings by their own names, secrets as references."""
+    """Any other transform, by its Java class; `options` are its settings by their own names, secrets as references.
+
+    A class of Kafka's or Debezium's that can keep NULLs does, unless `options` says otherwise. Kafka's own Flatten
+    cannot: it writes a column's DEFAULT in place of a NULL.
+    """
 
     class_name: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -237,8 +255,9 @@ class Custom(Transform):
                 refuse_literal(key, value, connector=self.name or self.class_name, place=place, allowable=False)
 
     def settings(self) -> Settings:
-        """Return the settings as given."""
-        return dict(self.options)
+        """Return the settings as given, NULLs kept where the class can."""
+        keeps = _NULLS_STAY if self.class_name.partition("$")[0] in _HAVE_IT else {}
+        return {**keeps, **self.options}
 
     def __repr__(self) -> str:
         return masked_repr(self)

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from cdc.connectors.base import topic_creation
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.debezium import BROKERS_DEFAULT, DebeziumConnector, exactly
-from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes
+from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes, check_nulls
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName, check_topic
 from cdc.rules import FIELD_EPOCH
@@ -67,7 +67,9 @@ class ChangelogConnector(DebeziumConnector):
             check_topic(self.notifications_topic, "notifications_topic")
         for table in self.history:
             self._require_captured(table, "history")
-        check_modes(self._declared(), plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
+        declared = self._declared()
+        check_modes(declared, plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
+        check_nulls(declared, connector=self.name)
 
     @property
     def captured(self) -> tuple[str, ...]:

@@ -156,7 +156,10 @@ def test_a_converter_whose_records_nobody_reads_is_refused(declare: Any, part: s
 
 
 def test_confluent_s_avro_is_read_as_apicurio_s() -> None:
-    avro = {f"{part}.converter": "io.confluent.connect.avro.AvroConverter" for part in ("key", "value")}
+    avro = {}
+    for part in ("key", "value"):
+        avro[f"{part}.converter"] = "io.confluent.connect.avro.AvroConverter"
+        avro[f"{part}.converter.ignore.default.for.nullables"] = "true"
 
     assert postgres(extra={**avro, "time.precision.mode": "adaptive"}).config()["time.precision.mode"] == "adaptive"
 
