@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
     from cdc.comparing.comparison import compare
+    from cdc.comparing.embedded import compare_embedded
     from cdc.comparing.report import ComparisonProgress, TableComparison
     from cdc.connect import ConnectClient
     from cdc.connector_health import ConnectorHealth, health, healths
@@ -93,6 +94,7 @@ __all__ = [
     "check_source",
     "clear_signals",
     "compare",
+    "compare_embedded",
     "decode_marker",
     "decode_message",
     "delete",
@@ -119,6 +121,7 @@ __all__ = [
 _HOMES = {
     "cdc.change_event": ("ChangeDecoder", "ChangeEvent", "LogMessage", "Op", "decode_message"),
     "cdc.comparing.comparison": ("compare",),
+    "cdc.comparing.embedded": ("compare_embedded",),
     "cdc.comparing.report": ("ComparisonProgress", "TableComparison"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connector_health": ("ConnectorHealth", "health", "healths"),

@@ -6,7 +6,8 @@ connectors' encodings, so that whoever reads changelogs reads these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,32 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
         for statement in captured.statements(first=captured.is_new(connection)):
             connection.exec_driver_sql(statement)
         return True
+
+
+def read_again(connection: Connection, table: str, *, where: str, values: Collection[Any]) -> None:
+    """Write the rows of a condition into the changelog once more, as the table's trigger writes an inserted row.
+
+    ``where`` has one place, for ``values`` as a JSON array. Raises SourceNotReady if the trigger is missing.
+    """
+    query = "SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = ?"
+    trigger = connection.exec_driver_sql(query, (f"factfold_{table}_insert",)).scalar()
+    if trigger is None:
+        raise SourceNotReady(
+            f"table {table!r} is no longer captured: its triggers are missing",
+            remedy="capture it again, which reads all of its rows: cdc.capture(engine, model, topic=…)",
+            place=table,
+        )
+    made = trigger[trigger.rindex(f"INSERT INTO {_CHANGES} ") :]
+    rows = f" FROM {quoted(table)} WHERE "
+    connection.exec_driver_sql(f"{made[: made.rindex(rows)]}{rows}{where}", (json.dumps(list(values)),))
+
+
+def delete_again(connection: Connection, table: str, topic: str, message_keys: Collection[str]) -> None:
+    """Write deletions of keys, which the table does not have, into the changelog."""
+    captured = _Captured(table, topic, {}, ())
+    for key in message_keys:
+        for statement in captured.deletions():
+            connection.exec_driver_sql(statement, (key,))
 
 
 @dataclass(frozen=True)
@@ -220,6 +247,11 @@ class _Captured:
         here = f"SELECT {self._row('', self.key)} FROM {quoted(self.table)}"  # noqa: S608
         live = f"FROM ({last}) WHERE payload IS NOT NULL AND message_key NOT IN ({here})"
         yield self._insert(f"'{self.topic}', message_key, {self._deletion()}", live)
+
+    def deletions(self) -> Iterator[str]:
+        """What deletes a key: a change event and a tombstone; each has one place, for the key of the record."""
+        yield self._insert(f"'{self.topic}', ?, {self._deletion()}", "")
+        yield self._insert(f"'{self.topic}', ?, NULL", "")
 
     def _deletion(self) -> str:
         """A change event for a row of which only the key is known any more."""

@@ -38,10 +38,11 @@ _SECONDS: Final = (
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """What the values of a state's column stand for; ``items`` is the form of a list's items."""
+    """What the values of a state's column stand for; ``items`` is the form of a list's items, ``scale`` a decimal's."""
 
     kind: Kind
     items: ColumnForm | None = None
+    scale: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from cdc.comparing.source_table import (
     source_table,
 )
 from cdc.comparing.state import StateTable
+from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def compare(
     them once more. Raises InvalidConnector for a table that is not captured, SourceNotReady, StateBehind if connector
     or runner do not move on, and with ``repair`` the errors of a snapshot.
     """
+    _require_servers(states)
     found: list[TableComparison] = []
     with Passage(engine, source, settings, patience=patience) as passage:
         for table in source.tables if tables is None else tables:
@@ -70,6 +72,16 @@ def compare(
             found += [_Look(engine, passage, table, one, chunk, on_progress, repair).compared() for one in ours]
             found += [] if ours else [TableComparison(table, "", (), notes=(_STATELESS,))]
     return tuple(found)
+
+
+def _require_servers(states: Sequence[StateTable]) -> None:
+    for state in states:
+        if state.is_embedded:
+            raise InvalidConnector(
+                f"the state {state.name} is in a SQLite file, and connectors' tables are compared in PostgreSQL",
+                remedy="compare the tables of a file without connectors: cdc.compare_embedded",
+                place=state.place,
+            )
 
 
 @dataclasses.dataclass(frozen=True)

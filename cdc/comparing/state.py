@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StateTable:
-    """The current rows of a captured table, in PostgreSQL, with the columns `_epoch`, `_pos`, `_offset`, `_deleted`.
+    """The current rows of a captured table, in PostgreSQL or SQLite, with the columns of their positions.
 
-    ``connect`` opens a connection of its own in autocommit mode, ``reached`` says whether everything before some
-    offsets of the topic is in the rows, and raises where these rows serve no more. ``decode_key`` reads the key of a
-    record of the topic, which is at a place; ``encoding`` is how the topic's records are written.
+    These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a row that is gone. ``connect`` opens a connection of
+    its own in autocommit mode, and ``writing`` a transaction of a file. ``progress`` gives the next offset of each
+    partition of the topic, and raises where these rows serve no more. ``decode_key`` reads the key of a record of the
+    topic, which is at a place; ``encoding`` is how the topic's records are written.
     """
 
     name: str
@@ -31,9 +32,20 @@ class StateTable:
     relation: str
     encoding: str
     connect: Callable[[], AbstractContextManager[Connection]]
-    reached: Callable[[Mapping[int, int]], bool]
+    writing: Callable[[], AbstractContextManager[Connection]]
+    progress: Callable[[], Mapping[int, int]]
     decode_key: Callable[[bytes, str], Key]
     place: str
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether state and source are in one SQLite file."""
+        return not self.types
+
+    def reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether everything before some offsets is in the rows."""
+        progress = self.progress()
+        return all(progress.get(partition, 0) >= end for partition, end in ends.items())
 
     def rows(self, connection: Connection, columns: Mapping[str, str], *, orders_by_bytes: bool) -> Rows:
         """The rows, with the columns that both sides have; ``columns`` are their canonical texts in the source."""

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Reference = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        help="A .toml file; or module:attribute: a connector, several, or a function that gives them.",
+        help="A .toml file; or module:attribute: a connector, several, or a function that gives them."
+        " None for a SQLite file, which holds everything.",
         metavar="REFERENCE",
     ),
 ]
 SourceUrl = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--source-url",
         envvar="FACTFOLD_SOURCE_URL",
@@ -58,10 +59,10 @@ Patience = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wa
 
 @app.command()
 def compare(
-    reference: Reference,
-    source_url: SourceUrl,
     views_url: ViewsUrl,
     groups: Groups,
+    reference: Reference = None,
+    source_url: SourceUrl = None,
     tables: Tables = None,
     repair: Repair = False,
     show: Show = 10,
@@ -70,15 +71,22 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare captured tables with the states made of them, row by row; exit code 0 when equal, 3 when not."""
+    from cdc import compare_embedded
+
+    found: list[TableComparison] = []
     with ExitStack() as opened:
-        engine = opened.enter_context(database(source_url))
         states = _states(opened, views_url, groups)
-        comparison = _Comparison(engine, states, brokers(), timeout, opened.enter_context(watched()))
-        found: list[TableComparison] = []
-        for source, chosen in _sources(reference, engine, tables):
-            signals = _signals(opened, comparison, source, connect_url) if repair else None
-            found += comparison.of(source, chosen, signals)
-        _require_compared(found, groups)
+        on_progress = opened.enter_context(watched())
+        if reference is None and all(state.is_embedded for state in states):
+            found += compare_embedded(states, tables=tables, patience=timeout, repair=repair, on_progress=on_progress)
+        else:
+            named, url = _given(reference, source_url)
+            engine = opened.enter_context(database(url))
+            comparison = _Comparison(engine, states, brokers(), timeout, on_progress)
+            for source, chosen in _sources(named, engine, tables):
+                signals = _signals(opened, comparison, source, connect_url) if repair else None
+                found += comparison.of(source, chosen, signals)
+    _require_compared(found, groups)
     if as_json:
         for one in found:
             typer.echo(json.dumps(as_plain(one, show=show)))
@@ -112,6 +120,15 @@ class _Comparison:
             repair=signals,
             on_progress=self.on_progress,
         )
+
+
+def _given(reference: str | None, source_url: str | None) -> tuple[str, str]:
+    """The connectors and their database, which a comparison on servers needs."""
+    if reference is None:
+        raise typer.BadParameter("name the connectors, as module:attribute: the state is not in a SQLite file")
+    if source_url is None:
+        raise typer.BadParameter("give --source-url, the URL of the captured database")
+    return reference, source_url
 
 
 def _states(opened: ExitStack, views_url: str, groups: list[str]) -> list[StateTable]:

@@ -1,9 +1,9 @@
-"""The states of a group's captured tables, as `cdc.compare` reads them: in PostgreSQL, of the serving generation.
+"""The states of a group's captured tables, of the generation that serves, as `cdc.compare` reads them.
 
     with ComparedGroup("postgresql+psycopg://shop@db/views", shop_views) as group:
         found = compare(engine, source, group.tables, settings)
 
-Nothing is written into them.
+No comparison writes into them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from cdc.comparing.state import StateTable
 from eventstore.closing import Closing
 from projections import columns as kinds
 from projections.columns import ColumnType
-from projections.errors import RunRetired, TableStoreUnavailable
+from projections.errors import RunRetired
 from projections.group import ProjectionGroup
 from projections.tables import ChangelogTable
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import generation_name
 from projections.tablestore.opening import open_table_store
 from projections.tablestore.port import require_unchanged
-from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.record_keys import key_decoder
 from projections.tablestore.runs import SERVING, Run
 
@@ -51,28 +50,25 @@ def form_of(column: ColumnType) -> ColumnForm:
         return ColumnForm("shaped")
     if column.bits is not None:
         return ColumnForm("bits")
-    return ColumnForm(_MEANINGS[column.meaning] if column.meaning else _KINDS[column.kind])
+    kind = _MEANINGS[column.meaning] if column.meaning else _KINDS[column.kind]
+    return ColumnForm(kind, scale=column.scale)
 
 
 class ComparedGroup(Closing):
     """The states of the captured tables of one group; ``url`` is SQLAlchemy's of the views' database.
 
-    Raises NoServingGeneration, DefinitionChanged, and TableStoreUnavailable for views that are not in PostgreSQL.
+    Raises NoServingGeneration, DefinitionChanged, and TableStoreUnavailable for views in Delta Lake.
     """
 
     def __init__(self, url: str, group: ProjectionGroup) -> None:
-        store = open_table_store(url)
-        if not isinstance(store, PostgresTableStore):
-            store.close()
-            raise TableStoreUnavailable(
-                f"the state of group {group.name!r} is not in PostgreSQL, and connectors' tables are compared there",
-                remedy="compare a SQLite file without connectors: factfold cdc compare --group … --views-url sqlite:///…",
-                place=store.place,
-            )
-        self._store = store
+        self._store = open_table_store(url)
         self._group = group
-        state = store.serving_state(group.name)
-        require_unchanged(group, state, state.built.get("columns", {}))
+        try:
+            state = self._store.serving_state(group.name)
+            require_unchanged(group, state, state.built.get("columns", {}))
+        except BaseException:
+            self._store.close()
+            raise
         self._run = state.run
 
     @property
@@ -86,35 +82,40 @@ class ComparedGroup(Closing):
         self._store.close()
 
     def _state(self, name: str, table: ChangelogTable) -> StateTable:
-        relation = f'"{generation_name(self._group.name, self._run.generation)}"."state_{name}"'
+        generation, in_file = generation_name(self._group.name, self._run.generation), not self._has_schemas
         return StateTable(
             name=f"{self._group.name}.{name}",
             topic=table.topic,
             key=table.key,
             forms={column: form_of(kind) for column, kind in table.columns.items()},
-            types={column: _sql_type(kind) for column, kind in table.columns.items()},
-            relation=relation,
+            types={} if in_file else {column: _sql_type(kind) for column, kind in table.columns.items()},
+            relation=f'"{generation}$state_{name}"' if in_file else f'"{generation}"."state_{name}"',
             encoding=table.encoding,
-            connect=self._connect,
             decode_key=key_decoder(table),
-            reached=lambda ends: self._reached(table.topic, ends),
+            connect=self._connect,
+            writing=self._store.transaction,
+            progress=lambda: self._progress(table.topic),
             place=self._run.place,
         )
+
+    @property
+    def _has_schemas(self) -> bool:
+        return self._store.dialect.has_schemas
 
     @contextmanager
     def _connect(self) -> Iterator[sa.Connection]:
         with self._store.looking() as connection:
-            connection.detach()
-            for setting in SESSION:
-                connection.exec_driver_sql(setting)
+            if self._has_schemas:
+                connection.detach()  # the settings of its session stay with it
+                for setting in SESSION:
+                    connection.exec_driver_sql(setting)
             yield connection
 
-    def _reached(self, topic: str, ends: Mapping[int, int]) -> bool:
+    def _progress(self, topic: str) -> Mapping[int, int]:
         state = self._store.state(self._run)
         if state is None or state.status != SERVING:
             raise _retired(self._run)
-        stands = state.progress.get(topic, {})
-        return all(stands.get(partition, 0) >= end for partition, end in ends.items())
+        return state.progress.get(topic, {})
 
 
 def _sql_type(column: ColumnType) -> str:

@@ -1,0 +1,259 @@
+"""Captured tables of a SQLite file, compared with the states in the same file, and repaired by their changelog.
+
+    with ComparedGroup("sqlite:///shop.db", shop_views) as group:
+        for table in compare_embedded(group.tables):
+            print(table.table, table.equal)
+
+Both are read in one transaction, which holds up no writer; a key with a change that the state has not applied yet is
+looked at again. Rows are repaired by new change records, written as the table's own triggers write them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
+from cdc.comparing.rows import Key, ordered
+from cdc.comparing.sqlite_text import source_text, state_text
+from cdc.comparing.state import StateTable
+from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
+from cdc.identifiers import quoted
+from cdc.triggers import delete_again, read_again
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+PATIENCE: Final = 120.0
+_LOOK_SECONDS: Final = 0.2
+_SHOWN: Final = 20
+_PENDING: Final = "SELECT DISTINCT message_key FROM factfold_changes WHERE topic = ? AND position >= ?"
+_ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
+
+
+def compare_embedded(
+    states: Sequence[StateTable],
+    *,
+    tables: Collection[str] | None = None,
+    patience: float = PATIENCE,
+    repair: bool = False,
+    on_progress: OnProgress = lambda progress: None,
+) -> tuple[TableComparison, ...]:
+    """Compare the captured tables of a file, all unless named, with the states that are made from them.
+
+    ``patience`` bounds the wait for a runner, in seconds. Raises InvalidConnector for a table that is not captured,
+    SourceNotReady if a captured table is missing, StateBehind if changes are not applied.
+    """
+    found = []
+    for state in states:
+        with _reading(state) as connection:
+            table = _table_of(connection, state)
+        if tables is None or table in tables:
+            on_progress(ComparisonProgress(table, "comparing", 0, 0))
+            found.append(_Look(state, table, patience).compared(repair=repair))
+    missing = set(tables or ()) - {one.table for one in found}
+    if missing:
+        raise InvalidConnector(
+            f"table {sorted(missing)[0]!r} is captured under no topic that the groups read",
+            remedy=f"name one of {', '.join(sorted(one.table for one in found)) or 'those that are captured'}",
+        )
+    return tuple(found)
+
+
+@dataclasses.dataclass
+class _Found:
+    """Keys that differ and have no change on its way, and those that have."""
+
+    rows: int = 0
+    stored: int = 0
+    missing: set[Key] = dataclasses.field(default_factory=set)
+    extra: set[Key] = dataclasses.field(default_factory=set)
+    differing: set[Key] = dataclasses.field(default_factory=set)
+    pending: set[Key] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """The comparison of one table with one state."""
+
+    state: StateTable
+    table: str
+    patience: float
+
+    def compared(self, *, repair: bool) -> TableComparison:
+        """Compare, repair what differs, and compare again."""
+        report, columns = self._report()
+        if any(name not in columns for name in self.state.key):
+            return dataclasses.replace(report, faults=(*report.faults, "a key column cannot be compared"))
+        found = self._settled(columns)
+        wrong = found.missing | found.extra | found.differing
+        if not (repair and wrong):
+            return self._reported(report, found, columns)
+        self._repair(found, columns)
+        left = self._settled(columns)
+        repaired = len(wrong - left.missing - left.extra - left.differing)
+        return dataclasses.replace(self._reported(report, left, columns), repaired=repaired)
+
+    def _report(self) -> tuple[TableComparison, dict[str, tuple[str, str]]]:
+        """What is known of the columns, and the texts of those that can be compared, on both sides."""
+        with _reading(self.state) as connection:
+            there = _columns(connection, self.table)
+        texts = {
+            name: (text, state_text(form, quoted(name)))
+            for name, form in self.state.forms.items()
+            if name in there and (text := source_text(form, quoted(name))) is not None
+        }
+        kinds = {name: form.kind for name, form in self.state.forms.items() if name in there and name not in texts}
+        report = TableComparison(
+            self.table,
+            self.state.name,
+            self.state.key,
+            chunks=1,
+            faults=tuple(f"column {n} is not in the source; {_ABSENT}" for n in self.state.forms if n not in there),
+            notes=tuple(
+                f"column {n} of the source is not declared in the model" for n in there if n not in self.state.forms
+            ),
+            not_compared={name: f"{kind} has no common form in SQLite" for name, kind in kinds.items()},
+        )
+        return report, texts
+
+    def _settled(self, columns: Mapping[str, tuple[str, str]]) -> _Found:
+        """Look again, at the keys whose changes were on their way, until they are applied; StateBehind."""
+        until, found = time.monotonic() + self.patience, self._look(columns)
+        while found.pending:
+            if time.monotonic() > until:
+                raise self._behind()
+            time.sleep(_LOOK_SECONDS)
+            again = self._look(columns)
+            for kind in ("missing", "extra", "differing"):
+                getattr(found, kind).update(getattr(again, kind) & found.pending)
+            found.pending &= again.pending
+        return found
+
+    def _look(self, columns: Mapping[str, tuple[str, str]]) -> _Found:
+        # Asked for first: what the state has applied since only seems to be on its way.
+        progress = self.state.progress().get(0, 0)
+        ours, theirs = self._selects(columns)
+        keys = ", ".join(f"k{n}" for n in range(len(self.state.key)))
+        with _reading(self.state) as connection:
+            one, other = (
+                {tuple(row) for row in connection.exec_driver_sql(f"SELECT {keys} FROM ({a} EXCEPT {b})")}  # noqa: S608
+                for a, b in ((ours, theirs), (theirs, ours))
+            )
+            pending = self._pending(connection, progress) & (one | other)
+            rows, stored = (
+                int(connection.exec_driver_sql(f"SELECT count(*) FROM ({each})").scalar_one())  # noqa: S608
+                for each in (ours, theirs)
+            )
+        missing, extra, differing = (kind - pending for kind in (one - other, other - one, one & other))
+        return _Found(rows, stored, missing, extra, differing, pending)
+
+    def _pending(self, connection: Connection, progress: int) -> set[Key]:
+        found = connection.exec_driver_sql(_PENDING, (self.state.topic, progress)).scalars()
+        return {self.state.decode_key(key.encode(), self.state.topic) for key in found}
+
+    def _selects(self, columns: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+        """The rows of both sides as texts, the key first."""
+        sides = []
+        for side, relation in ((0, quoted(self.table)), (1, f"{self.state.relation} WHERE NOT _deleted")):
+            key = [f"{columns[name][side]} AS k{n}" for n, name in enumerate(self.state.key)]
+            rest = [f"{texts[side]} AS c{n}" for n, texts in enumerate(columns.values())]
+            sides.append(f"SELECT {', '.join([*key, *rest])} FROM {relation}")  # noqa: S608
+        return sides[0], sides[1]
+
+    def _repair(self, found: _Found, columns: Mapping[str, tuple[str, str]]) -> None:
+        texts = [columns[name][0] for name in self.state.key]
+        with self.state.writing() as connection:
+            again = found.missing | found.differing
+            if again:
+                read_again(connection, self.table, where=f"({', '.join(texts)}) IN ({_listed(texts)})", values=again)
+            delete_again(connection, self.table, self.state.topic, self._message_keys(connection, found.extra))
+
+    def _message_keys(self, connection: Connection, wanted: Collection[Key]) -> list[str]:
+        if not wanted:
+            return []
+        query = "SELECT DISTINCT message_key FROM factfold_changes WHERE topic = ?"
+        known = connection.exec_driver_sql(query, (self.state.topic,)).scalars().all()
+        return [key for key in known if self.state.decode_key(key.encode(), self.state.topic) in wanted]
+
+    def _reported(
+        self, report: TableComparison, found: _Found, columns: Mapping[str, tuple[str, str]]
+    ) -> TableComparison:
+        kinds = [self.state.forms[name].kind for name in self.state.key]
+
+        def in_order(keys: Collection[Key]) -> tuple[Key, ...]:
+            return tuple(sorted(keys, key=lambda key: ordered(key, kinds)))
+
+        differing = in_order(found.differing)
+        return dataclasses.replace(
+            report,
+            source_rows=found.rows,
+            state_rows=found.stored,
+            missing=in_order(found.missing),
+            extra=in_order(found.extra),
+            differing=differing,
+            differing_columns=dict(self._columns_of(differing[:_SHOWN], columns)),
+        )
+
+    def _columns_of(
+        self, keys: Sequence[Key], columns: Mapping[str, tuple[str, str]]
+    ) -> Iterator[tuple[Key, tuple[str, ...]]]:
+        ours, theirs = self._selects(columns)
+        same = " AND ".join(f"a.k{n} = b.k{n} AND a.k{n} = ?" for n in range(len(self.state.key)))
+        differ = ", ".join(f"a.c{n} IS NOT b.c{n}" for n in range(len(columns)))
+        with _reading(self.state) as connection:
+            for key in keys:
+                query = f"SELECT {differ} FROM ({ours}) a JOIN ({theirs}) b ON {same}"  # noqa: S608
+                for row in connection.exec_driver_sql(query, key):
+                    yield key, tuple(name for name, differs in zip(columns, row, strict=True) if differs)
+
+    def _behind(self) -> StateBehind:
+        return StateBehind(
+            f"changes of table {self.table!r} were not applied in {self.patience:g} s",
+            remedy="let the group's runner run (factfold projections run), or wait longer: --timeout",
+            place=self.state.place,
+        )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    parts = ", ".join(f"json_extract(value, '$[{n}]')" for n in range(len(texts)))
+    return f"SELECT {parts} FROM json_each(?)"  # noqa: S608
+
+
+@contextmanager
+def _reading(state: StateTable) -> Iterator[Connection]:
+    """One moment of the file."""
+    with state.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.exec_driver_sql("ROLLBACK")
+
+
+def _table_of(connection: Connection, state: StateTable) -> str:
+    """The table that is captured under a state's topic; SourceNotReady."""
+    query = "SELECT table_name FROM factfold_captures WHERE topic = ?"
+    captures = connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'factfold_captures'").first()
+    found: Any = captures and connection.exec_driver_sql(query, (state.topic,)).scalar()
+    if not found:
+        raise SourceNotReady(
+            f"no table of the file is captured under topic {state.topic!r}",
+            remedy="capture it in this file: cdc.capture(engine, model, topic=…)",
+            place=state.place,
+        )
+    return str(found)
+
+
+def _columns(connection: Connection, table: str) -> list[str]:
+    found = [row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))]
+    if not found:
+        raise SourceNotReady(
+            f"table {table!r} does not exist, and is captured",
+            remedy="create it and capture it again, or give the group up",
+            place=table,
+        )
+    return found
