@@ -12,9 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from cdc import compare
 from eventstore import Dispatcher
 from factfold.stack import LocalStack, StackInfo, spark_jars, start_lightly
-from projections import Environment, branch_counts, rebuild, verify
+from projections import ComparedGroup, Environment, branch_counts, rebuild, verify
 from sample_app.background import Background, wait_until
 from sample_app.customers.model import Base, Customer
 from sample_app.fraud import Remediation
@@ -241,7 +242,19 @@ def _change_a_customer(story: Story, road: Road) -> None:
     views.dispose()
 
 
+def _compare(story: Story, road: Road) -> None:
+    """Hold the captured rows against their source; SystemExit where they differ."""
+    with story.step("captured rows compared with their source"), ComparedGroup(road.views_url, shop_views) as group:
+        found = compare(road.engine, road.rows, group.tables, road.settings)
+    story.facts["compared"] = {one.table: {"rows": one.source_rows, "equal": one.equal} for one in found}
+    for one in found:
+        if not one.equal:
+            raise SystemExit(f"the state of {one.table} differs from its source: {one}")
+        story.say(f"{one.table}: {one.source_rows:,} rows in the source and in the state, equal")
+
+
 def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: Road) -> None:
+    _compare(story, road)
     with story.step("live views compared with a recomputation from the whole log"):
         verdicts = verify(environment, shop_views)
     story.facts["commands"] = {"accepted": traffic.accepted, "refused": dict(traffic.refused)}

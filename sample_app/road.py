@@ -29,6 +29,7 @@ class Road:
     store: SqlEventStore
     engine: sa.Engine
     views_url: str
+    rows: PostgresSource
     slots: tuple[str, ...]
 
     def close(self) -> None:
@@ -75,8 +76,8 @@ def lay_road(
     prepare_topics(settings, [(category.topic, category.partitions) for category in store.categories()])
     captured = [f"public.{table.name}" for table in tables.sorted_tables]
     kept = [f"public.{table}" for table in history]
-    slots = _connect(info, name, settings, engine, captured=captured, history=kept, partitions=partitions)
-    return Road(settings, store, engine, views_url, slots)
+    rows, slots = _connect(info, name, settings, engine, captured=captured, history=kept, partitions=partitions)
+    return Road(settings, store, engine, views_url, rows, slots)
 
 
 def _connect(
@@ -88,7 +89,7 @@ def _connect(
     captured: Sequence[str],
     history: Sequence[str],
     partitions: int,
-) -> tuple[str, ...]:
+) -> tuple[PostgresSource, tuple[str, ...]]:
     """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
     password = _kept_password(info, name) or secrets.token_urlsafe(18)
     reference = write_secrets(info.secrets_dir, name, values={"password": password})["password"]
@@ -110,7 +111,7 @@ def _connect(
         for connector in (outbox, rows):
             prepare_source(engine, connector, password=password)
             apply(client, connector, source=engine)
-    return outbox.slot, rows.slot
+    return rows, (outbox.slot, rows.slot)
 
 
 def _kept_password(info: StackInfo, name: str) -> str | None:

@@ -16,6 +16,7 @@ def test_commands_become_views_that_equal_their_recomputation_and_payments_are_r
     assert views["payment_risk"]["rows"] == events["payment.received"] > 50
     for view in views.values():
         assert view["digest"] == view["recomputed_digest"]
+    assert story.facts["compared"] == {"public.customers": {"rows": 20, "equal": True}}
     assert story.facts["commands"]["refused"]["out of stock"]
     assert branches["suspicious"] + branches["validated"] == events["payment.received"]
     assert branches["dead-letter"] == 0
