@@ -27,7 +27,7 @@ class _Side:
 
 
 class Query:
-    """What a query says of its tables; each of its tables knows in ``meta`` which parameter it is."""
+    """What a query says of its tables. Each of its tables knows in ``meta`` which parameter it is."""
 
     def __init__(self, name: str, text: SqlText, tables: Mapping[str, Input], roots: Collection[str] = ()) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Query:
         return tuple(part.name.lower() for part in found)
 
     def references(self) -> tuple[Pointer, ...]:
-        """The foreign keys among the equalities of its joins; a query that groups has none."""
+        """The foreign keys among the equalities of its joins. A query that groups has none."""
         found: list[Pointer] = []
         reached: list[_Side] = []
         for source in () if self.groups else self._sources():
@@ -89,7 +89,7 @@ class Query:
         )
 
     def _find_roles(self, tables: Mapping[str, Input]) -> dict[str, Input]:
-        """A parameter for each place that names a table; a table in several places is called by its aliases."""
+        """A parameter for each place that names a table. A table in several places is called by its aliases."""
         found: dict[str, Input] = {}
         given = {name.lower(): name for name in tables}
         often = Counter(table.name.lower() for table in self.scopes.tables)

@@ -68,7 +68,7 @@ def is_name(table: exp.Table) -> bool:
 
 
 def start(table: exp.Table) -> int:
-    """Where the name of a table begins in the text; -1 where sqlglot has made it up."""
+    """Where the name of a table begins in the text, or -1 if sqlglot made it up."""
     return int(table.this.meta.get("start", -1))
 
 

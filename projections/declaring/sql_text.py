@@ -30,7 +30,7 @@ class SqlText:
     fingerprint: str
 
     def require_whole(self, view: str) -> None:
-        """Refuse a text that Spark completes with other values; InvalidDefinition."""
+        """Refuse a text that Spark completes with other values. Raises InvalidDefinition."""
         if substituted := _SUBSTITUTED.search(self.text):
             raise _refused(
                 view,
@@ -55,7 +55,7 @@ class SqlText:
 
 
 def parsed(view: str, text: str) -> SqlText:
-    """What sqlglot reads in a text; InvalidDefinition for anything but one SELECT."""
+    """What sqlglot reads in a text. Raises InvalidDefinition if it is anything but one SELECT."""
     try:
         tokens = _spark().tokenize(text)
         found = _statements(tokens, text)
@@ -97,7 +97,7 @@ def _is_hex(one: Token, after: Token) -> bool:
 
 
 def _with_short_shifts(tokens: list[Token]) -> list[Token]:
-    """With ``>>`` for ``>>>``; after a parse that failed, for the end of a nested type looks the same."""
+    """With ``>>`` for ``>>>``. Only after a parse that failed: the end of a nested type looks the same."""
     kept: list[Token] = []
     for token in tokens:
         run = [*kept[-2:], token]
@@ -108,7 +108,7 @@ def _with_short_shifts(tokens: list[Token]) -> list[Token]:
 
 
 def _fingerprint(text: str, tokens: Iterable[Token]) -> str:
-    """What changes with the text, but not with its spaces and comments; ``'a' 'b'`` is another text than ``'a''b'``."""
+    """What changes with the text, but not with its spaces and comments. ``'a' 'b'`` is another text than ``'a''b'``."""
     found, end = "", -1
     for token in tokens:
         between = "" if token.start == end and token.token_type is TokenType.STRING else "\n"

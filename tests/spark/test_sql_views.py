@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 import sqlalchemy as sa
 
@@ -225,3 +228,49 @@ def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_
         trial.put(customers, {"id": 2, "boss_id": 1, "name": "b"})
         trial.check()
         assert trial.rows("of_bosses") == []
+
+
+class Written:
+    """Random queries over two tables, in which WITH gives their names and another one to queries, at any depth."""
+
+    def __init__(self, seed):
+        self._chosen, self._aliases = random.Random(seed), itertools.count()
+
+    def query(self, depth, names):
+        text, given = "", []
+        if depth and self._chosen.random() < 0.5:
+            given = self._chosen.sample(["orders", "customers", "r"], self._chosen.choice([1, 2]))
+            text = "WITH " + ", ".join(f"{name} AS ({self.query(depth - 1, names)})" for name in given) + " "
+        text += self._select(depth, [*names, *given])
+        return text if self._chosen.random() < 0.8 else f"{text} UNION ALL {self._select(0, [*names, *given])}"
+
+    def _select(self, depth, names):
+        source, alias = self._source(depth, names)
+        text = f"SELECT {alias}.id + 1 AS id FROM {source}"
+        if depth and self._chosen.random() < 0.3:
+            other, its = self._source(depth - 1, names)
+            text += f" LEFT JOIN {other} ON {alias}.id = {its}.id"
+        if depth and self._chosen.random() < 0.4:
+            text += f" WHERE {alias}.id IN ({self.query(depth - 1, names)})"
+        return text
+
+    def _source(self, depth, names):
+        alias = f"t{next(self._aliases)}"
+        if depth and self._chosen.random() < 0.3:
+            return f"({self.query(depth - 1, names)}) {alias}", alias
+        name = self._chosen.choice(names)
+        return f"{self._chosen.choice([name, name.upper(), f'`{name}`'])} {alias}", alias
+
+
+def test_random_scopes_are_sparks(own):
+    written, same, refused = Written(2), 0, []
+    while same < 12:
+        text = f"SELECT id FROM ({written.query(3, ['orders', 'customers'])})"
+        try:
+            found = ours(own, text)
+        except InvalidDefinition as error:
+            refused.append(error.message)
+            continue
+        assert sorted(found.collect()) == sorted(own.sql(text).collect()), text
+        same += 1
+    assert all("more than once, through" in message for message in refused)
