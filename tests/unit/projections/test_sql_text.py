@@ -216,7 +216,8 @@ REFUSED = {
         "SELECT o.id FROM orders o JOIN customers c(other, id) ON o.customer_id = c.id", "joins a subquery",
         "references"),
     "a field of a record called as a table's column": (
-        "SELECT o.id FROM orders o JOIN customers c ON o.x.customer_id = c.id", "joins 'c' by", "whole key"),
+        "SELECT o.id FROM orders o JOIN employees e ON o.seller_id = e.id JOIN customers c ON o.e.boss_id = c.id",
+        "joins 'c' by", "whole key"),
 }  # fmt: skip
 
 
