@@ -97,6 +97,8 @@ def _reader_of(kind: Any, python_type: type | None) -> Reader | None:
         return _zoned_time if kind.timezone else _time
     if _is_enum(python_type):
         return _members(kind).__getitem__
+    if python_type is Decimal and kind.scale is not None:
+        return _decimal_of(kind.scale)
     return _READERS.get(python_type) if python_type is not None else None
 
 
@@ -143,6 +145,23 @@ def _number(value: Any) -> float:
 
 def _decimal(value: Any) -> Decimal:
     return value if isinstance(value, Decimal) else Decimal(_text(value))
+
+
+def _decimal_of(scale: int) -> Reader:
+    def read(value: Any) -> Decimal:
+        number = _decimal(value)
+        if number.is_finite() and any(_digits_behind(number, scale)):
+            raise ValueError(f"{number} has more than {scale} digits behind the point")
+        return number
+
+    return read
+
+
+def _digits_behind(number: Decimal, scale: int) -> tuple[int, ...]:
+    """The digits that a column of this scale has no place for; arithmetic would round to 28 digits first."""
+    _, digits, exponent = number.as_tuple()
+    beyond = -int(exponent) - scale
+    return digits[-beyond:] if beyond > 0 else ()
 
 
 def _text(value: Any) -> str:
