@@ -94,8 +94,8 @@ class ViewTrial(Closing):
     def shake(self, seed: int = 0) -> None:
         """Change a row of every captured table, column by column, delete it and insert it again; ``check`` each time.
 
-        A view that looks at rows which its references do not reach shows itself, where the rows that were put are
-        joined. Another seed takes another row. Tables folded from events are left as they are, and columns of decimals,
+        For views with Python functions, whose code no plan shows: what a plan shows is refused when it is planned.
+        Another seed takes another row. Tables folded from events are left as they are, and columns of decimals,
         dates, times and bytes of which no other row has another value.
         """
         self.check()

@@ -85,9 +85,6 @@ OF_MORE_THAN_ROWS = {
     "having": lambda p: of("count(*)")(p).where("a0 > 1"),
     "without duplicates": lambda p: of("count(*)")(p.select("town", "tags").dropDuplicates()),
     "a subquery": lambda p: of("count(*)")(p.where("id IN (SELECT id FROM range(3))")),
-    "a renamed key": lambda p: (
-        p.groupBy("town").agg(F.max("tags").alias("most")).selectExpr("most AS town", "town AS t")
-    ),
 }
 
 

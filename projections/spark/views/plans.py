@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.spark.scala import items
@@ -31,27 +31,6 @@ def analysed_plan(frame: DataFrame) -> Any:
 def operators(plan: Any) -> Iterator[str]:
     """The names of the plan's operators, those of its subqueries included."""
     return (node.nodeName() for node in _nodes(plan))
-
-
-def ungrouped(plan: Any, columns: Sequence[str]) -> str | None:
-    """What an aggregate of the plan groups by instead of the given columns of its input, if any does.
-
-    A column that was computed anew under the same name is another one.
-    """
-    nodes = list(_nodes(plan))
-    leaves = [a for node in nodes if node.children().isEmpty() for a in items(node.output())]
-    wanted = {attribute.exprId().id() for attribute in leaves if attribute.name() in columns}
-    for node in nodes:
-        keys = _group_keys(node)
-        if keys is not None and not wanted <= {k.exprId().id() for k in keys if is_attribute(k)}:
-            return ", ".join(key.sql() for key in keys) or "nothing"
-    return None
-
-
-def _group_keys(node: Any) -> list[Any] | None:
-    if node.nodeName() == "Aggregate":
-        return list(items(node.groupingExpressions()))
-    return list(items(node.keys())) if node.nodeName() == "Deduplicate" else None
 
 
 def is_attribute(expression: Any) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from projections.columns import ColumnType, Kind
@@ -13,6 +14,7 @@ from projections.group import ProjectionGroup
 from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.views.frames import handed
+from projections.spark.views.lineage import ROLE, require_own_key, require_traced
 from projections.spark.views.partials import partials_of
 from projections.spark.views.plans import (
     analysed_plan,
@@ -20,15 +22,15 @@ from projections.spark.views.plans import (
     inexact,
     nondeterministic,
     operators,
-    ungrouped,
     unordered,
 )
+from projections.spark.views.rows import Rows, Untraceable
 from projections.tables import Table, checked_identifier, require_flat
 from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 _KINDS: Mapping[str, Kind] = {
     "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
@@ -64,8 +66,9 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with told_plainly(f"view {view.name}"):
         empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
-        result = view(*(spark.createDataFrame([], frame.schema) for frame in handed(view, empty)))
-        _refuse_unbounded(view, result)
+        frames = zip(view.tables, handed(view, empty), strict=True)
+        result = view(*(spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames))
+        rows = _refuse_unbounded(view, result)
         schema = result.schema
     columns = {
         checked_identifier(f.name, what="view column"): _column_type(f.dataType, f"{view.name}.{f.name}")
@@ -74,7 +77,16 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
+    with _told(view):
+        require_own_key(view, analysed_plan(result), rows)
     return columns | partials_of(view, result)
+
+
+def _marked(schema: StructType, name: str) -> StructType:
+    """The columns of a parameter, each of which says whose it is, wherever a plan takes it."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, f.dataType, f.nullable, {**f.metadata, ROLE: name}) for f in schema.fields])
 
 
 def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
@@ -148,18 +160,18 @@ def _shape(kind: DataType, place: str) -> str:
     return _column_type(kind, place).ddl
 
 
-def _refuse_unbounded(view: View, result: DataFrame) -> None:
+def _refuse_unbounded(view: View, result: DataFrame) -> Rows:
     """Look for what a view must not do in its analysed plan.
 
     A changed row must reach the view through references alone. The same rows must give the same result in a rebuild and
     in every batch, whose plan may have been made for an earlier one (docs/decisions/0016).
     """
     plan = analysed_plan(result)
-    if view.grouped and (other := ungrouped(plan, view.key)):
-        raise _refused(view, f"an aggregate by {other}", f"must group by {', '.join(view.key)}, as its table has them")
     for operator in operators(plan):
         if operator in _REFUSED and not (view.grouped and operator in _BY_GROUP):
             raise _refused(view, _REFUSED[operator], "may use only the rows that its references reach")
+    with _told(view):
+        rows = require_traced(view, plan)
     if name := environmental(result, plan):
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
@@ -168,6 +180,17 @@ def _refuse_unbounded(view: View, result: DataFrame) -> None:
         raise _refused(view, f"{name}, which depends on the order its rows come in", _ORDERED)
     if name := inexact(plan):
         raise _refused(view, f"{name} of floating-point numbers, whose last digits depend on their order", _EXACT)
+    return rows
+
+
+@contextmanager
+def _told(view: View) -> Iterator[None]:
+    try:
+        yield
+    except Untraceable as found:
+        raise InvalidDefinition(
+            f"view {view.name!r} uses {found.what}", remedy=found.remedy, place=f"view {view.name}"
+        ) from None
 
 
 def _refused(view: View, what: str, rule: str) -> InvalidDefinition:

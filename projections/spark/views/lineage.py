@@ -1,0 +1,388 @@
+"""Whether a live batch answers as a rebuild does: a view's analysed plan, followed from its tables to its rows.
+
+A batch's slices hold the affected root rows and what these point to (`paths`). So each row of the plan is traced to the
+rows it is made of, and wherever two rows meet, the slices must hold the second if they hold the first. What cannot be
+traced is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.spark.scala import items
+from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
+from projections.spark.views.paths import GROUP, Condition, Origin, Origins, Paths
+from projections.spark.views.plans import kind
+from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, rows_of
+from projections.spark.views.values import Values
+
+if TYPE_CHECKING:
+    from projections.views import View
+
+ROOT: Final = "root"  # the row of the view's key, in whichever of its roots
+ROLE: Final = "factfold.role"  # in the metadata of a column: the view's parameter that has it
+
+_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+                     "RebalancePartitions")  # fmt: skip
+_CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
+_ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
+
+
+def require_traced(view: View, plan: Any) -> Rows:
+    """Return where the rows of a view's plan come from; Untraceable where a batch may answer otherwise than a rebuild.
+
+    There is one row a key.
+    """
+    found = _Tracing(view).rows(plan, ())
+    if not view.grouped:
+        _require_one_row_a_key(view, found)
+    elif found.keys != {GROUP}:
+        by = ", ".join(view.key)
+        raise Untraceable("the rows of its groups as they are", f"return one row a group: groupBy({by}).agg(…)")
+    elif found.repeated:
+        raise Untraceable(f"several rows of one group: {found.repeated}", "unite the rows before they are grouped")
+    return found
+
+
+def _require_one_row_a_key(view: View, found: Rows) -> None:
+    sides = {side.table for side in view.unmatched}
+    if ROOT not in found.keys or not {found.tables[row] for row in found.keys - {ROOT}} <= sides:
+        raise Untraceable(
+            f"one row a row of {', '.join(sorted(found.tables[row] for row in found.keys)) or 'no table'}",
+            f"return one row for each of {view.root}, the first parameter, or make another table the first",
+        )
+    if found.repeated:
+        raise Untraceable(
+            f"several rows of one key: {found.repeated}",
+            "keep the list as one column, or keep one of its rows by a filter; of tables that share a key, name"
+            " roots=(…) and join them in full",
+        )
+
+
+def require_own_key(view: View, plan: Any, found: Rows) -> None:
+    """Require that a view's key is that of its tables; Untraceable."""
+    if view.grouped:
+        for column in view.key:
+            _require_columns((column,), {view.root: (column,)}, plan, found, {view.root})
+        return
+    keys = {name: view.table(name).key for name in view.roots}
+    for place, column in enumerate(view.root_key):
+        _require_columns((column,), {name: (key[place],) for name, key in keys.items()}, plan, found, set(view.roots))
+    for side in view.unmatched:
+        for column, key in zip(side.columns, view.table(side.table).key, strict=True):
+            _require_columns((column,), {side.table: (key,)}, plan, found, {side.table})
+
+
+def _require_columns(
+    columns: Sequence[str], wanted: Mapping[str, Sequence[str]], plan: Any, found: Rows, tables: set[str]
+) -> None:
+    """Each of the columns, as far as they are returned, is that of one of the tables."""
+    ids = {a.name(): a.exprId().id() for a in items(plan.output())}
+    for column in set(columns) & set(ids):
+        origins = found.columns.get(ids[column])
+        for origin in origins or ():
+            alike = {origin, *found.same.get(origin, ())}
+            if not any(o.table in tables and o.column in wanted[o.table] for o in alike):
+                origins = None
+        if not origins:
+            raise Untraceable(
+                f"another value for its key {column!r} than its table has",
+                "select the key as it is there; a column of another name may hold what is computed from it",
+            )
+
+
+class _Tracing:
+    def __init__(self, view: View) -> None:
+        self._view, self._paths = view, Paths(view)
+        self._values = Values(self._paths)
+        self._definitions: dict[int, Any] = {}
+        self._places = 0
+        self._outer: list[tuple[Rows, list[Condition]]] = []
+
+    def rows(self, node: Any, wanted: Sequence[Any]) -> Rows:
+        """The rows of an operator, above which the ``wanted`` expressions hold."""
+        name = str(node.nodeName())
+        children = items(node.children())
+        if not children and name != "CTERelationRef":
+            return self._leaf(node)
+        match name:
+            case "WithCTE":
+                self._definitions |= {definition.id(): definition.child() for definition in items(node.cteDefs())}
+                return self.rows(node.plan(), wanted)
+            case "CTERelationRef":
+                below = self.rows(self._definitions[node.cteId()], ())
+                inner = items(self._definitions[node.cteId()].output())
+                return renamed(below, zip(inner, items(node.output()), strict=True))
+            case "Project":
+                return self._project(node, self.rows(children[0], wanted))
+            case "Filter":
+                return self._filter(node, self.rows(children[0], (*conjuncts(node.condition()), *wanted)))
+            case "Join":
+                return self._join(node, wanted)
+            case "LateralJoin":
+                return self._lateral(node, children[0])
+            case "Generate":
+                return self._generate(node, self.rows(children[0], ()))
+            case "Union":
+                return self._union(node, [self.rows(child, ()) for child in children])
+            case "Aggregate" | "Deduplicate" | "Distinct":
+                return self._aggregate(node, self.rows(children[0], ()))
+            case _ if name in _SAME_ROWS:
+                return self.rows(children[0], wanted)
+        raise Untraceable(
+            f"{name}, of which nothing shows which rows it looks at",
+            "select, filter, join along references, or explode; write Python code as a function of columns (udf)",
+        )
+
+    # ---- operators
+
+    def _leaf(self, node: Any) -> Rows:
+        output = items(node.output())
+        marks = output[0].metadata() if output else None
+        if marks is None or not marks.contains(ROLE):
+            if node.nodeName() in _CONSTANT:
+                return Rows({a.exprId().id(): None for a in output})
+            raise Untraceable(
+                f"{node.nodeName()}, rows that no parameter of it has",
+                "declare them as a table and take it as a parameter",
+            )
+        table = marks.getString(ROLE)
+        self._places += 1
+        inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
+        row = f"{inside}{ROOT}" if table in self._view.roots and not self._view.grouped else f"{table}#{self._places}"
+        columns: dict[int, Origins] = {a.exprId().id(): frozenset({Origin(row, table, a.name())}) for a in output}
+        return Rows(columns, frozenset({row}), {row: table})
+
+    def _project(self, node: Any, below: Rows) -> Rows:
+        for expression in items(node.projectList()):
+            self._look_into(expression, below, truth=False)
+        found, present = dict[int, Origins](), set(below.present)
+        for named in items(node.projectList()):
+            inner = named.child() if kind(named) == "Alias" else named
+            found[named.exprId().id()] = self._values.origins(inner, below)
+            if self._values.is_present(inner, below):
+                present.add(named.exprId().id())
+        generated = (
+            below.generated | {n.exprId().id() for n in items(node.projectList()) if _uses(n, below.generated)}
+            if below.generated
+            else below.generated
+        )
+        return replace(below, columns=found, present=frozenset(present), generated=generated)
+
+    def _filter(self, node: Any, below: Rows) -> Rows:
+        parts = conjuncts(node.condition())
+        rows = self._values.narrowed(below, parts)
+        for part in parts:
+            self._look_into(part, rows, truth=True)
+        if self._outer:
+            self._outer[-1][1].append(self._values.condition(parts, self._outer[-1][0], rows, outer=True))
+        repeated = None if any(_uses(part, rows.generated) for part in parts) else rows.repeated
+        return replace(rows, repeated=repeated, filtered=True)
+
+    def _join(self, node: Any, wanted: Sequence[Any]) -> Rows:
+        how = str(node.joinType().sql())
+        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        inner = how in ("INNER", "CROSS")
+        first = self.rows(node.left(), (*own, *wanted) if inner else wanted if how.startswith("LEFT") else ())
+        second = self.rows(node.right(), (*own, *wanted) if inner else ())
+        both = first.and_of(second)
+        for part in own:
+            self._look_into(part, both, truth=True)
+        if self._outer:
+            self._outer[-1][1].append(self._values.condition(own, self._outer[-1][0], both, outer=True))
+        condition = self._values.condition((*own, *wanted) if inner else own, first, second)
+        told = " AND ".join(str(part.sql()) for part in own) or "no condition"
+        found = self._meet(how, first, second, condition, told)
+        return self._values.narrowed(found, own) if inner else found
+
+    def _lateral(self, node: Any, left: Any) -> Rows:
+        first = self.rows(left, ())
+        second, condition = self._inside(node.right().plan(), first)
+        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        condition += self._values.condition(own, first, second)
+        return self._meet(str(node.joinType().sql()), first, second, condition, "LATERAL")
+
+    def _generate(self, node: Any, below: Rows) -> Rows:
+        self._look_into(node.generator(), below, truth=False)
+        made = [a.exprId().id() for a in items(node.generatorOutput())]
+        columns = {**below.columns, **dict.fromkeys(made)}
+        if kind(node.generator()) in _ONE_ROW:
+            return replace(below, columns=columns)
+        told = str(node.generator().sql())
+        return replace(below, columns=columns, repeated=told, generated=below.generated | set(made))
+
+    def _union(self, node: Any, parts: Sequence[Rows]) -> Rows:
+        alike = {part.keys for part in parts}
+        rows_of_one = self._view.grouped and frozenset({GROUP}) not in alike
+        if frozenset() in alike or (len(alike) > 1 and not rows_of_one):
+            raise Untraceable(
+                f"a union of rows of {', '.join(map(named_tables, parts))}",
+                "join them along references; several tables of one key are joined in full, and named in roots=(…)",
+            )
+        found = reduce(Rows.and_of, parts)
+        if not rows_of_one and sum(not part.filtered for part in parts) > 1:
+            found = replace(found, repeated=f"a union of {' and '.join(map(named_tables, parts))}")
+        outputs = [[a.exprId().id() for a in items(child.output())] for child in items(node.children())]
+        columns: dict[int, Origins] = {}
+        for place, attribute in enumerate(items(node.output())):
+            ours = [part.columns.get(output[place]) for part, output in zip(parts, outputs, strict=True)]
+            columns[attribute.exprId().id()] = any_of(ours)
+        return replace(found, columns=columns, same={}, present=frozenset())
+
+    def _aggregate(self, node: Any, below: Rows) -> Rows:
+        """Of a grouped view, rows by its columns at least; elsewhere only rows as they are, each once."""
+        name = str(node.nodeName())
+        keys = {"Aggregate": "groupingExpressions", "Deduplicate": "keys"}.get(name, "output")
+        by = list(items(getattr(node, keys)()))
+        named = [self._grouped_by(key, below) for key in by]
+        if self._view.grouped and name != "Distinct" and not set(self._view.key) <= set(named):
+            raise Untraceable(
+                f"an aggregate by {', '.join(key.sql() for key in by) or 'nothing'}",
+                f"group by {', '.join(self._view.key)}, as the table has them; make other columns of them after that",
+            )
+        found = {a.exprId().id(): below.columns.get(a.exprId().id()) for a in items(node.output())}
+        for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
+            self._look_into(expression, below, truth=False)
+            inner = expression.child() if kind(expression) == "Alias" else expression
+            found[expression.exprId().id()] = self._values.origins(inner, below)
+        if self._view.grouped and set(named) <= set(self._view.key):
+            return replace(below, columns=found, keys=frozenset({GROUP}), repeated=None)
+        if self._view.grouped or self._outer or self._keeps_keys(below, found):
+            return replace(below, columns=found)
+        raise Untraceable(
+            "rows without duplicates, and without their key", "select the key of each table too, or leave DISTINCT out"
+        )
+
+    def _grouped_by(self, key: Any, below: Rows) -> str | None:
+        """The column of the table that a value is, of whichever row."""
+        columns = {origin.column for origin in self._values.origins(key, below) or ()}
+        return columns.pop() if len(columns) == 1 else None
+
+    def _keeps_keys(self, below: Rows, found: dict[int, Origins]) -> bool:
+        kept = {o for origins in found.values() if origins and len(origins) == 1 for o in origins}
+        return all(Origin(r, below.tables[r], c) in kept for r in below.keys for c in self._paths.keys[below.tables[r]])
+
+    # ---- rows that meet
+
+    def _meet(self, how: str, left: Rows, right: Rows, condition: Condition, told: str) -> Rows:
+        if how == "RIGHT OUTER":
+            return self._meet("LEFT OUTER", right, left, condition.turned(), told)
+        grouped = self._paths.within_group(condition.pairs)
+        onward = grouped or self._leads(left, right, condition)
+        back = grouped or self._leads(right, left, condition.turned())
+        if how in ("LEFT SEMI", "LEFT ANTI") and onward:
+            return replace(left, filtered=True)
+        keys = self._keys(how, left, right, onward=onward, back=back, grouped=grouped)
+        if keys is None:
+            raise self._no_path(how, left, right, told, reached=onward or back)
+        missing = {
+            "LEFT OUTER": frozenset(right.tables), "FULL OUTER": frozenset(left.tables) | frozenset(right.tables),
+        }.get(how, frozenset())  # fmt: skip
+        both = left.and_of(right)
+        pairs = condition.pairs if how in ("INNER", "CROSS", "LEFT OUTER") else ()
+        same = equated(both.same, pairs, only_right=how == "LEFT OUTER")
+        optional = both.optional | missing
+        present = frozenset(a for a in both.present if rows_of(both.columns.get(a)).isdisjoint(missing))
+        if how == "LEFT OUTER":
+            present = left.present
+        return replace(both, keys=keys, same=same, optional=optional, present=present)
+
+    def _keys(
+        self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool, grouped: bool
+    ) -> frozenset[str] | None:
+        """What tells the joined rows apart; None where the slices may not hold all of them."""
+        if grouped:
+            one = left.keys if right.keys == {GROUP} else right.keys if left.keys == {GROUP} else left.keys | right.keys
+            return one
+        kept_left, kept_right = self._is_side(left), self._is_side(right)
+        match how:
+            case "INNER" | "CROSS" if onward or back:
+                return left.keys if onward and left.tables else right.keys
+            case "LEFT OUTER" if onward:
+                return left.keys
+            case "LEFT OUTER" if back and kept_left:
+                return left.keys | right.keys
+            case "FULL OUTER" if onward and back:
+                return left.keys | right.keys if kept_left or kept_right else left.keys
+            case "FULL OUTER" if (onward and kept_right) or (back and kept_left):
+                return left.keys | right.keys
+        return None
+
+    def _leads(self, source: Rows, target: Rows, condition: Condition) -> bool:
+        if not target.tables:
+            return True  # rows that no table has are the same in every batch
+        if len(target.keys) != 1 or not source.tables:
+            return False
+        (row,) = target.keys
+        return row in target.tables and self._paths.lead(condition, source.same, target.tables[row])
+
+    def _is_side(self, rows: Rows) -> bool:
+        return bool(rows.keys) and {rows.tables.get(row) for row in rows.keys} <= self._paths.sides
+
+    def _no_path(self, how: str, left: Rows, right: Rows, told: str, *, reached: bool) -> Untraceable:
+        kept = {"LEFT OUTER": named_tables(left), "FULL OUTER": f"{named_tables(left)} or {named_tables(right)}"}.get(
+            how
+        )
+        references = ", ".join(map(str, self._view.references)) or "none"
+        if kept and reached:
+            return Untraceable(
+                f"an outer join that keeps rows of {kept} to which nothing refers: {told}",
+                "keep them with unmatched={'column': table} and full or right join, or join inner",
+            )
+        return Untraceable(
+            f"a join of {named_tables(left)} with {named_tables(right)} along no reference: {told}",
+            "compare a foreign key with the whole key it points to, and declare it in references; declared are:"
+            f" {references}",
+        )
+
+    # ---- subqueries
+
+    def _look_into(self, expression: Any, rows: Rows, *, truth: bool) -> None:
+        """Check the subqueries of an expression; where only its ``truth`` counts, null is as good as false."""
+        for found in subqueries(expression, truth=truth):
+            inner, condition = self._inside(found.plan, rows)
+            values = [self._values.origins(value, rows) for value in found.values]
+            listed = items(found.plan.output())
+            condition += Condition(
+                tuple(
+                    (ours, theirs)
+                    for ours, theirs in zip(values, (inner.columns.get(a.exprId().id()) for a in listed), strict=False)
+                    if ours is not None and theirs is not None
+                )
+            )
+            if not (self._paths.within_group(condition.pairs) or self._leads(rows, inner, condition)):
+                raise self._unreached(found.name, inner)
+            if found.values and not found.truth and inner.tables:
+                self._require_no_null(found, listed, rows, inner)
+
+    def _require_no_null(self, found: Subquery, listed: Sequence[Any], rows: Rows, inner: Rows) -> None:
+        nullable = [v for v in found.values if not self._values.is_present(v, rows)]
+        nullable += [a for a in listed[: len(found.values)] if not self._values.is_present(a, inner)]
+        if nullable:
+            raise Untraceable(
+                f"{found.name} whose answer is null where {nullable[0].sql()} is null and the table has any row",
+                f"write {'NOT ' if found.negated else ''}EXISTS (SELECT 1 FROM … WHERE key = {found.values[0].sql()}),"  # noqa: S608
+                " which is never null",
+            )
+
+    def _inside(self, plan: Any, rows: Rows) -> tuple[Rows, Condition]:
+        """The rows of a subquery, and what links them to the row it stands in."""
+        linked: list[Condition] = []
+        self._outer.append((rows, linked))
+        inner = self.rows(plan, ())
+        self._outer.pop()
+        return inner, reduce(Condition.__add__, linked, Condition())
+
+    def _unreached(self, name: str, inner: Rows) -> Untraceable:
+        return Untraceable(
+            f"{name} over rows of {named_tables(inner)} that no reference leads to",
+            "compare a foreign key of the row with the whole key it points to, EXISTS (SELECT 1 FROM … t WHERE t.key ="
+            " foreign_key), and declare it in references",
+        )
+
+
+def _uses(expression: Any, ids: frozenset[int]) -> bool:
+    return bool(ids) and any(a.exprId().id() in ids for a in items(expression.references().toSeq()))

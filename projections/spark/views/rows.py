@@ -1,0 +1,87 @@
+"""What is known of the rows of an operator in a view's plan: from which columns of which tables they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from projections.spark.views.paths import Origins, Pair, Same
+
+
+class Untraceable(Exception):
+    """What a plan does that a batch's slices may not answer, and what to write instead."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an operator: from which columns of which tables its own come.
+
+    ``keys`` are the rows of tables that tell one of these rows from another, and ``tables`` says of which tables.
+    ``optional`` may be missing (an outer join), ``present`` are attributes that are never null, and ``repeated`` says
+    by what a row may be there several times; a filter of ``generated`` attributes may take such rows away.
+    """
+
+    columns: dict[int, Origins]
+    keys: frozenset[str] = frozenset()
+    tables: dict[str, str] = field(default_factory=dict)
+    same: Same = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    present: frozenset[int] = frozenset()
+    repeated: str | None = None
+    generated: frozenset[int] = frozenset()
+    filtered: bool = False
+
+    def and_of(self, other: Rows) -> Rows:
+        """What both say, of rows that meet."""
+        return Rows(
+            {**self.columns, **other.columns},
+            self.keys | other.keys,
+            {**self.tables, **other.tables},
+            {**self.same, **other.same},
+            self.optional | other.optional,
+            self.present | other.present,
+            self.repeated or other.repeated,
+            self.generated | other.generated,
+            self.filtered or other.filtered,
+        )
+
+
+def equated(same: Same, pairs: Sequence[Pair], *, only_right: bool) -> Same:
+    """Columns whose value is that of another, or null."""
+    found = {origin: set(others) for origin, others in same.items()}
+    for left, right in pairs:
+        if len(left) == len(right) == 1:
+            (a,), (b,) = left, right
+            found.setdefault(b, set()).update({a, *found.get(a, ())})
+            if not only_right:
+                found.setdefault(a, set()).update({b, *found.get(b, ())})
+    return {origin: frozenset(others - {origin}) for origin, others in found.items()}
+
+
+def any_of(origins: Sequence[Origins]) -> Origins:
+    """The columns of which a value is one that is one of some values."""
+    known = [one for one in origins if one is not None]
+    return frozenset().union(*known) if len(known) == len(origins) else None
+
+
+def rows_of(origins: Origins) -> frozenset[str]:
+    """The rows that a value may be of."""
+    return frozenset(o.row for o in origins or ())
+
+
+def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
+    """The same under other attributes."""
+    names = {old.exprId().id(): new.exprId().id() for old, new in pairs}
+    columns = {new: rows.columns.get(old) for old, new in names.items()}
+    present = frozenset(new for old, new in names.items() if old in rows.present)
+    return replace(rows, columns=columns, present=present)
+
+
+def named_tables(rows: Rows) -> str:
+    """Their tables, for an error."""
+    return ", ".join(sorted(set(rows.tables.values()))) or "no table"

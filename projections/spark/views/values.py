@@ -1,0 +1,110 @@
+"""Expressions of a view's plan: of which columns a value is one, which values are equal, and which are never null."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from projections.spark.scala import items
+from projections.spark.views.conjuncts import conjuncts
+from projections.spark.views.paths import Condition, Origin, Origins, Paths
+from projections.spark.views.plans import is_attribute, kind
+from projections.spark.views.rows import Rows, any_of, equated
+
+_IDENTITY: Final = ("tinyint", "smallint", "int", "bigint")  # casts among which change no value
+
+
+class Values:
+    """The values of one view's expressions."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._keys, self._nullable, self._grouped = paths.keys, paths.nullable, paths.view.grouped
+
+    def condition(self, parts: Sequence[Any], left: Rows, right: Rows, *, outer: bool = False) -> Condition:
+        """What parts of a condition say of two rows; ``outer``: the left one is that around a subquery."""
+        pairs, either = [], []
+        for part in parts:
+            if kind(part) == "Or":
+                sides = (conjuncts(side) for side in items(part.children()))
+                either.append(tuple(self.condition(side, left, right, outer=outer) for side in sides))
+                continue
+            compared = self._compared(part)
+            for ours, theirs in (compared, compared[::-1]) if compared else ():
+                a = any_of([self.origins(e, left, outer=outer) for e in ours])
+                b = any_of([self.origins(e, right) for e in theirs])
+                if a and b:
+                    pairs.append((a, b))
+        return Condition(tuple(pairs), tuple(either))
+
+    def _compared(self, part: Any) -> tuple[list[Any], list[Any]] | None:
+        name = kind(part)
+        if name == "EqualTo" or (name == "EqualNullSafe" and (self._grouped or not self._nullable)):
+            return [part.left()], [part.right()]
+        return ([part.value()], list(items(part.list()))) if name == "In" else None
+
+    def origins(self, expression: Any, rows: Rows, *, outer: bool = False) -> Origins:
+        """The columns of which the value of an expression is one."""
+        if is_attribute(expression):
+            return None if outer else rows.columns.get(expression.exprId().id())
+        children = items(expression.children())
+        match kind(expression):
+            case "OuterReference":
+                return rows.columns.get(expression.e().exprId().id()) if outer else None
+            case "Literal":
+                return frozenset() if expression.value() is None else None
+            case "Alias":
+                return self.origins(children[0], rows, outer=outer)
+            case "Cast" if _keeps_value(expression.dataType(), children[0].dataType()):
+                return self.origins(children[0], rows, outer=outer)
+            case "Coalesce":
+                return any_of([self.origins(child, rows, outer=outer) for child in children])
+            case "If":
+                return any_of([self.origins(child, rows, outer=outer) for child in children[1:]])
+            case "CaseWhen":
+                values = [branch._2() for branch in items(expression.branches())]  # noqa: SLF001 - a Scala pair
+                otherwise = expression.elseValue()
+                values += [otherwise.get()] if otherwise.isDefined() else []
+                return any_of([self.origins(value, rows, outer=outer) for value in values])
+            case "GetStructField":
+                whole = self.origins(children[0], rows, outer=outer)
+                part = str(expression.extractFieldName())
+                return whole and frozenset(Origin(o.row, o.table, f"{o.column}.{part}") for o in whole)
+        return None
+
+    def narrowed(self, rows: Rows, parts: Sequence[Any]) -> Rows:
+        """What is known of rows for which conditions hold: values that are equal, and not null."""
+        present = set(rows.present)
+        for part in parts:
+            if kind(part) in ("IsNotNull", "EqualTo"):
+                present |= {c.exprId().id() for c in items(part.children()) if is_attribute(c)}
+        found = {o.row for id in present for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
+        pairs = self.condition(parts, rows, rows).pairs
+        return replace(
+            rows,
+            present=frozenset(present),
+            optional=rows.optional - found,
+            same=equated(rows.same, pairs, only_right=False),
+        )
+
+    def is_present(self, expression: Any, rows: Rows) -> bool:
+        """Whether a value is never null: the key of a row that is there, or one that a filter has looked at."""
+        if not is_attribute(expression):
+            return False
+        id = expression.exprId().id()
+        origins = rows.columns.get(id)
+        if id in rows.present:
+            return True
+        return (
+            bool(origins)
+            and not self._nullable
+            and not self._grouped
+            and all(o.row not in rows.optional and o.column in self._keys[o.table] for o in origins or ())
+        )
+
+
+def _keeps_value(to: Any, of: Any) -> bool:
+    wide, narrow = str(to.simpleString()), str(of.simpleString())
+    if {wide, narrow} <= set(_IDENTITY) or wide == narrow:
+        return True
+    return wide.startswith("decimal") and narrow.startswith("decimal") and to.scale() == of.scale()
