@@ -49,9 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
-        needed = getattr(item, "fixturenames", ())
-        group = next((group for group in ("spark", "stack") if group in needed), item.nodeid.partition("::")[0])
-        item.add_marker(pytest.mark.xdist_group(group))
+        needed = [group for group in ("spark", "stack") if group in getattr(item, "fixturenames", ())]
+        if needed and "planted_fault" in item.name:  # it proves a test, and is run where that one runs at length
+            item.add_marker(pytest.mark.faults)
+        item.add_marker(pytest.mark.xdist_group(needed[0] if needed else item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(wrapper=True)

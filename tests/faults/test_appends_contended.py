@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from eventstore import NO_STREAM, SqlEventStore
 from tests.faults.append_writers import Tally
+from tests.tiers import first_of
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ def refusals(facts, *, head):
 
 
 @pytest.mark.timeout(PATIENCE + 60)
-@pytest.mark.parametrize("streams", ["one", "own"])
+@first_of("streams", "one", "own", indirect=False)
 def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path, streams):
     moment, options = random.Random(SEED), (streams, str(APPENDS[streams]))
     steady = [Writers(store, tmp_path, f"w{n}", *options) for n in range(PROCESSES - 1)]

@@ -178,6 +178,7 @@ def test_of_two_archivers_at_once_the_one_that_commits_last_keeps_nothing(archiv
     assert_archived_exactly(archive, events)
 
 
+@pytest.mark.faults
 def test_an_archiver_that_saves_its_offsets_before_its_rows_is_caught(archiver, archive, events, settings, monkeypatch):
     """The planted fault: what a separate checkpoint does, when the process is killed between the two."""
     events.send(30)
@@ -228,6 +229,7 @@ def test_a_topic_of_the_same_name_that_was_made_anew_is_another_one(archiver, ar
         opened.beginning_offsets([events.name])
 
 
+@pytest.mark.faults
 def test_small_files_are_put_together_and_files_outside_a_range_are_not_opened(archiver, archive, events, monkeypatch):
     small = dataclasses.replace(archiver, max_offsets=60)
     events.send(180)
@@ -283,6 +285,7 @@ def expire_archived(settings, archive, topics):
     expire(settings, [TopicPartition(t, p, end) for t, parts in ends.items() for p, end in parts.items()])
 
 
+@pytest.mark.faults
 def test_views_are_rebuilt_from_archive_and_tail_once_the_topics_have_lost_what_is_archived(
     environment, spark, archiver, archive, monkeypatch
 ):
@@ -338,6 +341,7 @@ def command(archiver, archive, settings, monkeypatch):
     return run
 
 
+@pytest.mark.faults
 def test_the_commands_tell_what_is_archived_and_let_a_topic_go_only_when_all_of_it_is(command, archiver, events):
     events.send(30)
     assert command("once", events.name)[1]["offsets"] == 30

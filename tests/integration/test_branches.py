@@ -236,6 +236,7 @@ def kept_coming(settings, records):
     return Background(send, name="flow").running()
 
 
+@pytest.mark.faults
 def test_records_of_an_unregistered_schema_that_keep_coming_hold_nothing_up_and_are_routed_once_it_is_there(
     settings, tmp_path
 ):
