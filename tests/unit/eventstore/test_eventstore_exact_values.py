@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -29,7 +30,7 @@ from eventstore import (
     command,
     event,
 )
-from eventstore.errors import InvalidEventData
+from eventstore.errors import InvalidEventData, InvalidExport
 from eventstore.event_types import event_type_of
 from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import StateShape
@@ -71,6 +72,16 @@ class Note(Aggregate):
     @command
     def write(self, text: str) -> None:
         self.emit(self.Written(text=text))
+
+
+class Plain(Aggregate):
+    @event
+    class Written:
+        text: str
+        texts: list[str]
+        values: dict[str, str]
+        address: Address | None
+        eithers: list[bool | str]
 
 
 @pytest.fixture(params=["memory", "SQLite"])
@@ -124,6 +135,30 @@ def test_a_command_that_emits_a_text_with_nul_stores_nothing(store: EventStore) 
     with pytest.raises(InvalidEventData, match="NUL"):
         Dispatcher(store).send("1", Note.write, "a\0b")
     assert list(store.read_stream("note-1")) == []
+
+
+@pytest.mark.parametrize("field", ["text", "texts", "values", "address", "eithers"])
+def test_an_import_refuses_a_text_with_nul_and_stores_nothing(tmp_path: Path, field: str) -> None:
+    odd: dict[str, Any] = {
+        "text": "a\0b", "texts": ["\0"], "values": {"\0": ""}, "address": {"street": "\0", "labels": []},
+        "eithers": ["\0"],
+    }  # fmt: skip
+    kind, file = event_type_of(Plain.Written), tmp_path / "events.jsonl"
+    event = Plain.Written(text="", texts=[], values={}, address=None, eithers=[])
+    with SqlEventStore(f"sqlite:///{tmp_path}/source.db") as source:
+        source.create_tables()
+        source.append("plain-1", [event], expected=ANY)
+        source.export_file(file)
+    with_nul = kind.codec.encode({**kind.to_plain(event), field: odd[field]})
+    lines = file.read_text().replace(b64encode(kind.encode(event)).decode(), b64encode(with_nul).decode())
+    file.write_text(lines)
+    with SqlEventStore(f"sqlite:///{tmp_path}/target.db") as target:
+        target.create_tables()
+        with pytest.raises(InvalidExport, match=rf"a text in plain\.written\.{field} has the character NUL") as refused:
+            target.import_file(file)
+        assert refused.value.place is not None
+        assert "line or row" in refused.value.place
+        assert list(target.read_stream("plain-1")) == []
 
 
 def come_back(hint: Any, value: Any) -> Any:

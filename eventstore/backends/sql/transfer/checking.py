@@ -65,7 +65,20 @@ class FileEvents:
             raise not_an_event(error, place) from error
         if schema.name != row.type:
             raise damaged(f"its type is {row.type}, its schema is of {schema.name}", place)
+        if (odd := next((name for name, value in values.items() if _has_nul(value)), None)) is not None:
+            raise damaged(f"a text in {row.type}.{odd} has the character NUL, which no view can store", place)
         return [(schema, values)]
+
+
+def _has_nul(value: Any) -> bool:
+    match value:
+        case str():
+            return "\0" in value
+        case dict():
+            return any(map(_has_nul, (*value, *value.values())))
+        case list() | tuple():
+            return any(map(_has_nul, value))
+    return False
 
 
 def require_keys(
