@@ -175,7 +175,8 @@ def _measures(draw: st.DrawFn, columns: list[str]) -> str:
     """Of a column: aggregates that what changes is added to, and maybe one that has groups computed whole."""
     of, by = draw(st.sampled_from(columns)), draw(st.sampled_from(columns))
     # Rows that come first together have the same value: without an order of all rows, any may be the first.
-    value, order = f"coalesce({of}, -1)", f"10 * coalesce({by}, -1) + coalesce({of}, -1)"
+    value = f"coalesce({of}, -1)"
+    order = f"struct(coalesce({by}, -1), {value})"
     more = draw(st.sampled_from([
         "", f", avg({of}) AS mean", f", count(DISTINCT {of}) AS kinds",
         f", array_join(sort_array(collect_list(CAST({of} AS STRING))), ',') AS each",

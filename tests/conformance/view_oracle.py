@@ -23,6 +23,7 @@ def _database():
 _AS_SPARK_HAS_THEM = (
     "collect_list(x) AS list(x) FILTER (WHERE x IS NOT NULL)",
     "sort_array(x) AS list_sort(x)",
+    "struct(x, y) AS row(x, y)",
     "array_join(x, separator) AS coalesce(array_to_string(x, separator), '')",
 )
 

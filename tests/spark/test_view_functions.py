@@ -109,37 +109,10 @@ def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(spark):
     assert "an offset" in refused(spark, lambda people: people.offset(1))
 
 
-@pytest.mark.parametrize(
-    "sql",
-    ["first(name)", "last(name)", "any_value(name)", "size(collect_list(name))", "array_join(collect_set(name), '')"],
-)
-def test_an_aggregate_that_follows_the_order_of_rows_is_refused_by_its_name(spark, sql):
-    told = refused(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
-    assert "the order its rows come in" in told
-
-
-@pytest.mark.parametrize("sql", ["sum(id / 3)", "1 + avg(CAST(id AS FLOAT))", "stddev(id)", "corr(id, id)"])
-def test_an_aggregate_whose_last_digits_follow_the_order_of_rows_is_refused_by_its_name(spark, sql):
-    told = refused(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
-    assert "floating-point numbers, whose last digits depend on their order" in told
-
-
-@pytest.mark.parametrize(
-    "sql", ["avg(id)", "max(id / 3)", "round(sum(id / 3), 6)", "sum(CAST(id / 3 AS decimal(20, 6)))", "sum(id) / 3"]
-)
-def test_one_of_integers_or_decimals_or_that_is_rounded_is_accepted(spark, sql):
-    assert "x" in planned(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
-
-
 def test_of_rows_alike_in_some_columns_none_is_kept_by_chance(spark):
     told = refused(spark, lambda people: people.select("born", "name").dropDuplicates(["born"]), by="born")
     assert "dropDuplicates" in told
     assert "born" in planned(spark, lambda people: people.select("born").dropDuplicates(["born"]), by="born")
-
-
-@pytest.mark.parametrize("sql", ["max_by(name, id)", "array_join(sort_array(collect_list(name)), ',')"])
-def test_one_that_says_the_order_is_accepted(spark, sql):
-    assert "x" in planned(spark, lambda people: people.groupBy("born").agg(F.expr(f"{sql} AS x")), by="born")
 
 
 def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(spark):

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.spark.scala import items
+from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
 from projections.spark.views.paths import GROUP, Condition, Origin, Origins, Paths
 from projections.spark.views.plans import kind
@@ -244,7 +245,13 @@ class _Tracing:
                 f"group by {', '.join(self._view.key)}, as the table has them; make other columns of them after that",
             )
         found = {a.exprId().id(): below.columns.get(a.exprId().id()) for a in items(node.output())}
+        if name == "Deduplicate" and len(by) < len(found):
+            raise Untraceable(
+                "dropDuplicates by some of the columns, which depends on the order its rows come in",
+                "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id)))",
+            )
         for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
+            require_right(expression, below, self._paths.keys)
             self._look_into(expression, below, truth=False)
             inner = expression.child() if kind(expression) == "Alias" else expression
             found[expression.exprId().id()] = self._values.origins(inner, below)

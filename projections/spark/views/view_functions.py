@@ -19,10 +19,8 @@ from projections.spark.views.partials import partials_of
 from projections.spark.views.plans import (
     analysed_plan,
     environmental,
-    inexact,
     nondeterministic,
     operators,
-    unordered,
 )
 from projections.spark.views.rows import Rows, Untraceable
 from projections.tables import Table, checked_identifier, require_flat
@@ -42,8 +40,6 @@ _REFUSED = {
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
 _BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
-_ORDERED = "says the order: max_by(value, struct(at, id)) takes the last, sort_array(collect_list(…)) collects"
-_EXACT = "adds up decimals or integers, sum(cast(x AS decimal(18, 2))), or rounds, round(avg(x), 6)"
 _SAME = "must return the same for the same rows: let an event or a column carry such a value"
 
 
@@ -176,10 +172,6 @@ def _refuse_unbounded(view: View, result: DataFrame) -> Rows:
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
-    if name := unordered(plan):
-        raise _refused(view, f"{name}, which depends on the order its rows come in", _ORDERED)
-    if name := inexact(plan):
-        raise _refused(view, f"{name} of floating-point numbers, whose last digits depend on their order", _EXACT)
     return rows
 
 

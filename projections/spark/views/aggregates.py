@@ -1,0 +1,197 @@
+"""Every aggregate function of Spark, and whether its value is the same in whatever order its rows come.
+
+Rows of a group come in another order in a batch than in a rebuild. So an aggregate is right, or right of numbers that
+are added up exactly, or right by an order that says all, or it is refused. One that is not here is refused, too.
+Names are those of Catalyst's classes: several functions of SQL are one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from projections.spark.scala import items
+from projections.spark.views.plans import is_attribute, kind
+from projections.spark.views.rows import Rows, Untraceable
+
+RIGHT: Final = frozenset(
+    {
+        "BitAndAgg", "BitOrAgg", "BitXorAgg", "BitmapAndAgg", "BitmapConstructAgg", "BitmapOrAgg", "BoolAnd", "BoolOr",
+        "Count", "CountIf", "CountMinSketchAgg", "HyperLogLogPlusPlus", "Median", "Percentile", "PercentileCont",
+        "PercentileDisc", "RegrCount",
+    }
+)  # fmt: skip
+EXACT: Final[Mapping[str, str]] = {
+    "Sum": "add up decimals, sum(cast(x AS decimal(18, 2)))",
+    "Average": "take the mean of decimals, avg(cast(x AS decimal(18, 2)))",
+    "RegrAvgX": "take the mean of decimals, avg(cast(x AS decimal(18, 2)))",
+    "RegrAvgY": "take the mean of decimals, avg(cast(y AS decimal(18, 2)))",
+    "Max": "add zero, max(x + 0D), so that -0.0 and 0.0 are one value",
+    "Min": "add zero, min(x + 0D), so that -0.0 and 0.0 are one value",
+}
+"""Right of integers, decimals and all that is no floating-point number; and what to write of one."""
+
+_DISTINCT: Final = "count exactly, count(DISTINCT x), or by hash, approx_count_distinct(x)"
+_PERCENTILE: Final = "take it exactly, percentile(x, 0.5)"
+_MOST: Final = "group by the value in a view of its own, and count"
+_SUMS: Final = "compute it from sums of decimals: count(x), sum(x), sum(x * x), sum(x * y)"
+REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("First", "Last", "AnyValue"), "say the order, min_by(x, struct(at, id)) or max_by(…)"),
+    **dict.fromkeys(
+        ("StddevPop", "StddevSamp", "VariancePop", "VarianceSamp", "Skewness", "Kurtosis", "Corr", "CovPopulation",
+         "CovSample", "RegrIntercept", "RegrR2", "RegrReplacement", "RegrSlope", "RegrSXX", "RegrSXY", "RegrSYY"),
+        _SUMS,
+    ),
+    "Product": "multiply in an order, aggregate(sort_array(collect_list(x)), 1D, (product, x) -> product * x)",
+    "HistogramNumeric": "count by bucket, count_if(x < 10), or group by width_bucket(x, 0, 100, 10)",
+    "ApproximatePercentile": _PERCENTILE,
+    **dict.fromkeys(("ApproxTopK", "ApproxTopKAccumulate", "ApproxTopKCombine"), _MOST),
+    **dict.fromkeys(
+        (f"Kll{what}Agg{of}" for what in ("Sketch", "Merge") for of in ("Bigint", "Double", "Float")), _PERCENTILE
+    ),
+    **dict.fromkeys(
+        ("HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg",
+         *(f"Tuple{what}Agg{of}" for what in ("Sketch", "Union", "Intersection") for of in ("Double", "Integer"))),
+        _DISTINCT,
+    ),
+    **dict.fromkeys(("Grouping", "GroupingID"), "group by the columns of the view alone, in a view each"),
+    "Measure": "write the aggregate itself",
+}  # fmt: skip
+"""Never right, and what to write instead."""
+
+_BY_ORDER: Final = "put the value or the whole key of the table into the order, {name}(x, struct(at, x))"
+ORDERED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("MaxBy", "MinBy", "MaxMinByK"), _BY_ORDER),
+    **dict.fromkeys(("CollectList", "CollectSet"), "sort what is collected, sort_array({name}(x))"),
+    "ListAgg": "say the order, {name}(x, ',') WITHIN GROUP (ORDER BY x)",
+    "Mode": "say the order, mode() WITHIN GROUP (ORDER BY x)",
+}
+"""Right by an order that says all; and how it is said."""
+
+_FLOATS: Final = ("double", "float")
+_SORTING: Final = ("SortArray", "ArraySort")
+_VARIABLE: Final = "namedlambdavariable()"
+_BY_VALUE: Final = (
+    f"lambdafunction((IF((({_VARIABLE} IS NULL) AND ({_VARIABLE} IS NULL)), 0, (IF(({_VARIABLE} IS NULL), 1,"
+    f" (IF(({_VARIABLE} IS NULL), -1, (IF(({_VARIABLE} < {_VARIABLE}), -1, (IF(({_VARIABLE} > {_VARIABLE}), 1,"
+    f" 0)))))))))), {_VARIABLE}, {_VARIABLE})"
+)
+_ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
+_MOST_DIGITS: Final = 28  # ten more are Spark's sum's: no group has as many rows as would overflow it
+_FOLDS: Final = frozenset(name for name, remedy in REFUSED.items() if remedy == _SUMS or name == "Product")
+_OF_FLOATS: Final = "of floating-point numbers, whose last digits depend on their order"
+_BY_CHANCE: Final = "which depends on the order its rows come in"
+_UNKNOWN: Final = "use an aggregate of SQL, or a function of sort_array(collect_list(x))"
+_EXTREMES: Final = ("Max", "Min")
+_SMALL: Final = ("tinyint", "smallint", "int")
+
+
+def require_right(expression: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse an aggregate whose value follows the order of ``rows``; Untraceable. ``keys`` are those of tables."""
+    for aggregate, is_sorted in _aggregates(expression):
+        function = aggregate.aggregateFunction()
+        name, told = kind(function), str(function.prettyName())
+        if name in EXACT:
+            _require_exact(function, name, told)
+        elif name in ORDERED and not is_sorted and not _ORDERS.get(name, _is_never)(function, rows, keys):
+            raise Untraceable(f"{told}, {_BY_CHANCE}", ORDERED[name].format(name=told))
+        elif name not in RIGHT and name not in ORDERED:
+            remedy = REFUSED.get(name, _UNKNOWN)
+            raise Untraceable(f"{told} {_OF_FLOATS}" if name in _FOLDS else f"{told}, {_BY_CHANCE}", remedy)
+
+
+def _aggregates(expression: Any, *, is_sorted: bool = False) -> Iterator[tuple[Any, bool]]:
+    """The aggregates of an expression, and whether all that they collect is put into one order at once."""
+    if kind(expression) == "AggregateExpression":
+        yield expression, is_sorted
+        return
+    sorts = kind(expression) == "SortArray" or (kind(expression) == "ArraySort" and _is_whole_order(expression))
+    for child in items(expression.children()):
+        yield from _aggregates(child, is_sorted=sorts and kind(child) == "AggregateExpression")
+
+
+def _is_whole_order(array_sort: Any) -> bool:
+    """Whether it compares by the values themselves, as it does without a function of the user's."""
+    return str(array_sort.function().sql()) == _BY_VALUE
+
+
+def _require_exact(function: Any, name: str, told: str) -> None:
+    given = [str(child.dataType().simpleString()) for child in items(function.children())]
+    if any(kind in _FLOATS for kind in given) and not (name in _EXTREMES and _has_one_zero(function)):
+        zeros = "of floating-point numbers, of which 0.0 and -0.0 are equal"
+        raise Untraceable(f"{told} {zeros if name in _EXTREMES else _OF_FLOATS}", EXACT[name])
+    if told.startswith("try_") and not all(kind in _SMALL or _digits(kind) <= _MOST_DIGITS for kind in given):
+        raise Untraceable(
+            f"{told} of {', '.join(given)}, whose overflow depends on the order its rows come in",
+            f"take {_MOST_DIGITS} digits at most, {told}(cast(x AS decimal({_MOST_DIGITS}, 0))), or {told[4:]}",
+        )
+
+
+def _digits(given: str) -> int:
+    return int(given[8:].partition(",")[0]) if given.startswith("decimal(") else _MOST_DIGITS + 1
+
+
+def _has_one_zero(function: Any) -> bool:
+    """Whether the value is ``x + 0D``, which is 0.0 of both zeros."""
+    (value,) = items(function.children())
+    return kind(value) == "Add" and any(str(side.sql()) in _ZEROS for side in items(value.children()))
+
+
+# ---- orders
+
+
+def _is_by_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    value, order = items(function.children())[:2]
+    return _decides(list(_parts(order)), value, rows, keys)
+
+
+def _is_listed_in_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    orders = [order.child() for order in items(function.orderExpressions())]
+    return _decides([part for order in orders for part in _parts(order)], function.child(), rows, keys)
+
+
+def _has_an_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    return bool(function.reverseOpt().isDefined())
+
+
+def _is_never(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    return False
+
+
+_ORDERS: Final[Mapping[str, Callable[[Any, Rows, Mapping[str, tuple[str, ...]]], bool]]] = {
+    **dict.fromkeys(("MaxBy", "MinBy", "MaxMinByK"), _is_by_order),
+    "ListAgg": _is_listed_in_order,
+    "Mode": _has_an_order,
+}
+
+
+def _parts(order: Any) -> Iterator[Any]:
+    """What an order compares, one after the other."""
+    if kind(order) != "CreateNamedStruct":
+        yield order
+        return
+    for value in items(order.valExprs()):
+        yield from _parts(value)
+
+
+def _decides(parts: list[Any], value: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether rows that are equal in an order have the same value: it is in the order, or the key of the rows is."""
+    ordered = {part.canonicalized() for part in parts}
+    return _consists_of(value, ordered) or _name_rows(parts, rows, keys)
+
+
+def _consists_of(value: Any, ordered: set[Any]) -> bool:
+    if value.canonicalized() in ordered:
+        return True
+    return not is_attribute(value) and all(_consists_of(child, ordered) for child in items(value.children()))
+
+
+def _name_rows(parts: list[Any], rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+    ids = {part.exprId().id() for part in parts if is_attribute(part)}
+    compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
+    named = {(o.row, o.column) for o in compared}
+    return (
+        rows.repeated is None
+        and bool(rows.keys)
+        and all(row in rows.tables and {(row, c) for c in keys[rows.tables[row]]} <= named for row in rows.keys)
+    )

@@ -1,0 +1,158 @@
+"""Every aggregate of Spark is right, right of exact numbers, right by an order, or refused with another."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, Table, view
+from projections.errors import InvalidDefinition
+from projections.spark.scala import items
+from projections.spark.session import small_batch_session
+from projections.spark.views.aggregates import EXACT, ORDERED, REFUSED, RIGHT
+from projections.spark.views.plans import analysed_plan, kind
+from projections.spark.views.view_functions import view_columns
+
+SALES = sa.Table(
+    "sales", sa.MetaData(), sa.Column("shop", sa.Integer, primary_key=True),
+    sa.Column("id", sa.Integer, primary_key=True), sa.Column("town", sa.Text),
+    sa.Column("name", sa.Text), sa.Column("grams", sa.BigInteger),
+    sa.Column("price", sa.Numeric(12, 2)), sa.Column("size", sa.Double), sa.Column("paid", sa.Boolean),
+    sa.Column("at", sa.DateTime),
+)  # fmt: skip
+sales = Table.from_changelog(SALES, topic="sales")
+
+
+def planned(spark, aggregate, rows=lambda sales: sales):
+    column = F.expr(aggregate) if isinstance(aggregate, str) else aggregate
+
+    @view(by="town", tables={"sales": sales})
+    def of_town(sales):
+        return rows(sales).groupBy("town").agg(column.alias("x"))
+
+    return view_columns(small_batch_session(spark), ProjectionGroup("sales", [of_town]))["of_town"]
+
+
+def refused(spark, aggregate, **rows):
+    with pytest.raises(InvalidDefinition) as caught:
+        planned(spark, aggregate, **rows)
+    return caught.value
+
+
+def classes(plan):
+    """The classes of the aggregates of a plan, its subqueries included."""
+    for node in (*items(plan.children()), *items(plan.subqueries())):
+        yield from classes(node)
+    for expression in items(plan.expressions()):
+        yield from of_expression(expression)
+
+
+def of_expression(expression):
+    if kind(expression) == "AggregateExpression":
+        yield kind(expression.aggregateFunction())
+    for child in items(expression.children()):
+        yield from of_expression(child)
+
+
+def aggregates_of(spark):
+    """The classes of every aggregate function of SQL, found by planning the examples of its documentation."""
+    registry = spark._jsparkSession.sessionState().functionRegistry()
+    infos = [registry.lookupFunction(name).get() for name in items(registry.listFunction())]
+    for info in infos:
+        if info.getGroup() != "agg_funcs":
+            continue
+        examples = re.findall(r"> (SELECT .*?);", info.getExamples(), re.DOTALL)
+        found = {name for text in examples if "test_metric_view" not in text for name in planned_classes(spark, text)}
+        yield info.getName(), found or {info.getClassName().rpartition(".")[2]}
+
+
+def planned_classes(spark, text):
+    return set(classes(analysed_plan(spark.sql(text))))
+
+
+def test_every_aggregate_of_spark_has_a_decision(spark):
+    decided = RIGHT | EXACT.keys() | REFUSED.keys() | ORDERED.keys()
+    undecided = {name: found - decided for name, found in aggregates_of(spark) if found - decided}
+    assert undecided == {}
+
+
+def test_an_aggregate_has_one_decision():
+    kinds = [RIGHT, EXACT.keys(), REFUSED.keys(), ORDERED.keys()]
+    assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "count(*)", "count(DISTINCT name)", "count_if(grams > 1)", "bool_and(paid)", "some(paid)", "bit_xor(grams)",
+        "approx_count_distinct(name)", "percentile(size, 0.5)", "median(grams)", "regr_count(size, size)",
+        "percentile_disc(0.5) WITHIN GROUP (ORDER BY size)", "count_min_sketch(name, 0.5D, 0.5D, 1)",
+        "sum(grams)", "sum(price)", "avg(price)", "sum(CAST(size AS decimal(18, 2)))", "sum(grams) / 3", "max(name)",
+        "min(at)", "max(size + 0D)", "try_sum(price)", "try_avg(CAST(grams AS int))",
+        "array_join(sort_array(collect_list(name)), ',')", "array_sort(collect_set(struct(size, name)))",
+        "aggregate(sort_array(collect_list(size)), 1D, (a, x) -> a * x)",
+        "max_by(name, struct(at, shop, id))", "max_by(name, struct(at, name))", "min_by(grams, grams)",
+        "max_by(concat(name, 'x'), struct(at, struct(name)))",
+        "max_by(struct(name, grams), struct(at, grams, name), 2)",
+        "listagg(name, ',') WITHIN GROUP (ORDER BY at, name)", "listagg(name, ',') WITHIN GROUP (ORDER BY shop, id)",
+        "string_agg(DISTINCT name, ',') WITHIN GROUP (ORDER BY name DESC)",
+        "mode() WITHIN GROUP (ORDER BY name)",
+    ],
+)  # fmt: skip
+def test_an_aggregate_whose_value_is_the_same_in_every_order_is_accepted(spark, sql):
+    assert "x" in planned(spark, sql)
+
+
+CHANCE, FLOATS = "the order its rows come in", "of floating-point numbers, whose last digits depend on their order"
+
+
+@pytest.mark.parametrize(
+    ("sql", "words", "instead"),
+    [
+        ("first(name)", CHANCE, "min_by"), ("last_value(name)", CHANCE, "max_by"),
+        ("any_value(name)", CHANCE, "min_by"),
+        ("size(collect_list(name))", CHANCE, "sort_array"), ("array_join(collect_set(name), '')", CHANCE, "sort_array"),
+        ("array_sort(collect_list(name), (a, b) -> length(a) - length(b))", CHANCE, "sort_array"),
+        ("sort_array(transform(collect_list(name), (x, i) -> struct(i, x)))", CHANCE, "sort_array"),
+        ("max_by(name, id)", CHANCE, "max_by(x, struct(at, x))"), ("min_by(name, struct(at, id))", CHANCE, "whole key"),
+        ("max_by(name, at, 3)", CHANCE, "whole key"), ("max_by(name, struct(lower(name), at))", CHANCE, "order"),
+        ("listagg(name, ',')", CHANCE, "WITHIN GROUP"), ("string_agg(DISTINCT name)", CHANCE, "WITHIN GROUP"),
+        ("listagg(name, ',') WITHIN GROUP (ORDER BY at)", CHANCE, "ORDER BY x"),
+        ("mode(name)", CHANCE, "mode() WITHIN GROUP"),
+        ("percentile_approx(size, 0.5)", CHANCE, "percentile(x, 0.5)"),
+        ("histogram_numeric(size, 5)", CHANCE, "width_bucket"), ("approx_top_k(name)", CHANCE, "group by the value"),
+        ("hll_sketch_estimate(hll_sketch_agg(name))", CHANCE, "count(DISTINCT x)"),
+        ("kll_sketch_agg_double(size)", CHANCE, "percentile(x, 0.5)"),
+        ("sum(size)", FLOATS, "decimal"), ("1 + avg(CAST(grams AS float))", FLOATS, "decimal"),
+        ("round(sum(size), 3)", FLOATS, "decimal"), ("stddev(grams)", FLOATS, "sum(x * x)"),
+        ("corr(grams, grams)", FLOATS, "sum(x * y)"), ("regr_slope(grams, grams)", FLOATS, "sums of decimals"),
+        ("max(size)", "0.0 and -0.0 are equal", "max(x + 0D)"), ("min(size + 1)", "0.0 and -0.0 are equal", "x + 0D"),
+        ("try_sum(grams)", "whose overflow depends on", "decimal(28, 0)"),
+        ("try_avg(CAST(price AS decimal(30, 2)))", "whose overflow depends on", "or avg"),
+    ],
+)  # fmt: skip
+def test_an_aggregate_whose_value_follows_the_order_is_refused_with_another(spark, sql, words, instead):
+    told = refused(spark, sql)
+    assert words in told.message
+    assert instead in told.remedy
+
+
+def middle(values: pd.Series) -> float:
+    return float(values.median())
+
+
+def test_a_product_and_a_python_aggregate_are_refused(spark):
+    assert "product of floating-point numbers" in refused(spark, F.product("grams")).message
+    assert CHANCE in refused(spark, F.pandas_udf(middle, "double")("grams")).message
+
+
+def test_rows_that_are_exploded_are_not_told_apart_by_their_key(spark):
+    def words(sales):
+        return sales.withColumn("name", F.explode(F.split("name", " ")))
+
+    assert CHANCE in refused(spark, "max_by(name, struct(at, shop, id))", rows=words).message
+    assert "x" in planned(spark, "max_by(name, struct(at, shop, id, name))", rows=words)
