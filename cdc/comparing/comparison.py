@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
 
 PATIENCE: Final = 120.0
+_STILL: Final = (
+    "the rows were read again, and still differ: look for transforms of the connector that change or drop rows, and "
+    "for records that the group has set aside, then rebuild the group"
+)
 _STATELESS: Final = "not compared: no state of the groups is made from it"
 _SHOWN: Final = 20  # differing keys whose columns are named
 
@@ -132,7 +136,7 @@ class _Look:
         repaired = len(settled.wrong) - len(left.wrong) - len(left.changing)
         left.changing += settled.changing
         report = self._reported(report, sides, left)
-        return dataclasses.replace(report, repaired=repaired, unrepaired=unrepaired if left.wrong else None)
+        return dataclasses.replace(report, repaired=repaired, unrepaired=(unrepaired or _STILL) if left.wrong else None)
 
     def _look(self, sides: _Sides) -> FirstLook:
         kinds = tuple(self.state.forms[name].kind for name in self.state.key)

@@ -50,8 +50,10 @@ class Repair:
         kinds = [self.state.forms[name].kind for name in self.state.key]
         again = sorted([*settled.missing, *settled.differing], key=lambda key: ordered(key, kinds))
         if again:
-            where = {self.table: self.condition(_ranges(again))}
-            self.signals.snapshot([self.table], where=where).wait()
+            # Debezium cannot read chunks by a timestamp: it compares the column with text.
+            chunked = not {"moment", "local moment"} & {*kinds}
+            ask = self.signals.snapshot if chunked else self.signals.blocking_snapshot
+            ask([self.table], where={self.table: self.condition(_ranges(again))}).wait()
         placed = {key: settled.stored[key] for key in again if needs_place(settled.stored.get(key))}
         if not (placed or settled.extra):
             return None

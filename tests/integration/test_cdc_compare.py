@@ -20,6 +20,7 @@ from cdc.comparing.report import TableComparison
 from cdc.errors import StateBehind
 from cdc.signals import Signals
 from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
 from factfold.cli import cdc_compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.kafka_source import KafkaLog
@@ -332,3 +333,87 @@ def test_a_state_whose_runner_stands_still_is_said_to_be_behind(shop: Shop) -> N
         shop.compare(tables=["public.by_hand"], patience=3.0)
     shop.environment.store.set_paused(shop.group.name, paused=False)
     assert shop.compare(tables=["public.by_hand"])[0].equal
+
+
+# How the key is created and declared, and the SQL of its n-th value; texts in an order that no two databases share.
+KEYS: dict[str, tuple[str, list[Any], str]] = {
+    "text": ("text", [sa.Text], "chr(64 + n) || CASE WHEN n %% 2 = 0 THEN 'a' ELSE '_É' END"),
+    "collated": ('text COLLATE "C.utf8"', [sa.Text], "CASE WHEN n %% 2 = 0 THEN 'a' ELSE 'B' END || n"),
+    "padded": ("char(5)", [sa.String(5)], "'k' || n"),
+    "quoted": ("text", [sa.Text], "E'it\\'s \\\\ \"' || n"),
+    "uuids": ("uuid", [sa.Uuid], "md5(n::text)::uuid"),
+    "numbers": ("numeric(8,2)", [sa.Numeric(8, 2)], "n - 10.50"),
+    "days": ("date", [sa.Date], "date '2024-02-20' + n"),
+    "moments": (
+        "timestamptz",
+        [sa.DateTime(timezone=True)],
+        "timestamptz '2024-01-01 00:00:00.5Z' + n * interval '9 s'",
+    ),
+    "local_moments": ("timestamp", [sa.DateTime], "timestamp '2024-01-01' + n * interval '9.25 s'"),
+    "bigs": ("bigint", [sa.BigInteger], "9007199254740990 + n"),
+}
+
+
+@pytest.fixture(scope="module")
+def keyed_shop(
+    captured: Callable[[], Captured],
+    connect: ConnectClient,
+    settings: Settings,
+    views: Environment,
+    records_of: Callable[..., list[TopicRecord]],
+) -> Iterator[Shop]:
+    """A table for each kind of key, and one whose key has two columns; 20 rows, all of them streamed."""
+    database = captured()
+    database.run(*(f"CREATE TABLE {name} (k {ddl} PRIMARY KEY, name text)" for name, (ddl, _, _) in KEYS.items()))
+    database.run("CREATE TABLE pairs (b text, a int, name text, PRIMARY KEY (a, b)) PARTITION BY HASH (a)")
+    database.run(
+        *(f"CREATE TABLE pairs_{n} PARTITION OF pairs FOR VALUES WITH (MODULUS 2, REMAINDER {n})" for n in (0, 1))
+    )
+    names = (*KEYS, "pairs")
+    source = database.source(
+        tables=tuple(f"public.{name}" for name in names),
+        signal_table="public.signals",
+        notifications_topic=f"{database.name}.notifications",
+        partitions=2,
+    )
+    apply(connect, database.prepared(source), source=database.engine)
+    for name in names:
+        database.run(insert_keyed(name, "true"))
+    models = {
+        name: sa.Table(name, sa.MetaData(), sa.Column("k", kind, primary_key=True), sa.Column("name", sa.Text))
+        for name, (_, (kind,), _) in KEYS.items()
+    }
+    pair = (sa.Column(name, kind, primary_key=True) for name, kind in (("b", sa.Text), ("a", sa.Integer)))
+    models["pairs"] = sa.Table("pairs", sa.MetaData(), *pair, sa.Column("name", sa.Text))
+    tables = {name: Table.from_changelog(one, topic=source.topic(f"public.{name}")) for name, one in models.items()}
+    group = group_of(database.name, **tables)
+    shop = Shop(database, source, settings, views, group)
+    for topic in source.topics:
+        records_of(topic, count=20)
+    rebuild(views, group)
+    with followed(views, group):
+        yield shop
+
+
+def insert_keyed(table: str, condition: str) -> str:
+    key = "'b' || n %% 3, n" if table == "pairs" else KEYS[table][2]
+    columns = "b, a, name" if table == "pairs" else "k, name"
+    return f"INSERT INTO {table} ({columns}) SELECT {key}, 'row ' || n FROM generate_series(1, 20) n WHERE {condition}"
+
+
+@pytest.mark.parametrize("table", [*KEYS, "pairs"])
+def test_rows_are_found_and_repaired_by_keys_of_every_type(
+    keyed_shop: Shop, connect: ConnectClient, table: str
+) -> None:
+    signals = Signals(keyed_shop.database.engine, keyed_shop.source, keyed_shop.settings, connect)
+    name, state = [f"public.{table}"], f'"{{0}}".state_{table}'
+    assert keyed_shop.compare(tables=name, chunk=3)[0].equal
+    keyed_shop.database.run(f"TRUNCATE {table}", insert_keyed(table, "n NOT IN (4, 5)"))
+    assert [len(one.extra) for one in keyed_shop.compare(tables=name, chunk=3)] == [2]
+    keyed_shop.in_state(f"DELETE FROM {state} WHERE name IN ('row 7', 'row 8')")
+    keyed_shop.in_state(f"UPDATE {state} SET name = 'wrong' WHERE name IN ('row 10', 'row 20')")
+    (found,) = keyed_shop.compare(tables=name, chunk=3)
+    assert (len(found.missing), len(found.extra), len(found.differing)) == (2, 2, 2)
+    assert found.chunks > 6
+    (repaired,) = keyed_shop.compare(tables=name, chunk=3, repair=signals)
+    assert (repaired.equal, repaired.repaired, repaired.source_rows) == (True, 6, 18)
