@@ -35,6 +35,11 @@ def decode_value(avro: Any, body: bytes) -> Any:
     )
 
 
+def full_names(schema: Mapping[str, Any]) -> Any:
+    """Return a schema in which records have their full names, wherever they are defined or only named."""
+    return parse_schema(dict(schema))
+
+
 def placeholder(declared: Mapping[str, Any]) -> Any:
     """Return the plain value that a personal field shows once its person is erased, by its type in the schema."""
     return decode_value(declared["personal"], base64.b64decode(declared["erased"]))

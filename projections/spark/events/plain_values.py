@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from fastavro import parse_schema
-
 from eventstore.conversions import Convert, each, each_value, unless_none
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import full_names
 
 MEMBER: Final = "member"
 
 
 def plain_values(schema: RegisteredSchema) -> Convert | None:
     """Return what makes an event's values plain; None where those of the schema are."""
-    return _of(parse_schema(dict(schema.schema)), {})  # parsed, records have their full names wherever they stand
+    return _of(full_names(schema.schema), {})
 
 
 def _of(avro: Any, records: dict[str, Convert | None]) -> Convert | None:
