@@ -221,6 +221,10 @@ def test_a_view_that_looks_further_is_refused_with_what_to_write_instead(spark, 
 
 SIDE = {"unmatched": {"customer": "customers"}}
 ROOTS = {"roots": ("orders", "profiles"), "references": REFERENCES | {"customer_id": "customers"}}
+THREE = {
+    "roots": ("orders", "profiles", "invoices"),
+    "references": {k: v for k, v in REFERENCES.items() if k != "id"} | {"customer_id": "customers"},
+}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +233,10 @@ ROOTS = {"roots": ("orders", "profiles"), "references": REFERENCES | {"customer_
         ("SELECT o.id, c.id AS customer FROM {orders} o FULL JOIN {customers} c ON o.customer_id = c.id", SIDE),
         ("SELECT o.id, c.id AS customer FROM {customers} c LEFT JOIN {orders} o ON o.customer_id = c.id", SIDE),
         ("SELECT id, o.amount, p.name FROM {orders} o FULL JOIN {profiles} p USING (id)", ROOTS),
+        (
+            "SELECT id, p.name FROM {orders} o FULL JOIN {profiles} p USING (id) FULL JOIN {invoices} i USING (id)",
+            THREE,
+        ),
         (
             "SELECT coalesce(o.id, p.id) AS id, c.name FROM {orders} o FULL JOIN {profiles} p ON o.id = p.id"
             " LEFT JOIN {customers} c ON o.customer_id = c.id",

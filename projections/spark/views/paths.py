@@ -85,10 +85,13 @@ class Paths:
         return self.view.grouped and all(any(_are(a, c) and _are(b, c) for a, b in found) for c in by)
 
     def _paired(self, pairs: Sequence[Pair], same: Same, target: str, key: Sequence[str]) -> bool:
-        choices = [
-            [ours for ours, theirs in pairs if any(_is(o, target, k) for o in theirs) and len(theirs) == 1] for k in key
-        ]
+        choices = [[a for a, b in pairs if self._is_key(b, target, place)] for place in range(len(key))]
         return any(self._all_lead(chosen, same, target) for chosen in product(*choices))
+
+    def _is_key(self, origins: frozenset[Origin], target: str, place: int) -> bool:
+        """Whether a value is a part of a table's key; of roots, which are cut together, it may be that of any."""
+        alike = self.view.roots if target in self.view.roots else (target,)
+        return bool(origins) and all(o.table in alike and o.column == self.keys[o.table][place] for o in origins)
 
     def _all_lead(self, sources: Sequence[frozenset[Origin]], same: Same, target: str) -> bool:
         combined = list(product(*sources))
@@ -115,10 +118,6 @@ class Paths:
 def _key(view: View, name: str) -> tuple[str, ...]:
     table = view.table(name)
     return ("_valid.key",) if isinstance(table, VersionTable) else tuple(table.key)
-
-
-def _is(origin: Origin, table: str, column: str) -> bool:
-    return (origin.table, origin.column) == (table, column)
 
 
 def _are(origins: frozenset[Origin], column: str) -> bool:
