@@ -21,7 +21,8 @@ from enum import Enum
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from eventstore.conversions import enum_texts
+from eventstore.conversions import aware_utc, enum_texts
+from eventstore.errors import InvalidEventData
 from eventstore.event_types import event_type_of
 from projections.errors import InvalidPredicate
 
@@ -264,9 +265,18 @@ def _constant(value: Any, place: str) -> Constant:
         raise _unusable(value, place)
     if isinstance(value, datetime) and value.utcoffset() is None:
         raise InvalidPredicate(f"{value!r} has no time zone", remedy="give it one: tzinfo=UTC", place=place)
+    if isinstance(value, datetime):
+        _storable(value, place)
     if isinstance(value, str) and not value.isascii():
         _encodable(value, place)
     return value  # type: ignore[no-any-return]  # its family says that it is one
+
+
+def _storable(moment: datetime, place: str) -> None:
+    try:
+        aware_utc(moment)
+    except InvalidEventData as error:
+        raise InvalidPredicate(error.message, remedy=error.remedy, place=place) from None
 
 
 def _encodable(text: str, place: str) -> None:
