@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cdc import TableComparison
+from factfold.cli.comparison_display import as_plain
 from factfold.cli.projections import print_json
 from projections.rebuilding.comparing import ViewComparison
 from projections.rebuilding.rebuild import RebuildReport
@@ -39,6 +41,7 @@ def fields(kind):
         ("diff", [*fields(ViewComparison), "equal"]),
         ("verify", [*fields(ViewVerdict), "equal"]),
         ("run", fields(BatchReport)),
+        ("cdc compare", list(as_plain(TableComparison("t", "s", ()), show=0))),
     ],
 )
 def test_the_keys_of_reports_are_those_of_the_page(command, keys):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cdc.comparing import corrections
 from cdc.comparing.canonical import ColumnForm, Kind, SourceType, source_text, state_text
 from cdc.comparing.chunks import look
 from cdc.comparing.corrections import deletion_at, needs_place, row_at
@@ -16,6 +17,7 @@ from cdc.comparing.repairing import _ranges
 from cdc.comparing.rows import Digest, Key, KeyRange, SeenRow
 from cdc.comparing.settling import Settled, settle
 from eventstore.topics import TopicRecord
+from projections.tables import BELOW_STREAMED
 
 KEY: Key = ("7",)
 
@@ -119,8 +121,10 @@ def test_every_key_of_either_side_is_in_one_chunk_and_only_keys_that_differ_are_
 
 
 def test_a_chunk_has_no_more_rows_on_either_side_than_asked_for() -> None:
-    found, _ = looked({}, {n: "left" for n in range(1_000)}, chunk=100)
-    assert found.chunks == 11  # one more, of the keys behind the last
+    dense, sparse = {n: "left" for n in range(1_000)}, {n: "left" for n in range(0, 2_000, 7)}
+    for source, state in ((dense, sparse), (sparse, dense), ({}, dense)):
+        _, ours = looked(source, state, chunk=100)
+        assert max(len(Table(side)._in(keys)) for side in (source, state) for keys in ours.asked) == 100
 
 
 def record(**source: Any) -> TopicRecord:
@@ -207,3 +211,7 @@ def test_an_array_is_compared_with_a_list_only() -> None:
 @pytest.mark.parametrize("kind", ["map", "shaped"])
 def test_a_state_without_a_common_text_is_not_compared(make: Callable[[Kind], ColumnForm], kind: Kind) -> None:
     assert state_text(make(kind), "x") is None
+
+
+def test_a_snapshots_row_is_corrected_by_as_much_as_readers_move_it_down() -> None:
+    assert corrections._BELOW_STREAMED == BELOW_STREAMED
