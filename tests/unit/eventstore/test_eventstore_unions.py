@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import Aggregate, Digits, event
+from eventstore import ANY, Aggregate, Digits, MemoryEventStore, Personal, event
 from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.event_types import event_type_of
 from eventstore.serialization import AvroDecoder
@@ -120,3 +120,31 @@ def test_types_that_look_alike_once_written_are_refused(hint: Any, words: str) -
             @event
             class Paid:
                 odd: hint
+
+
+class Refund(Aggregate):
+    @event
+    class Made:
+        number: Annotated[int | float, Personal(erased=0)]
+        by: Annotated[Card | Voucher | date | str, Personal(erased=Card("(erased)"))]
+        all: Annotated[list[bytes | list[int]], Personal(erased=[])]
+
+
+@pytest.mark.parametrize(
+    ("number", "by"),
+    [(2**53 + 1, Voucher("1")), (1, Card("1")), (1.0, "2026-01-01"), (2.0, date(2026, 1, 1))],
+)
+def test_a_sealed_union_comes_back_as_it_was(number: Any, by: Any) -> None:
+    store, sent = MemoryEventStore(), Refund.Made(number=number, by=by, all=[b"", [], b"\1", [1]])
+    store.append("refund-1", [sent], expected=ANY)
+    (recorded,) = store.read_stream("refund-1")
+    (found,) = Refund.events_of(recorded)
+    assert (found, type(found.number)) == (sent, type(number))
+
+
+def test_a_sealed_union_shows_its_placeholder_once_it_is_erased() -> None:
+    store = MemoryEventStore()
+    store.append("refund-1", [Refund.Made(number=1, by="a", all=[])], expected=ANY)
+    store.erase("1")
+    (recorded,) = store.read_stream("refund-1")
+    assert Refund.events_of(recorded) == [Refund.Made(number=0, by=Card("(erased)"), all=[])]
