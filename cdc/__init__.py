@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from cdc.transaction_log import SourceTransactions
     from cdc.transactions import TransactionMarker, decode_marker
     from cdc.triggers import capture
-    from cdc.utc_times import UtcDateTime
     from cdc.watch import Until, check
+    from eventstore.backends.sql.utc_times import UtcDateTime
 
 __all__ = [
     "ApicurioAvro",
@@ -152,7 +152,7 @@ _HOMES = {
     "cdc.transaction_log": ("SourceTransactions",),
     "cdc.transactions": ("TransactionMarker", "decode_marker"),
     "cdc.triggers": ("capture",),
-    "cdc.utc_times": ("UtcDateTime",),
+    "eventstore.backends.sql.utc_times": ("UtcDateTime",),
     "cdc.watch": ("Until", "check"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

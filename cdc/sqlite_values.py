@@ -7,7 +7,7 @@ it is, and the reader refuses it with its place; a trigger never makes the user'
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -93,7 +93,9 @@ def _decimal(column: Column[Any]) -> Expression:
 def _zoned(column: Column[Any], python_type: type) -> Expression:
     """Refuse a type that writes 12:00+02:00 as 12:00, as those of SQLAlchemy do on SQLite."""
     expression, sample = _ZONED[python_type]
-    if _stored(column.type, sample) not in (sample, None):
+    from eventstore.backends.sql.utc_times import read_back
+
+    if read_back(column.type, sample) not in (sample, None):
         raise _unsupported(
             column,
             "which loses the offset of its values on SQLite",
@@ -102,19 +104,6 @@ def _zoned(column: Column[Any], python_type: type) -> Expression:
             else "declare the column as Text or as Time without time zone",
         )
     return expression
-
-
-def _stored(kind: Any, value: Any) -> Any:
-    """What comes back of a value, where a time without offset is UTC; None of one that the type refuses."""
-    from sqlalchemy.dialects.sqlite import dialect
-
-    sqlite = dialect()
-    write = kind.dialect_impl(sqlite).bind_processor(sqlite)
-    try:
-        found = type(value).fromisoformat(write(value) if write else str(value))
-    except (TypeError, ValueError):
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _moment(x: str) -> str:

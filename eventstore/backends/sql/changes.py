@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, Text
+from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, Text
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.backends.sql import failures, sqlite
 
 _METADATA: Final = MetaData()
 
@@ -40,3 +45,19 @@ RESPELLED: Final = Table(
 def create_change_tables(connection: Connection) -> None:
     """Create what is missing."""
     _METADATA.create_all(connection)
+
+
+@contextmanager
+def changing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that no writer can come between, with the tables of changes made; StoreUnavailable for a lock."""
+    try:
+        with engine.begin() as connection:
+            # Python's driver begins a transaction before a change of rows, and not before one of tables.
+            sqlite.end_begun(connection)
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            create_change_tables(connection)
+            yield connection
+    except DBAPIError as error:
+        if reason := sqlite.locked_out(error):
+            raise failures.locked_out(*reason, error, engine.url.render_as_string(hide_password=True)) from error
+        raise

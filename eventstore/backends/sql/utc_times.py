@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import DateTime, Dialect
+from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.types import TypeDecorator
 
 
@@ -35,3 +37,14 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def read_back(kind: Any, value: Any) -> Any:
+    """What SQLite gives back of a value of a column type; a time without offset is UTC. None if the type refuses it."""
+    sqlite = sqlite_dialect()
+    write = kind.dialect_impl(sqlite).bind_processor(sqlite)
+    try:
+        found = type(value).fromisoformat(write(value) if write else str(value))
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
