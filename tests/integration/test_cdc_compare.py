@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from cdc import ConnectClient, PostgresSource, apply, compare
+from cdc import ComparisonProgress, ConnectClient, JsonWithSchemas, PostgresSource, apply, compare
 from cdc.comparing.report import TableComparison
 from cdc.errors import StateBehind
 from cdc.signals import Signals
@@ -61,6 +61,13 @@ class Shop:
         run = self.environment.store.serving_state(self.group.name).run
         with self.environment.store.transaction() as connection:
             connection.exec_driver_sql(statement.format(f"factfold_{run.group}_{run.generation}"))
+
+    def state_rows(self, query: str) -> list[Any]:
+        """The first column of the rows that the state shows; `{0}` is the schema of the generation that serves."""
+        run = self.environment.store.serving_state(self.group.name).run
+        shown = f"SELECT * FROM ({query.format(f'factfold_{run.group}_{run.generation}')}) AS t"
+        with self.environment.store.looking() as connection:
+            return list(connection.exec_driver_sql(shown).scalars())
 
 
 def group_of(name: str, **tables: Table) -> ProjectionGroup:
@@ -273,6 +280,26 @@ def test_a_row_that_is_changed_after_its_correction_was_written_shows_the_change
     assert (found.source_rows, found.equal) == (39, True)
 
 
+def test_what_the_source_does_while_a_repair_is_on_its_way_wins_over_the_repair(shop: Shop, signals: Signals) -> None:
+    both = ["public.by_hand", "public.truncated"]
+    shop.database.run("INSERT INTO truncated VALUES (50, 'first')")
+    assert shop.compare(tables=both)[1].equal
+    shop.database.run("TRUNCATE truncated")
+    shop.in_state("UPDATE \"{0}\".state_by_hand SET name = 'another' WHERE id = 30")
+
+    def change(now: ComparisonProgress) -> None:
+        if now.step == "repairing" and now.table == "public.by_hand":
+            shop.database.run("UPDATE by_hand SET name = 'newest' WHERE id = 30")
+        elif now.step == "repairing":
+            shop.database.run("INSERT INTO truncated VALUES (50, 'back')")
+
+    found = shop.compare(tables=both, repair=signals, on_progress=change)
+    assert [(one.equal, one.repaired > 0) for one in found] == [(True, True)] * 2
+    assert shop.state_rows('SELECT name FROM "{0}".state_by_hand WHERE id = 30') == ["newest"]
+    assert shop.state_rows('SELECT name FROM "{0}".state_truncated WHERE NOT _deleted') == ["back"]
+    shop.database.run("DELETE FROM truncated")
+
+
 def test_rows_that_writers_change_meanwhile_are_no_differences(shop: Shop) -> None:
     stop = threading.Event()
 
@@ -417,3 +444,44 @@ def test_rows_are_found_and_repaired_by_keys_of_every_type(
     assert found.chunks > 6
     (repaired,) = keyed_shop.compare(tables=name, chunk=3, repair=signals)
     assert (repaired.equal, repaired.repaired, repaired.source_rows) == (True, 6, 18)
+
+
+def test_records_with_schemas_and_values_stored_apart_are_repaired(
+    captured: Callable[[], Captured],
+    connect: ConnectClient,
+    settings: Settings,
+    views: Environment,
+    records_of: Callable[..., list[TopicRecord]],
+) -> None:
+    database = captured()
+    database.run("CREATE TABLE notes (id uuid PRIMARY KEY, day date, body text)")
+    source = database.source(
+        tables=("public.notes",),
+        signal_table="public.signals",
+        notifications_topic=f"{database.name}.notifications",
+        encoding=JsonWithSchemas(times="adaptive"),
+        epoch=3,
+    )
+    apply(connect, database.prepared(source), source=database.engine)
+    text = "(SELECT string_agg(md5(n::text || m), '') FROM generate_series(1, 1000) m)"
+    database.run(
+        f"INSERT INTO notes SELECT md5(n::text)::uuid, date '2024-01-01' + n, {text} FROM generate_series(1, 6) n",
+        "UPDATE notes SET day = day + 1",
+    )
+    columns = [sa.Column("id", sa.Uuid, primary_key=True), sa.Column("day", sa.Date), sa.Column("body", sa.Text)]
+    model = sa.Table("notes", sa.MetaData(), *columns)
+    topic = source.topic("public.notes")
+    table = Table.from_changelog(model, topic=topic, encoding="json-with-schemas")
+    shop = Shop(database, source, settings, views, group_of(database.name, notes=table))
+    records_of(topic, count=12)
+    rebuild(views, shop.group)
+    signals = Signals(database.engine, source, settings, connect)
+    with followed(views, shop.group):
+        assert shop.compare()[0].equal
+        shop.in_state("UPDATE \"{0}\".state_notes SET body = 'short', day = '2020-01-01'")
+        assert len(shop.compare()[0].differing) == 6
+        (found,) = shop.compare(repair=signals)
+        assert (found.equal, found.repaired) == (True, 6)
+        database.run("UPDATE notes SET day = day + 1", "TRUNCATE notes")
+        (found,) = shop.compare(repair=signals)
+        assert (found.equal, found.repaired, found.source_rows) == (True, 6, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from cdc.comparing import corrections
 from cdc.comparing.canonical import ColumnForm, Kind, SourceType, source_text, state_text
 from cdc.comparing.chunks import look
 from cdc.comparing.corrections import deletion_at, needs_place, row_at
-from cdc.comparing.repairing import _ranges
+from cdc.comparing.repairing import Repair, _ranges
 from cdc.comparing.rows import Digest, Key, KeyRange, SeenRow
 from cdc.comparing.settling import Settled, settle
 from eventstore.topics import TopicRecord
@@ -215,3 +216,44 @@ def test_a_state_without_a_common_text_is_not_compared(make: Callable[[Kind], Co
 
 def test_a_snapshots_row_is_corrected_by_as_much_as_readers_move_it_down() -> None:
     assert corrections._BELOW_STREAMED == BELOW_STREAMED
+
+
+@dataclass
+class Asked:
+    """Signals that note what they are asked for; the connector answers at once."""
+
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def snapshot(self, tables: list[str], *, where: Mapping[str, str]) -> Asked:
+        self.asked.append(("chunks", where))
+        return self
+
+    def blocking_snapshot(self, tables: list[str], *, where: Mapping[str, str]) -> Asked:
+        self.asked.append(("in one go", where))
+        return self
+
+    def wait(self) -> None: ...
+
+
+def repaired(settled: Settled, *, kind: Kind = "integer", encoding: str = "json") -> tuple[str | None, Asked]:
+    signals = Asked()
+    state = SimpleNamespace(key=("id",), forms={"id": ColumnForm(kind)}, encoding=encoding)
+    repair = Repair(signals, "public.t", state, lambda ranges: f"{len(ranges)} ranges")  # type: ignore[arg-type]
+    return repair.run(settled, before={}), signals
+
+
+def test_rows_that_the_state_lacks_are_read_again_and_need_no_correction() -> None:
+    why_not, signals = repaired(Settled(missing=[("1",), ("2",)]), encoding="avro")
+    assert (why_not, signals.asked) == (None, [("chunks", {"public.t": "2 ranges"})])
+
+
+@pytest.mark.parametrize("kind", ["moment", "local moment"])
+def test_rows_by_a_timestamp_are_read_again_in_one_go(kind: Kind) -> None:
+    _, signals = repaired(Settled(missing=[("2024-01-01 00:00:00",)]), kind=kind)
+    assert [how for how, _ in signals.asked] == ["in one go"]
+
+
+@pytest.mark.parametrize("wrong", ["extra", "differing"])
+def test_records_in_avro_are_not_corrected_and_the_remedy_is_told(wrong: str) -> None:
+    why_not, _ = repaired(Settled(**{wrong: [KEY]}, stored={KEY: in_state("a")}), encoding="avro")
+    assert "rebuild the group" in (why_not or "")
