@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, view
 from projections.partials import hidden
 from projections.spark.session import small_batch_session
+from projections.spark.views.partials import kept_columns
 from projections.spark.views.view_functions import view_columns
 
 PARCELS = sa.Table(
@@ -91,3 +92,18 @@ OF_MORE_THAN_ROWS = {
 @pytest.mark.parametrize("function", OF_MORE_THAN_ROWS.values(), ids=OF_MORE_THAN_ROWS)
 def test_groups_are_computed_whole_by_a_function_with(spark, function):
     assert kept(spark, function) == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_mean_of_integers_is_the_same_in_every_order_of_rows_in_a_rebuild_too(spark, order):
+    @view(by="town", tables={"parcels": parcels})
+    def by_town(parcels):
+        return of("avg(grams)", "sum(grams)")(parcels)
+
+    session = small_batch_session(spark)
+    columns = view_columns(session, ProjectionGroup("parcels", [by_town]))["by_town"]
+    grams = [2**53, *[1] * 999][::order]
+    schema = ", ".join(f"{name} {kind.ddl}" for name, kind in parcels.columns.items())
+    rows = [(number, "a", gram, None, None, None, None) for number, gram in enumerate(grams)]
+    found = kept_columns(by_town, {"parcels": session.createDataFrame(rows, schema).coalesce(1)}, columns)
+    assert found.select("a0", "a1").collect() == [(float(2**53 + 999) / 1000, 2**53 + 999)]

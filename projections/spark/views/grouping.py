@@ -54,10 +54,6 @@ class Grouping:
         """The columns it is grouped by."""
         return [as_column(self.rows.sparkSession, key) for key in self.by.values()]
 
-    def columns(self) -> dict[str, Column]:
-        """What the view returns, as columns over the grouped rows."""
-        return {name: as_column(self.rows.sparkSession, e) for name, e in self.returned.items()}
-
     def columns_over(self, finals: Mapping[int, Column]) -> dict[str, Column]:
         """What the view returns, over its keys by name and a column for each measure."""
         from pyspark.sql import functions as F

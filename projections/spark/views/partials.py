@@ -118,9 +118,10 @@ def kept_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[s
     result = call(view, frames)
     if hidden(columns):
         grouping = _grouping(result)
-        returned = [column.alias(n) for n, column in grouping.columns().items() if n not in grouping.by]
-        partials = [partial.of_rows().alias(partial.name) for partial in _all_partials(grouping)]
-        result = grouping.rows.groupBy(*grouping.keys).agg(*returned, F.count(F.lit(1)).alias(ROWS), *partials)
+        partials = [partial.of_rows().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
+        groups = grouping.rows.groupBy(*grouping.keys).agg(F.count(F.lit(1)).alias(ROWS), *partials)
+        # Made of the same parts as in a batch: Spark's own mean of integers follows the order of rows beyond 2^53.
+        result = groups.select(*hidden(columns), *(column.alias(n) for n, column in _returned(grouping).items()))
     return in_table_order(result, columns)
 
 
@@ -150,10 +151,15 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
     tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     rows = stored.union(added).union(taken).coalesce(tasks)
     groups = rows.groupBy(*keys).agg(*_together(gained)).where(_has_rows())
-    returned = gained.columns_over({m.number: _final(m, gained) for m in gained.measures.values()})
+    returned = _returned(gained)
     certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
     found = groups.select(*(F.col(c) for c in (*kept, WHOLE)), *certain)
     return in_table_order(found, {**columns, WHOLE: ColumnType("boolean")})
+
+
+def _returned(grouping: Grouping) -> dict[str, Column]:
+    """What the view returns, made of the parts that are kept."""
+    return grouping.columns_over({m.number: _final(m, grouping) for m in grouping.measures.values()})
 
 
 def _contributions(grouping: Grouping) -> DataFrame:
