@@ -255,7 +255,7 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
         (lambda p, v: as_of(p.drop("paid_at"), v, on="customer_id"), InvalidDefinition, "without an event time"),
         (lambda p, v: as_of(p, v.select("id", "note"), on="customer_id"), InvalidDefinition, "without versions"),
         (lambda p, v: as_of(v, p, on="id"), InvalidDefinition, "without versions"),
-        (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "'_valid' is not a usable name"),
+        (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "not by their time"),
     ],
 )  # fmt: skip
 def test_an_as_of_join_that_cannot_be_is_refused_when_it_is_planned(small, function, kind, words):

@@ -19,6 +19,7 @@ from projections.spark.views.paths import GROUP, Condition, Origin, Origins, Pat
 from projections.spark.views.plans import kind
 from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, rows_of
 from projections.spark.views.values import Values
+from projections.tables import VersionTable
 
 if TYPE_CHECKING:
     from projections.views import View
@@ -330,10 +331,17 @@ class _Tracing:
         return bool(rows.keys) and {rows.tables.get(row) for row in rows.keys} <= self._paths.sides
 
     def _no_path(self, how: str, left: Rows, right: Rows, told: str, *, reached: bool) -> Untraceable:
-        kept = {"LEFT OUTER": named_tables(left), "FULL OUTER": f"{named_tables(left)} or {named_tables(right)}"}.get(
-            how
-        )
+        either = f"{named_tables(left)} or {named_tables(right)}"
+        kept = {"LEFT OUTER": named_tables(left), "FULL OUTER": either}.get(how)
         references = ", ".join(map(str, self._view.references)) or "none"
+        versions = [
+            t for t in {**left.tables, **right.tables}.values() if isinstance(self._view.tables[t], VersionTable)
+        ]
+        if versions:
+            return Untraceable(
+                f"a join with the versions of a table that is not by their time: {told}",
+                f"join them by as_of(stream, {versions[0]}, on='the foreign key')",
+            )
         if kept and reached:
             return Untraceable(
                 f"an outer join that keeps rows of {kept} to which nothing refers: {told}",
