@@ -181,7 +181,8 @@ def _single(kind: FieldType, field: str, compilation: Compilation) -> Avro:
     )
 
 
-def _name_taken(field: str, to: str, place: str) -> InvalidEventData:
+def name_taken(field: str, to: str, place: str) -> InvalidEventData:
+    """Build the error for a field that cannot have a name, because another one has it."""
     return InvalidEventData(
         f"field {field} cannot be renamed to {to}: the event has a field of that name",
         remedy=f'Drop("{to}") or Rename it before, or upcast both by a function',
@@ -239,7 +240,7 @@ class PlainMeaning:
 
     def taken(self, field: str, to: str) -> InvalidEventData:
         """Build the error for a name that another field has."""
-        return _name_taken(field, to, f"{self._owner}.{to}")
+        return name_taken(field, to, f"{self._owner}.{to}")
 
     def called(self, function: Function, fields: Mapping[str, Any]) -> dict[str, Any] | list[object]:
         """Return what the function makes of the values; KeysMissing where one is sealed, which it would not know.
@@ -289,7 +290,7 @@ class TypeMeaning:
 
     def taken(self, field: str, to: str) -> InvalidEventData:
         """Build the error for a name that another field has."""
-        return _name_taken(field, to, to)
+        return name_taken(field, to, to)
 
 
 NO_UPCASTERS: Final = Upcasters({})

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eventstore.erasure import FollowedKeys, PersonalData
+from eventstore.errors import InvalidEventData
 from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from eventstore.upcasting import name_taken
 from projections.declaring.setters import Setter
 from projections.errors import keys_missing
 from projections.spark.python_workers import settled
@@ -138,6 +140,10 @@ class _Names:
     def cast(self, value: str, to: Any, field: str) -> str:
         """The same field."""
         return value
+
+    def taken(self, field: str, to: str) -> InvalidEventData:
+        """The error for a name that another field has."""
+        return name_taken(field, to, to)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
