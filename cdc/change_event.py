@@ -14,6 +14,7 @@ from cdc import rules
 from cdc.change_records import Lookup, RecordReader, fields_of
 from cdc.column_types import Reader, leaves_nulls, reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
+from cdc.placeholders import is_unavailable, placeholder_of
 from cdc.positions import SourcePosition, position_of
 from cdc.semantic_types import Form
 
@@ -146,11 +147,12 @@ class ChangeDecoder:
             raise _undecodable("a message of the log is no change of a row", "read it with cdc.decode_message", at)
         key_row = self._key_row(key, at)
         readers = self._readers_of(form)
-        after, unavailable = self._after(body.get(rules.FIELD_AFTER), readers, at)
+        mark = placeholder_of(body)
+        after, unavailable = self._after(body.get(rules.FIELD_AFTER), key_row, readers, mark, at)
         return ChangeEvent(
             op=_op(body, after is not None, at),
             key=key_row,
-            before=self._before(body.get(rules.FIELD_BEFORE), readers, at),
+            before=self._before(body.get(rules.FIELD_BEFORE), readers, mark, at),
             after=after,
             unavailable=unavailable,
             position=position,
@@ -180,10 +182,13 @@ class ChangeDecoder:
         readers = self._readers_of(form, None)
         return {name: self._value(name, body[name], readers, place) for name in self._key}
 
-    def _after(self, row: Any, readers: Readers, place: str) -> tuple[dict[str, Any] | None, frozenset[str]]:
+    def _after(
+        self, row: Any, key: Row, readers: Readers, mark: str, place: str
+    ) -> tuple[dict[str, Any] | None, frozenset[str]]:
         if row is None:
             return None, frozenset()
-        away = frozenset(name for name in readers if _is_unavailable(row.get(name)))
+        away = frozenset(name for name in readers if is_unavailable(row.get(name), mark))
+        known = {name: key[name] for name in away if name in key}  # the record's key has all of its columns
         present = [name for name in readers if name not in away]
         for name in present:
             if row.get(name) is None and name in self._required:
@@ -192,12 +197,13 @@ class ChangeDecoder:
                     "compare the declared table with the database's",
                     place,
                 )
-        return {name: self._value(name, row.get(name), readers, place) for name in present}, away
+        return known | {name: self._value(name, row.get(name), readers, place) for name in present}, away - key.keys()
 
-    def _before(self, row: Any, readers: Readers, place: str) -> dict[str, Any] | None:
+    def _before(self, row: Any, readers: Readers, mark: str, place: str) -> dict[str, Any] | None:
         if row is None:
             return None
-        known = (name for name in self._certain_before if name in row and not _is_unavailable(row[name]))
+        there = (name for name in self._certain_before if name in row)
+        known = (name for name in there if name in self._key or not is_unavailable(row[name], mark))
         return {name: self._value(name, row[name], readers, place) for name in known}
 
     def _value(self, name: str, value: Any, readers: Readers, place: str) -> Any:
@@ -243,18 +249,6 @@ def decode_message(
         position=_position(body, epoch=epoch, offset=offset, place=at),
         time=_time(body, at),
     )
-
-
-_MARKS = (rules.UNAVAILABLE, rules.UNAVAILABLE_BASE64, rules.UNAVAILABLE.encode())
-_MARKED_LISTS = ([rules.UNAVAILABLE], [rules.UNAVAILABLE_UUID], list(rules.UNAVAILABLE_CODES))
-
-
-def _is_unavailable(value: Any) -> bool:
-    if isinstance(value, list):
-        return value in _MARKED_LISTS
-    if isinstance(value, dict):
-        return value == {rules.UNAVAILABLE: rules.UNAVAILABLE}
-    return value in _MARKS
 
 
 _OPS = {op.value: op for op in Op if op is not Op.TOMBSTONE}

@@ -11,6 +11,7 @@ from cdc.connectors.base import Connector
 from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.encodings import replaces_nulls
 from cdc.errors import SourceNotReady
+from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.secrets import is_reference
 from cdc.source_choice import not_of
 from cdc.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
@@ -104,7 +105,7 @@ def unread(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str
 
     Those of tables that it is to capture in addition, and those that it has written otherwise than it will.
     """
-    return (*_added(running, declared), *_replaced(running, declared))
+    return (*_added(running, declared), *_replaced(running, declared), *_misread(running, declared))
 
 
 def _replaced(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[str]:
@@ -113,6 +114,14 @@ def _replaced(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterat
             "a NULL in a nullable column with a DEFAULT has arrived as the default until now: "
             "factfold cdc compare … --repair finds and mends such rows in views; factfold cdc snapshot take … reads "
             "them again, where no streamed change of the row came since"
+        )
+
+
+def _misread(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[str]:
+    if running and FIELD_UNAVAILABLE in declared.values() and FIELD_UNAVAILABLE not in running.values():
+        yield (
+            f"a user's own value {UNAVAILABLE} has been taken for a missing one until now: "
+            "factfold cdc compare … --repair finds and mends such rows in views"
         )
 
 

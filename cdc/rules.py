@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# A column that an UPDATE left alone and that is stored out of line (TOAST) is not in the write-ahead log.
-# Debezium sends this text in its place; base64 of it for bytea; for arrays a list of it, of the codes of its characters
-# where the items are whole numbers, of the UUID made of it where they are UUIDs; for maps, a map of it to itself.
-# An array of any other type comes as null, which cannot be told from a null (recorded: tests/recordings).
+# What Debezium sends for a value that is not in the log, unless its connector has another text: cdc.placeholders.
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-UNAVAILABLE_CODES: Final = tuple(UNAVAILABLE.encode())
-UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 
 # The prefix of the messages we write into a source's log to see them come out again; no topic gets them.
 MARK_PREFIX: Final = "factfold.heartbeat"
@@ -33,6 +27,8 @@ FIELD_AFTER: Final = "after"
 FIELD_OP: Final = "op"
 # Which life of its source a change comes from; our connectors add it where it is not the first.
 FIELD_EPOCH: Final = "factfold_epoch"
+# Which text stands for a value that the log does not have; our connectors add it to every change.
+FIELD_UNAVAILABLE: Final = "factfold_unavailable"
 
 # `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last, and those
 # of a snapshot taken beside the stream, incremental.

@@ -263,11 +263,14 @@ class Custom(Transform):
         return masked_repr(self)
 
 
-def compiled(transforms: Sequence[Transform]) -> dict[str, str]:
-    """Write transforms as Connect reads them: in order, each with its predicate; InvalidConnector."""
-    if not transforms:
+def compiled(transforms: Sequence[Transform], *, own: Sequence[Transform] = ()) -> dict[str, str]:
+    """Write transforms as Connect reads them: in order, each with its predicate; InvalidConnector.
+
+    Those of the connector's own come first, have names, and are not counted in the names of the others.
+    """
+    named = _named(own, transforms)
+    if not named:
         return {}
-    named = _named(transforms)
     config = {"transforms": ",".join(named)}
     asked = {name: transform.when for name, transform in named.items() if transform.when is not None}
     if asked:
@@ -280,8 +283,8 @@ def compiled(transforms: Sequence[Transform]) -> dict[str, str]:
     return config
 
 
-def _named(transforms: Sequence[Transform]) -> dict[str, Transform]:
-    named: dict[str, Transform] = {}
+def _named(own: Sequence[Transform], transforms: Sequence[Transform]) -> dict[str, Transform]:
+    named = {transform.name: transform for transform in own}
     for place, transform in enumerate(transforms, start=1):
         name = transform.name or f"{type(transform).__name__.lower()}{place}"
         if name in named or _NAME.fullmatch(name) is None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import InvalidConnector, SourceNotReady
 from cdc.identifiers import check_identifier, quoted
-from cdc.rules import OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
+from cdc.placeholders import own_placeholder
+from cdc.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.sqlite_values import json_of
 from eventstore.identifiers import check_topic
 
@@ -44,9 +44,11 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
     Errors: InvalidConnector (no primary key, no SQLite, topic or table captured otherwise), UnsupportedEncoding,
     SourceNotReady (the table or a column is missing), InvalidIdentifier, StoreUnavailable (the file is locked).
     """
+    from eventstore.backends.sql.changes import changing
+
     captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
     _require_sqlite(engine)
-    with _write_lock(engine) as connection:
+    with changing(engine) as connection:
         captured.require_columns(connection)
         captured.require_own_topic(connection)
         captured = captured.collated(connection)
@@ -223,7 +225,9 @@ class _Captured:
         after = "'null'" if new is None else self._row(new, self.columns)
         event = f"'{{\"before\":' || {before} || ',\"after\":' || {after} || ',\"source\":' || {self._source(snapshot)}"
         key = self._row(str(old if new is None else new), self.key)
-        return f"'{self.topic}', {key}, {event} || ',\"op\":\"{op}\"}}'"
+        # No value is ever missing here, and a user's own text must not be taken for Debezium's word for one.
+        mark = own_placeholder(self.topic, self.table)
+        return f'\'{self.topic}\', {key}, {event} || \',"op":"{op}","{FIELD_UNAVAILABLE}":"{mark}"}}\''
 
     def _source(self, snapshot: str = STREAMED) -> str:
         """Where and when the change was made: its position, and milliseconds since 1970."""
@@ -294,26 +298,3 @@ def _require_sqlite(engine: Engine) -> None:
             remedy="declare a PostgresSource for Debezium",
             place=engine.url.render_as_string(hide_password=True),
         )
-
-
-@contextmanager
-def _write_lock(engine: Engine) -> Iterator[Connection]:
-    """A transaction that no writer can come between, with the tables of changes made."""
-    from sqlalchemy.exc import DBAPIError
-
-    from eventstore.backends.sql.changes import create_change_tables
-    from eventstore.backends.sql.failures import locked_out
-    from eventstore.backends.sql.sqlite import end_begun
-    from eventstore.backends.sql.sqlite import locked_out as lock_in_use
-
-    try:
-        with engine.begin() as connection:
-            # Python's driver begins a transaction before a change of rows, and not before one of tables.
-            end_begun(connection)
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            create_change_tables(connection)
-            yield connection
-    except DBAPIError as error:
-        if reason := lock_in_use(error):
-            raise locked_out(*reason, error, engine.url.render_as_string(hide_password=True)) from error
-        raise

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from cdc.rules import UNAVAILABLE
+from cdc.placeholders import placeholder_of
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.identifiers import Position
@@ -126,8 +126,8 @@ def _apply(rows: dict[str, dict[str, Any]], key: str, change: Mapping[str, Any])
     if change["op"] == "d":
         rows.pop(key, None)
         return
-    before = rows.get(key, {})
-    rows[key] = {c: before.get(c) if v == UNAVAILABLE else v for c, v in change["after"].items()}
+    before, mark = rows.get(key, {}), placeholder_of(change)
+    rows[key] = {c: before.get(c) if v == mark else v for c, v in change["after"].items()}
 
 
 @dataclass(frozen=True, order=True)
@@ -172,9 +172,9 @@ def _versions(changes: Iterable[tuple[tuple[bool, int], Mapping[str, Any]]]) -> 
     versions: list[RowVersion] = []
     known: dict[str, Any] = {}
     for place, change in changes:
-        after = change["after"]
+        after, mark = change["after"], placeholder_of(change)
         if after is not None:
-            known = {c: known.get(c) if v == UNAVAILABLE else v for c, v in after.items()}
+            known = {c: known.get(c) if v == mark else v for c, v in after.items()}
         of_first_snapshot = not versions and not place[0]
         since = None if of_first_snapshot else _committed(change["source"])
         versions.append(RowVersion(place, since, None if after is None else known))

@@ -53,6 +53,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
         **TEXT_OR_BYTES,
     }
     WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
+    NAMES_PLACEHOLDER: ClassVar[bool] = True
 
     port: int = 3306
     tables: tuple[str, ...]

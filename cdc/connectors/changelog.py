@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from cdc.connectors.base import topic_creation
-from cdc.connectors.catalogue import keys_of
-from cdc.connectors.debezium import BROKERS_DEFAULT, DebeziumConnector, exactly
+from cdc.connectors.base import setting, topic_creation
+from cdc.connectors.catalogue import holds_secret, keys_of
+from cdc.connectors.debezium import BROKERS_DEFAULT, HEARTBEATS, DebeziumConnector, exactly
 from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes, check_nulls
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName, check_topic
-from cdc.rules import FIELD_EPOCH
+from cdc.placeholders import SETTING, own_placeholder
+from cdc.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.transforms import Filter, InsertField, TopicMatches, Transform
 from eventstore.topics import DELETIONS_KEPT, TopicSpec, changelog_topic, history_topic
 
@@ -52,6 +53,8 @@ class ChangelogConnector(DebeziumConnector):
     # Modes by which values describe themselves, and those that are needed though a schema comes with the values.
     PLAIN: ClassVar[Modes] = {}
     WITH_SCHEMA: ClassVar[Modes] = {}
+    # Whether its change events say what stands for a missing value: those that Factfold reads do.
+    NAMES_PLACEHOLDER: ClassVar[bool] = False
 
     encoding: Encoding = field(default_factory=PlainJson)
     epoch: int = 0
@@ -67,8 +70,8 @@ class ChangelogConnector(DebeziumConnector):
             check_topic(self.notifications_topic, "notifications_topic")
         for table in self.history:
             self._require_captured(table, "history")
-        declared = self._declared()
-        check_modes(declared, plain=self.PLAIN, with_schema=self.WITH_SCHEMA, connector=self.name)
+        declared, own = self._declared(), {key: (value,) for key, value in self._placeholder_setting().items()}
+        check_modes(declared, plain={**self.PLAIN, **own}, with_schema={**self.WITH_SCHEMA, **own}, connector=self.name)
         check_nulls(declared, connector=self.name)
 
     @property
@@ -103,6 +106,25 @@ class ChangelogConnector(DebeziumConnector):
         return (*changes, *(TopicSpec(topic, 1, {"cleanup.policy": "delete"}) for topic in self._control_topics()))
 
     @property
+    def placeholder(self) -> str:
+        """What stands in its change events for a value that the source's log does not have; each event names it.
+
+        No two connectors share one, and no user writes it by chance. `Flatten` takes the name away and leaves the text:
+        compare flattened rows with it. Empty for a source whose change events Factfold does not read.
+        """
+        if not self.NAMES_PLACEHOLDER:
+            return ""
+        if SETTING in self.unchecked:
+            return setting(self.unchecked[SETTING])
+        place = (f"{key}={value}" for key, value in self._connection().items() if not holds_secret(key, value))
+        return own_placeholder(self.name, self.topic_prefix, *place)
+
+    def _placeholder_setting(self) -> dict[str, str]:
+        """The setting, of a connector that has it: one without sends no text in place of a value."""
+        known = SETTING in keys_of(self.CATALOGUE)
+        return {SETTING: self.placeholder} if known and self.placeholder else {}
+
+    @property
     def transaction_topic(self) -> str:
         """The topic that says where transactions begin and end, if `transactions` are published."""
         return f"{self.topic_prefix}.transaction"
@@ -118,6 +140,7 @@ class ChangelogConnector(DebeziumConnector):
         known = keys_of(self.CATALOGUE)
         return {
             **{key: values[0] for key, values in self.PLAIN.items()},
+            **self._placeholder_setting(),
             **{key: value for key, value in self.encoding.modes().items() if key in known},
             **self._control(),
             "tombstones.on.delete": "true",
@@ -146,7 +169,15 @@ class ChangelogConnector(DebeziumConnector):
             marks = [self.transaction_topic] if self.transactions else []
             changes = TopicMatches(pattern=exactly([*self.topics, *marks]))
             transforms.append(InsertField(name="epoch", when=changes, field=FIELD_EPOCH, value=str(self.epoch)))
+        if self.placeholder:
+            transforms.append(self._naming_placeholder())
         return tuple(transforms)
+
+    def _naming_placeholder(self) -> Transform:
+        # Of all records but those known to be no changes: a changelog topic may have another name than the table.
+        others = "|".join([*map(re.escape, self._control_topics()), HEARTBEATS])
+        field, value = FIELD_UNAVAILABLE, self.placeholder
+        return InsertField(name="unavailable", when=TopicMatches(pattern=others), negate=True, field=field, value=value)
 
     def _topic_groups(self) -> dict[str, tuple[str, Mapping[str, str]]]:
         groups: dict[str, tuple[str, Mapping[str, str]]] = {"heartbeat": self._heartbeat_group()}

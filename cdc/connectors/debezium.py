@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # What a replication factor is left to: the broker's default.
 BROKERS_DEFAULT: Final = "-1"
+# The topics of heartbeats, as a regular expression.
+HEARTBEATS: Final = "__debezium-heartbeat.*"
 _PORTS: Final = range(1, 1 << 16)
 
 
@@ -128,7 +130,7 @@ class DebeziumConnector:
         return ()
 
     def _transforms(self) -> dict[str, str]:
-        return compiled((*self._own_transforms(), *self.transforms))
+        return compiled(self.transforms, own=self._own_transforms())
 
     def _owned(self) -> Owned:
         # Of its own transforms every setting: one that is not written here could still turn them around.
@@ -136,7 +138,7 @@ class DebeziumConnector:
         return Owned(self.OWNED | self._transforms().keys(), own)
 
     def _heartbeat_group(self) -> tuple[str, dict[str, str]]:
-        return "__debezium-heartbeat.*", {"partitions": "1", "cleanup.policy": "compact"}
+        return HEARTBEATS, {"partitions": "1", "cleanup.policy": "compact"}
 
     def _settle(self, attribute: str, value: object) -> None:
         object.__setattr__(self, attribute, value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc.connectors.base import topic_creation
-from cdc.connectors.debezium import BROKERS_DEFAULT
+from cdc.connectors.debezium import BROKERS_DEFAULT, HEARTBEATS
 from cdc.connectors.encodings import JSON_CONVERTER
 from cdc.connectors.postgres import PostgresConnector
 from cdc.transforms import InsertHeader, Outbox, TopicMatches, Transform
@@ -22,7 +22,7 @@ from eventstore.topics import (
     schemas_topic,
 )
 
-_NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|__debezium-heartbeat.*"
+_NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|{HEARTBEATS}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -11,14 +11,12 @@ from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
 from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import MAX_IDENTIFIER, TableName, check_connector_name, check_identifier, check_name, check_slot
-from cdc.rules import MARK_PREFIX, UNAVAILABLE
+from cdc.rules import MARK_PREFIX
 from cdc.secrets import is_reference
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-# What stands for a value that was not in the log; readers know no other.
-_PLACEHOLDER: Final = {"unavailable.value.placeholder": (UNAVAILABLE,)}
 _HASH_LENGTH: Final = 8
 
 
@@ -117,9 +115,9 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
         "interval.handling.mode": ("string",),
         "hstore.handling.mode": ("json",),
         **TEXT_OR_BYTES,
-        **_PLACEHOLDER,
     }
-    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES, **_PLACEHOLDER}
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
+    NAMES_PLACEHOLDER: ClassVar[bool] = True
 
     @property
     def captured(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from cdc.change_records import fields_of, without_logical_types
 from cdc.rules import (
     BINLOG_BYTES,
     FIELD_EPOCH,
+    FIELD_UNAVAILABLE,
     OP_DELETE,
     OP_INSERT,
     OP_MESSAGE,
@@ -27,7 +28,8 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
 from projections.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of
-from projections.spark.changes.semantic_types import FieldForm, is_unavailable, is_value, typed
+from projections.spark.changes.semantic_types import FieldForm, is_value, typed
+from projections.spark.changes.unavailable import is_unavailable, placeholder
 from projections.spark.failures import fault, no_fault, refuse
 from projections.tables import BELOW_STREAMED, ChangelogTable, Table, VersionTable
 
@@ -219,10 +221,11 @@ def _avro_event(event: Column, form: Form, table: Table, times: Sequence[str]) -
             for name, kind in _source(times).items()
         )
     )
-    epoch = event[FIELD_EPOCH] if FIELD_EPOCH in fields else F.lit(None)
-    whole = F.struct(
-        event["op"].alias("op"), after.alias("after"), source.alias("source"), epoch.cast("string").alias(FIELD_EPOCH)
+    told = (
+        (event[name] if name in fields else F.lit(None)).cast("string").alias(name)
+        for name in (FIELD_EPOCH, FIELD_UNAVAILABLE)
     )
+    whole = F.struct(event["op"].alias("op"), after.alias("after"), source.alias("source"), *told)
     return F.when(event["op"].isNotNull(), whole)
 
 
@@ -256,7 +259,8 @@ def _source(times: Sequence[str]) -> dict[str, str]:
 
 def _event(table: Table, times: Sequence[str]) -> str:
     source = ", ".join(f"{name}: {kind}" for name, kind in _source(times).items())
-    return f"op: string, after: struct<{_row(table.columns)}>, source: struct<{source}>, {FIELD_EPOCH}: string"
+    told = f"{FIELD_EPOCH}: string, {FIELD_UNAVAILABLE}: string"
+    return f"op: string, after: struct<{_row(table.columns)}>, source: struct<{source}>, {told}"
 
 
 def parsed_columns(table: Table, encoding: Encoding, *, times: Sequence[str] = ()) -> list[Column]:
@@ -271,11 +275,11 @@ def typed_columns(table: Table, encoding: Encoding, known: Sequence[str]) -> lis
     """The table's columns in their types, whether those ``known`` to vary are unavailable, operation and position."""
     from pyspark.sql import functions as F
 
-    after, types = F.col("v.after"), table.columns
+    after, types, mark = F.col("v.after"), table.columns, placeholder()
     return [
         *(_required(F.col("k")[c], types[c], c, encoding.form("k", c)).alias(c) for c in table.key),
         *(_cast(after[c], types[c], c, encoding.form("v", c)).alias(c) for c in table.payload),
-        *(F.coalesce(is_unavailable(after[c], types[c]), F.lit(False)).alias(missing(c)) for c in known),
+        *(F.coalesce(is_unavailable(after[c], types[c], mark), F.lit(False)).alias(missing(c)) for c in known),
         F.col("_tombstone"),
         _operation().alias("_op"),
         _epoch().alias("_epoch"),
@@ -356,11 +360,12 @@ def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -
     """
     from pyspark.sql import functions as F
 
-    wrong = is_sent(text, column)
-    return F.coalesce(typed(text, column, form), F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)))
+    mark = placeholder()
+    wrong = is_sent(text, column, mark)
+    return F.coalesce(typed(text, column, form, mark), F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)))
 
 
-def is_sent(text: Column, column: ColumnType) -> Column:
+def is_sent(text: Column, column: ColumnType, mark: Column) -> Column:
     """Whether there is a value: neither null nor unavailable."""
     sent = text.isNotNull() & is_value(text, column)
-    return sent & ~is_unavailable(text, column) if column.varies_in_length else sent
+    return sent & ~is_unavailable(text, column, mark) if column.varies_in_length else sent

@@ -19,6 +19,7 @@ from projections.spark.changes.change_events import (
     places_in_source,
 )
 from projections.spark.changes.semantic_types import typed
+from projections.spark.changes.unavailable import placeholder
 from projections.spark.changes.versions import TIMES, committed_at
 from projections.spark.failures import FAULT, fault, no_fault
 from projections.tables import ChangelogTable, VersionTable
@@ -63,9 +64,10 @@ def _of_key(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterato
 def _of_row(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterator[Column]:
     from pyspark.sql import functions as F
 
+    mark = placeholder()
     for c in table.payload:
         text, kind = F.col("v.after")[c], table.columns[c]
-        misfit = is_sent(text, kind) & typed(text, kind, encoding.form("v", c)).isNull()
+        misfit = is_sent(text, kind, mark) & typed(text, kind, encoding.form("v", c), mark).isNull()
         yield F.when(misfit, fault("bad_value", F.lit(c)))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cdc.rules import UNAVAILABLE, UNAVAILABLE_BASE64, UNAVAILABLE_CODES, UNAVAILABLE_UUID
 from cdc.semantic_types import (
     BEGINLESS,
     BEGINLESS_DAYS,
@@ -29,15 +28,14 @@ from cdc.semantic_types import (
 )
 from projections.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of, bits, unscaled
+from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.nesting import JSON_NULL, canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_CODES: Final = f"[{','.join(map(str, UNAVAILABLE_CODES))}]"
-_LISTS: Final = (f'["{UNAVAILABLE}"]', f'["{UNAVAILABLE_UUID}"]', _CODES)
-_MAP: Final = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
 _MICROS: Final = 1_000_000
+_DECIMAL_DIGITS: Final = 38
 _DAY_MICROS: Final = 86_400 * _MICROS
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
 _FIRST_MOMENT, _LAST_MOMENT = f"{_FIRST} 00:00:00", f"{_LAST} 23:59:59.999999"
@@ -76,15 +74,6 @@ class FieldForm:
         return cls(kind, name, scale, items)
 
 
-def is_unavailable(text: Column, column: ColumnType) -> Column:
-    """Whether a text stands for a value that an update left alone."""
-    if column.items is not None:
-        return text.isin(*_LISTS)
-    if column.kind == "binary":
-        return text.isin(UNAVAILABLE, UNAVAILABLE_BASE64)
-    return text.isin(UNAVAILABLE, _MAP) if column.meaning == "map" else text == UNAVAILABLE
-
-
 def is_value(text: Column, column: ColumnType) -> Column:
     """Whether a text that is there is one of a value: JSON has a null of its own."""
     from pyspark.sql import functions as F
@@ -92,12 +81,16 @@ def is_value(text: Column, column: ColumnType) -> Column:
     return F.trim(text) != JSON_NULL if column.shape and column.items is None else text.isNotNull()
 
 
-def typed(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
-    """The text as the column's type; null where it does not fit, and where it is unavailable."""
+def typed(text: Column, column: ColumnType, form: FieldForm | None, mark: Column | None = None) -> Column:
+    """The text as the column's type; null where it does not fit.
+
+    ``mark`` is what stands for an unavailable value, which is null too. Values of keys and items of arrays never are.
+    """
     from pyspark.sql import functions as F
 
-    present = F.when(~is_unavailable(text, column), text) if column.varies_in_length else text
-    value = _value(present, column, form)
+    if mark is not None and column.varies_in_length:
+        text = F.when(~is_unavailable(text, column, mark), text)
+    value = _value(text, column, form)
     return value if form is None else F.when(_fits(column, form), value)
 
 
@@ -135,7 +128,7 @@ def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
         case "timestamp" | "zoned":
             return _timestamp(text, form, zoned=column.meaning == "zoned")
         case "decimal":
-            return _decimal(text, form).try_cast(column.ddl)
+            return _exact(_decimal(text, form), column)
         case "time" | "zoned time":
             return _time(text, form, zone="Z" if column.meaning == "zoned time" else "")
         case "interval":
@@ -247,6 +240,21 @@ def _decimal(text: Column, form: FieldForm | None) -> Column:
     varying = unscaled(F.get_json_object(text, "$.value"), F.get_json_object(text, "$.scale"))
     fixed = unscaled(text, form.scale)
     return F.when(form.name == DECIMAL, fixed).when(form.name == VARIABLE_SCALE, varying).otherwise(text)
+
+
+def _exact(text: Column, column: ColumnType) -> Column:
+    """The decimal, null where the column's scale would round it: a cast alone rounds and says nothing."""
+    from pyspark.sql import functions as F
+
+    value, point = text.try_cast(column.ddl), F.instr(text, ".")
+    plain = (F.instr(F.upper(text), "E") == 0) & ((point == 0) | (F.length(text) - point <= column.scale))
+    # As many digits behind the point as are free of the 38 that a decimal has, and none that it would round.
+    free = _DECIMAL_DIGITS - (column.precision - column.scale)
+    digits = F.length(F.regexp_extract(text, r"\.(\d+)", 1)) - F.coalesce(
+        F.regexp_extract(text, r"[eE]([+-]?\d+)$", 1).try_cast("int"), F.lit(0)
+    )
+    same = value == text.try_cast(f"decimal({_DECIMAL_DIGITS},{free})")
+    return F.when(plain, value).when((digits <= free) & same, value)
 
 
 def _array(text: Column, items: ColumnType, form: FieldForm | None) -> Column:

@@ -155,7 +155,7 @@ def test_a_signal_table_is_captured_and_not_published() -> None:
     assert config["table.include.list"].endswith(r",public\.signals")
     assert [str(table) for table in declared.table_names][-1] == "public.signals"
     assert "shop.public.signals" not in declared.topics
-    assert config["transforms"] == "signals"
+    assert config["transforms"] == "signals,unavailable"
     assert config["transforms.signals.type"].endswith(".Filter")
     assert config["predicates.signals.pattern"] == r"shop\.public\.signals"
 
@@ -169,7 +169,7 @@ def test_notifications_go_to_a_topic_of_one_partition() -> None:
 
 
 def test_the_first_life_of_a_source_says_nothing_of_itself() -> None:
-    assert "transforms" not in source().config()
+    assert "epoch" not in source().config()["transforms"]
 
 
 def test_a_later_life_is_said_in_every_change_and_in_no_other_record() -> None:
@@ -186,7 +186,7 @@ def test_a_later_life_is_said_in_every_change_and_in_no_other_record() -> None:
 def test_the_user_s_transforms_come_after_the_connector_s_own() -> None:
     declared = source(epoch=1, signal_table="public.signals", transforms=(InsertHeader(header="a", value="b"),))
 
-    assert declared.config()["transforms"] == "signals,epoch,insertheader3"
+    assert declared.config()["transforms"] == "signals,epoch,unavailable,insertheader1"
 
 
 def test_transforms_of_the_declaration_are_not_overwritten_by_extra() -> None:

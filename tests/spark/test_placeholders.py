@@ -1,0 +1,149 @@
+"""What stands for a missing value in Spark is what stands for one in Python, for every type and encoding."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from cdc import ChangeDecoder
+from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from eventstore.schema_registry import RegisteredSchema
+from projections import Table
+from projections.logs.port import arrow_record_schema
+from projections.spark.changes.change_events import Encoding, encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.change_faults import prepare_misfits
+from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.failures import told_plainly
+from projections.spark.session import small_batch_session
+from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
+
+STRING = ["null", "string"]
+
+
+def record(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    described = [{"name": field, "type": kind} for field, kind in fields.items()]
+    return {"type": "record", "name": name, "connect.name": f"shop.{name}", "fields": described}
+
+
+def array(of: str) -> list[Any]:
+    return ["null", {"type": "array", "items": ["null", of]}]
+
+
+COLUMNS = {
+    "id": "string", "text": STRING, "raw": ["null", "bytes"], "doc": STRING, "texts": array("string"),
+    "numbers": array("int"), "bigs": array("long"), "uids": array("string"),
+    "words": ["null", {"type": "map", "values": STRING}],
+}  # fmt: skip
+SCHEMAS = {
+    1: record("Key", {"id": "string"}),
+    2: record(
+        "Envelope",
+        {
+            "op": "string", "after": ["null", record("Value", COLUMNS)],
+            "source": record("Source", {"lsn": "long", "snapshot": "string"}), FIELD_UNAVAILABLE: STRING,
+        },
+    ),
+}  # fmt: skip
+
+
+def registered(schema_id: int) -> RegisteredSchema:
+    return RegisteredSchema(schema_id, SCHEMAS[schema_id]["name"], SCHEMAS[schema_id])
+
+
+def changes() -> Iterator[tuple[str, dict[str, Any], str | None]]:
+    """A key, a row and the text that its record names: each form of our text, and of Debezium's, named and not."""
+    for text, mark in ((OWN, OWN), (UNAVAILABLE, OWN), (UNAVAILABLE, None), (OWN, None), (UNAVAILABLE, UNAVAILABLE)):
+        for column, (_, forms) in FORMS.items():
+            if column != "doc" or text == (mark or UNAVAILABLE):
+                yield f"{column} {text} {mark}", {column: forms(text)[0]}, mark
+    yield UNAVAILABLE, {"texts": [UNAVAILABLE, "b"], "uids": [None]}, None
+    yield OWN, {"texts": [OWN, "b"], "numbers": [1] * 60, "raw": ""}, OWN
+
+
+def body(key: str, row: dict[str, Any], mark: str | None) -> dict[str, Any]:
+    named = {} if mark is None else {FIELD_UNAVAILABLE: mark}
+    return {"op": "u", "after": {"id": key, **row}, "source": {"lsn": 1, "snapshot": "false"}, **named}
+
+
+def in_json(key: str, row: dict[str, Any], mark: str | None) -> tuple[bytes, bytes]:
+    return json.dumps({"id": key}).encode(), json.dumps(body(key, row, mark)).encode()
+
+
+def in_avro(key: str, row: dict[str, Any], mark: str | None) -> tuple[bytes, bytes]:
+    raw = row.get("raw")
+    sent = row if raw is None else {**row, "raw": base64.b64decode(raw)}
+    return framed(1, {"id": key}), framed(2, body(key, {**dict.fromkeys(FORMS), **sent}, mark))
+
+
+def framed(schema_id: int, content: dict[str, Any]) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, SCHEMAS[schema_id], content)
+    return b"\0" + schema_id.to_bytes(4, "big") + written.getvalue()
+
+
+def raw(spark: Any, records: list[tuple[bytes, bytes]]) -> Any:
+    rows = [{"topic": "t", "partition": 0, "offset": o, "key": k, "value": v} for o, (k, v) in enumerate(records)]
+    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(rows, arrow_record_schema(timed=False)))
+
+
+@pytest.mark.parametrize(("encoding", "written"), [("json", in_json), ("avro", in_avro)])
+def test_what_is_missing_and_what_arrives_is_the_same_in_python(spark: Any, encoding: Any, written: Any) -> None:
+    table = Table.from_changelog(TABLE, topic="t", encoding=encoding)
+    reading: Encoding = encoding_of(table, {1: registered(1), 2: registered(2)})
+    records = [written(*change) for change in changes()]
+    frame = raw(spark, records)
+    typed = frame.select(*parsed_columns(table, reading)).select(
+        *typed_columns(table, reading, list(table.sometimes_unset))
+    )
+    with told_plainly("t"):
+        there = typed.toArrow().to_pylist()
+    decoder = ChangeDecoder(TABLE, schemas=registered if encoding == "avro" else None)
+    for offset, (change, found) in enumerate(zip(changes(), there, strict=True)):
+        here = decoder.decode(*records[offset], offset=offset)
+        assert {c for c in FORMS if found[f"_missing_{c}"]} == set(here.unavailable), change
+        assert found["id"] == here.key["id"]
+        for column, value in (here.after or {}).items():
+            assert as_python(column, found[column]) == value, (change, column)
+    assert prepare_misfits(table, reading)(frame).count() == 0
+    assert sum(bool(c["_missing_text"]) for c in there) == 3
+
+
+def as_python(column: str, value: Any) -> Any:
+    if isinstance(value, str) and column in ("texts", "numbers", "bigs", "words"):
+        return json.loads(value)
+    return [item and UUID(item) for item in json.loads(value)] if value and column == "uids" else value
+
+
+def test_the_value_before_stays_where_the_connector_s_text_stands(spark: Any) -> None:
+    table = Table.from_changelog(TABLE, topic="t")
+    values = {column: forms(UNAVAILABLE)[0] for column, (_, forms) in FORMS.items()} | {"doc": "{}"}
+    missing = {column: forms(OWN)[0] for column, (_, forms) in FORMS.items()}
+    first, second = in_json("1", values, OWN), in_json("1", missing, OWN)
+    later = (second[0], second[1].replace(b'"lsn": 1', b'"lsn": 2'))
+
+    (row,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, [first, later])).toArrow().to_pylist()
+
+    (alone,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, [first])).toArrow().to_pylist()
+    assert {c: row[c] for c in FORMS} == {c: alone[c] for c in FORMS}
+    assert row["text"] == UNAVAILABLE
+    assert all(row[f"_at_{column}"] == 1 for column in FORMS)
+
+
+def test_the_plan_has_no_python_and_computes_forms_of_their_types_alone(spark: Any) -> None:
+    table = Table.from_changelog(TABLE, topic="t")
+    frame = raw(spark, [in_json("1", {}, OWN)])
+    reduced = prepare_newest_per_key(table, encoding_of(table, {}))(frame)
+    plan = reduced._jdf.queryExecution().optimizedPlan().toString()
+
+    assert "Python" not in plan
+    md5_of = set(re.findall(r"after\.(\w+) = concat\([^()]*md5", plan))
+    assert md5_of <= {"texts", "uids"}
