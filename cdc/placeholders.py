@@ -1,13 +1,14 @@
 """What stands in a change event for a value that its source's log does not have.
 
 A column that an UPDATE left alone and that is stored out of line (TOAST) is not in PostgreSQL's write-ahead log.
-Debezium sends a text in its place, and what it makes of that text where the column is no text: its base64 for bytea; for arrays
-a list of it, of the codes of its bytes where the items are whole numbers, of the UUID made of it where they are UUIDs;
-for maps, a map of it to itself. An array of any other type comes as null, which cannot be told from a null (recorded:
+Debezium sends a text in its place, or what it makes of that text for another type: base64 for bytea, a list of it for
+an array, the codes of its bytes for an array of whole numbers, a list of the UUID made of it for an array of UUIDs, and
+a map of it to itself for a map. An array of any other type comes as null, which cannot be told from a null (recorded:
 tests/recordings). For Spark: projections.spark.changes.unavailable.
 
-Debezium's own text is public, and a user may have written it into a row. Each of our connectors has a text of its own, and each of its change events names it (`rules.FIELD_UNAVAILABLE`). An event that names none is of an older
-connector, or of a foreign one, and has Debezium's.
+Debezium's own text is public, and a user may have written it into a row. Each of our connectors has a text of its own,
+and each of its change events names it (`rules.FIELD_UNAVAILABLE`). An event that names none is of an older or a foreign
+connector, and has Debezium's.
 """
 
 from __future__ import annotations
