@@ -99,7 +99,8 @@ class Flatten(Transform):
 
     For sinks and readers that know rows and no envelopes; ours know envelopes, and cannot order flattened rows.
     `deletes` says what a delete leaves. `fields` and `headers` name parts of the envelope to keep, such as `op` or
-    `source.lsn`. MongoDB's documents need `Custom` with ExtractNewDocumentState.
+    `source.lsn`. In place of a value that is not in the log, the row has the connector's `placeholder`. MongoDB's
+    documents need `Custom` with ExtractNewDocumentState.
     """
 
     java_class = "io.debezium.transforms.ExtractNewRecordState"
