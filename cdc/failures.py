@@ -24,6 +24,10 @@ ANOTHER_LIFE: Final = (
     "there is one, apply: a new initial snapshot wins over all older changes. Rows that are gone meanwhile stay in the "
     "topics: to lose them, delete the changelog topics too, and rebuild the views"
 )
+_TRUNCATED: Final = (
+    "a captured table was emptied by TRUNCATE, which no compacted topic carries: declare truncates='skip', apply, "
+    "delete the rows with factfold cdc compare --repair, and declare truncates='stop' again"
+)
 _TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
 _HOST: Final = "start the database, or check its host and port as the worker sees them"
 _SUPERUSER: Final = "run it as a superuser: only one makes roles with REPLICATION, or changes them"
@@ -66,6 +70,7 @@ _REMEDIES: Final = (
         "unexpected update message",
         "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
     ),
+    ("cannot accept message without key", _TRUNCATED),
     ("not present in metadata|invalid partition given", _TOPIC),
     ("could not read properties", "write the secrets file: cdc.secrets.write_secrets does; the worker must read it"),
     ("failed to find any class that implements", "install the Debezium plug-in into the worker's plugin.path"),

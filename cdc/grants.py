@@ -22,7 +22,6 @@ from cdc.rules import MARK_PREFIX
 from cdc.secrets import revealed
 from cdc.signal_table import ensure_signal_table, signal_rights, signal_statements
 from cdc.source_health import (
-    PUBLISHED,
     of_life,
     preparation_findings,
     publication_options,
@@ -170,7 +169,7 @@ def _rights(connector: PostgresConnector) -> Iterator[str]:
 def _create_publication(connector: PostgresConnector) -> str:
     tables = ", ".join(table.quoted for table in connector.table_names)
     name = quoted(connector.publication)
-    return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options()})"
+    return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options(connector)})"
 
 
 def _ensure_role(connection: Connection, user: str, password: str | SecretStr | None) -> None:
@@ -222,8 +221,8 @@ def _ensure_publication(connection: Connection, connector: PostgresConnector) ->
         connection.exec_driver_sql(_create_publication(connector))
         return
     alter = f"ALTER PUBLICATION {quoted(connector.publication)}"
-    if not found.operations.issuperset(PUBLISHED):
-        operations = ", ".join(dict.fromkeys([*PUBLISHED, *sorted(found.operations)]))
+    if not found.operations.issuperset(connector.operations):
+        operations = ", ".join(dict.fromkeys([*connector.operations, *sorted(found.operations)]))
         connection.exec_driver_sql(f"{alter} SET (publish = '{operations}')")
     if not found.by_root and _has_partitions(connection, connector):
         connection.exec_driver_sql(f"{alter} SET (publish_via_partition_root = true)")

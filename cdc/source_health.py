@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cdc.connectors.postgres import PostgresConnector
 
 # Truncates are left out: their record has no key, and a compacted topic takes none.
-PUBLISHED: Final = ("insert", "update", "delete")
 # A slot without a limit that holds this much has been standing for a while, on a busy database and on a quiet one.
 _MUCH: Final = 1 << 30
 _RESTART: Final = "and restart PostgreSQL"
@@ -193,7 +192,7 @@ def of_table(
         *_row_security(facts, table, connector.user),
         *_columns(facts, table, publication, connector),
         *_replaced_nulls(facts, table, connector),
-        *_truncation(facts, table, check),
+        *_truncation(facts, table, connector),
     ]
     yield from found or [
         Finding.ok(check, f"key ({', '.join(facts.key)}), replica identity {_IDENTITIES[facts.identity]}")
@@ -278,11 +277,12 @@ def _replaced_nulls(facts: TableFacts, table: TableName, connector: PostgresConn
     yield Finding.error(f"table {table}", found, remedy)
 
 
-def _truncation(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
+def _truncation(facts: TableFacts, table: TableName, connector: PostgresConnector) -> Iterator[Finding]:
     if facts.truncated_by:
         who = ", ".join(facts.truncated_by)
-        found = f"table {table} may be emptied by {who} with TRUNCATE, which no record tells: readers keep all rows"
-        yield Finding.warning(check, found, f"REVOKE TRUNCATE ON TABLE {table.quoted} FROM {who}")
+        does = "stops the connector" if "truncate" in connector.operations else "leaves all rows in the topic"
+        found = f"table {table} may be emptied by {who} with TRUNCATE, which {does}"
+        yield Finding.warning(f"table {table}", found, f"REVOKE TRUNCATE ON TABLE {table.quoted} FROM {who}")
 
 
 def of_publication(facts: PublicationFacts | None, connector: PostgresConnector) -> Iterator[Finding]:
@@ -290,15 +290,16 @@ def of_publication(facts: PublicationFacts | None, connector: PostgresConnector)
     name, check = connector.publication, f"publication {connector.publication}"
     if facts is None:
         tables = ", ".join(table.quoted for table in connector.table_names)
-        remedy = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {tables} WITH ({publication_options()})"
+        remedy = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {tables} WITH ({publication_options(connector)})"
         yield Finding.error(check, f"publication {name} does not exist", remedy)
         return
-    missing = [operation for operation in PUBLISHED if operation not in facts.operations]
+    missing = [operation for operation in connector.operations if operation not in facts.operations]
     if missing:
         found = f"publication {name} leaves out every {' and '.join(missing)}"
-        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{', '.join(PUBLISHED)}')")
+        wanted = ", ".join(connector.operations)
+        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{wanted}')")
     else:
-        yield Finding.ok(check, f"{', '.join(PUBLISHED)} of {len(facts.tables)} tables")
+        yield Finding.ok(check, f"{', '.join(connector.operations)} of {len(facts.tables)} tables")
     yield from _surplus(facts, connector)
 
 
@@ -314,9 +315,9 @@ def _surplus(facts: PublicationFacts, connector: PostgresConnector) -> Iterator[
     yield Finding.warning(f"publication {connector.publication}", found, remedy)
 
 
-def publication_options() -> str:
+def publication_options(connector: PostgresConnector) -> str:
     """Return the options of our publications as SQL; by root, a partition's rows come as its table's."""
-    return f"publish = '{', '.join(PUBLISHED)}', publish_via_partition_root = true"
+    return f"publish = '{', '.join(connector.operations)}', publish_via_partition_root = true"
 
 
 def of_membership(

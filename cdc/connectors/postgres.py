@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
@@ -58,6 +58,11 @@ class PostgresConnector(LoginConnector):
         super().__post_init__()
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """What its publication has to let through."""
+        return ("insert", "update", "delete")
+
+    @property
     def table_names(self) -> tuple[TableName, ...]:
         """The captured tables, parsed."""
         return tuple(TableName.parse(table, place="tables") for table in self.tables)
@@ -103,11 +108,13 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
     """Tables captured as changelog topics `{topic_prefix}.{schema}.{table}`: JSON without schemas, compacted.
 
     Key: the primary key's columns. Value: the change event, a tombstone after a delete. Dates, times and intervals are
-    ISO text, decimals are text; `encoding` chooses otherwise. See ChangelogConnector, LoginConnector and
-    PostgresConnector for the fields.
+    ISO text, decimals are text; `encoding` chooses otherwise. A TRUNCATE has no key, and a compacted topic takes no
+    record without one: the connector fails at it. With `truncates="skip"` it goes on, and the rows stay in the topic
+    until `factfold cdc compare --repair` deletes them. See ChangelogConnector, LoginConnector and PostgresConnector for
+    the fields.
     """
 
-    OWNED = ChangelogConnector.OWNED | PostgresConnector.OWNED
+    OWNED = ChangelogConnector.OWNED | PostgresConnector.OWNED | {"skipped.operations"}
     PLAIN: ClassVar[Modes] = {
         "time.precision.mode": ("isostring",),
         "decimal.handling.mode": ("string",),
@@ -119,10 +126,21 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
     WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
     NAMES_PLACEHOLDER: ClassVar[bool] = True
 
+    truncates: Literal["stop", "skip"] = "stop"
+
     @property
     def captured(self) -> tuple[str, ...]:
         """The tables as declared, `schema.table`."""
         return self.tables
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What its publication has to let through."""
+        return (*super().operations, *(["truncate"] if self.truncates == "stop" else []))
+
+    def _capture(self) -> dict[str, str]:
+        # Debezium's own default is to skip them, after which the topic has rows that the table has not.
+        return {**super()._capture(), "skipped.operations": "none" if self.truncates == "stop" else "t"}
 
     @property
     def table_names(self) -> tuple[TableName, ...]:

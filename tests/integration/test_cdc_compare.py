@@ -71,6 +71,7 @@ def shop(
         tables=tuple(f"public.{name}" for name in TABLES),
         signal_table="public.signals",
         notifications_topic=f"{database.name}.notifications",
+        truncates="skip",
         partitions=2,
     )
     apply(connect, database.prepared(source), source=database.engine)
@@ -273,6 +274,7 @@ def test_records_with_schemas_and_values_stored_apart_are_repaired(
         tables=("public.notes",),
         signal_table="public.signals",
         notifications_topic=f"{database.name}.notifications",
+        truncates="skip",
         encoding=JsonWithSchemas(times="adaptive"),
         epoch=3,
     )

@@ -107,6 +107,7 @@ def keyed_shop(
         tables=tuple(f"public.{name}" for name in names),
         signal_table="public.signals",
         notifications_topic=f"{database.name}.notifications",
+        truncates="skip",
         partitions=2,
     )
     apply(connect, database.prepared(source), source=database.engine)
