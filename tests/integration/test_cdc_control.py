@@ -19,6 +19,7 @@ from cdc.errors import (
     ConnectUnavailable,
     SourceNotReady,
 )
+from cdc.transforms import Custom
 from eventstore.topics import TopicRecord
 from factfold.cli import cdc_operate as command_line
 from tests.waiting import wait_until
@@ -162,8 +163,8 @@ def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
     connect: ConnectClient, shop: Any, connector: Any
 ) -> None:
     # A letter is no number: the first row of the initial snapshot is one too many, and by then there is a slot.
-    broken = {"transforms": "x", "transforms.x.type": CAST, "transforms.x.spec": "op:int8"}
-    declared = shop.source(tables=("public.items",), unchecked=broken)
+    broken = Custom(class_name=CAST, options={"spec": "op:int8"})
+    declared = shop.source(tables=("public.items",), transforms=(broken,))
 
     with pytest.raises(ConnectorFailed, match="NumberFormatException") as failure:
         apply(connect, declared, source=shop.engine)
