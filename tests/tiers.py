@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 
 def first_of(argument: str, first: object, *others: object, indirect: bool = True) -> pytest.MarkDecorator:
     """Parametrize a test, and leave all values but the first to make faults."""
-    left = [pytest.param(*_values(other), marks=pytest.mark.faults) for other in others]
+    left = [pytest.param(other, marks=pytest.mark.faults) for other in others]
     return pytest.mark.parametrize(argument, [first, *left], indirect=indirect)
-
-
-def _values(given: object) -> Sequence[object]:
-    return given if isinstance(given, tuple) else (given,)
