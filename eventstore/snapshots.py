@@ -112,10 +112,8 @@ class Snapshots:
     def _keep(self, state: Aggregate) -> None:
         try:
             self.take(state)
-        except (
-            StoreUnavailable,
-            InvalidEventData,
-        ) as error:  # the events are appended: nobody may take this for a failure of theirs
+        except (StoreUnavailable, InvalidEventData) as error:
+            # The events are appended: nobody may take this for a failure of theirs.
             log.warning("aggregate snapshot not kept", stream=str(state.stream), cause=error.message)
 
     def _warn(self, kind: type[Aggregate]) -> None:

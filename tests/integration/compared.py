@@ -52,6 +52,17 @@ class Shop:
             return list(connection.exec_driver_sql(shown).scalars())
 
 
+def repairable_source(database: Captured, *tables: str, **changes: Any) -> PostgresSource:
+    """A source whose rows can be read again by signal, and which passes over what a comparison is to find."""
+    return database.source(
+        tables=tuple(f"public.{table}" for table in tables),
+        signal_table="public.signals",
+        notifications_topic=f"{database.name}.notifications",
+        truncates="skip",
+        **changes,
+    )
+
+
 def group_of(name: str, **tables: Table) -> ProjectionGroup:
     """A group with a view for each table, of its key alone."""
 

@@ -20,7 +20,7 @@ from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli import cdc_compare as command_line
 from projections import Environment, Table, rebuild
-from tests.integration.compared import Shop, group_of, opened_views
+from tests.integration.compared import Shop, group_of, opened_views, repairable_source
 from tests.integration.conftest import Captured
 from tests.integration.following import followed
 
@@ -67,13 +67,7 @@ def shop(
     database = captured()
     database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in TABLES.items()))
     database.run(*(rows_of(name, 1, 20) for name in TABLES))
-    source = database.source(
-        tables=tuple(f"public.{name}" for name in TABLES),
-        signal_table="public.signals",
-        notifications_topic=f"{database.name}.notifications",
-        truncates="skip",
-        partitions=2,
-    )
+    source = repairable_source(database, *TABLES, partitions=2)
     apply(connect, database.prepared(source), source=database.engine)
     database.run(*(rows_of(name, 21, 40) for name in TABLES))
     tables = {
@@ -270,14 +264,7 @@ def test_records_with_schemas_and_values_stored_apart_are_repaired(
 ) -> None:
     database = captured()
     database.run("CREATE TABLE notes (id uuid PRIMARY KEY, day date, body text)")
-    source = database.source(
-        tables=("public.notes",),
-        signal_table="public.signals",
-        notifications_topic=f"{database.name}.notifications",
-        truncates="skip",
-        encoding=JsonWithSchemas(times="adaptive"),
-        epoch=3,
-    )
+    source = repairable_source(database, "notes", encoding=JsonWithSchemas(times="adaptive"), epoch=3)
     apply(connect, database.prepared(source), source=database.engine)
     text = "(SELECT string_agg(md5(n::text || m), '') FROM generate_series(1, 1000) m)"
     database.run(

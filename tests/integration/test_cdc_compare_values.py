@@ -13,7 +13,7 @@ from cdc.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from projections import Environment, Table, rebuild
-from tests.integration.compared import Shop, group_of, opened_views
+from tests.integration.compared import Shop, group_of, opened_views, repairable_source
 from tests.integration.conftest import Captured
 from tests.integration.following import followed
 from tests.recordings import every_type
@@ -103,13 +103,7 @@ def keyed_shop(
         *(f"CREATE TABLE pairs_{n} PARTITION OF pairs FOR VALUES WITH (MODULUS 2, REMAINDER {n})" for n in (0, 1))
     )
     names = (*KEYS, "pairs")
-    source = database.source(
-        tables=tuple(f"public.{name}" for name in names),
-        signal_table="public.signals",
-        notifications_topic=f"{database.name}.notifications",
-        truncates="skip",
-        partitions=2,
-    )
+    source = repairable_source(database, *names, partitions=2)
     apply(connect, database.prepared(source), source=database.engine)
     for name in names:
         database.run(insert_keyed(name, "true"))
