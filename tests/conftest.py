@@ -41,18 +41,30 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests for two processes: those with Spark in one, those with servers alone in the other.
-
-    Each process has one stack, and one Spark at most. They share no servers: a reader of an event store waits for every
-    open transaction of its PostgreSQL cluster. Tests without servers go, by file, to a process that is free.
-    """
+    """Mark the tests that make faults chooses, and group them all for two processes."""
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
-        needed = [group for group in ("spark", "stack") if group in getattr(item, "fixturenames", ())]
-        if needed and "planted_fault" in item.name:  # it proves a test, and is run where that one runs at length
-            item.add_marker(pytest.mark.faults)
-        item.add_marker(pytest.mark.xdist_group(needed[0] if needed else item.nodeid.partition("::")[0]))
+        if "planted_fault" in item.name and not {"stack", "spark"}.isdisjoint(_fixtures(item)):
+            item.add_marker(pytest.mark.faults)  # it proves a test, and is run where that one runs at length
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests with servers are one group, those with Spark alone another, and all others one by file.
+
+    A process has one stack, and one Spark at most. Processes share no servers: a reader of an event store waits for
+    every open transaction of its PostgreSQL cluster.
+    """
+    needed = _fixtures(item)
+    by_parameter = item.path.parent.name == "conformance" and "spark" not in needed  # its fixtures ask for a database
+    if "stack" in needed or by_parameter:
+        return "stack"
+    return "spark" if "spark" in needed else item.nodeid.partition("::")[0]
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -49,6 +49,7 @@ floats = st.sampled_from(
 )
 narrow = st.sampled_from([-0.0, 0.5, 0.10000000149011612, 3.5, math.nan, math.inf])  # each a 32-bit number
 texts = st.sampled_from(["", "a", "ab", "b", "ä", "z", "\U0001f600", "\uffff", "a\x00b", "A"])
+stored = texts.filter(lambda text: "\0" not in text)  # an event with NUL is refused; a constant may have it
 days = st.sampled_from([dt.date(1, 1, 1), dt.date(1582, 10, 4), dt.date(1969, 12, 31), dt.date(2024, 2, 29)])
 moments = st.sampled_from([
     dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
@@ -57,17 +58,17 @@ moments = st.sampled_from([
 ])  # fmt: skip
 ids = st.sampled_from([UUID(int=0), UUID(int=10), UUID("ffffffff-ffff-4fff-bfff-ffffffffffff")])
 addresses = st.builds(
-    Address, country=texts, lines=st.just(["x"]), method=st.none() | st.sampled_from(Method)
+    Address, country=stored, lines=st.just(["x"]), method=st.none() | st.sampled_from(Method)
 )  # fmt: skip
 
 events = st.one_of(
     st.builds(
         Payment.Received, amount=amounts, wide=st.none() | wides, count=st.none() | whole, ratio=st.none() | floats,
-        share=st.none() | floats, note=st.none() | texts, flag=st.none() | st.booleans(), day=st.none() | days,
+        share=st.none() | floats, note=st.none() | stored, flag=st.none() | st.booleans(), day=st.none() | days,
         at=st.none() | moments, customer=st.none() | ids, method=st.none() | st.sampled_from(Method),
         currency=st.none() | st.sampled_from(Currency), address=st.none() | addresses,
     ),
-    st.builds(Payment.Refunded, amount=st.none() | amounts, reason=texts),
+    st.builds(Payment.Refunded, amount=st.none() | amounts, reason=stored),
     st.just(Payment.Closed()),
 ).map(lambda event: (event_type_of(event).name, event_type_of(event).encode(event)))  # fmt: skip
 old_events = st.fixed_dictionaries(
