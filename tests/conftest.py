@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import stamina
 import structlog
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def process_stays() -> Iterator[None]:
     for number, handler in taken.items():
         signal.signal(number, handler)
     structlog.reset_defaults()
+    stamina.instrumentation.set_on_retry_hooks(None)  # the default ones: a demonstration takes them off
 
 
 @pytest.fixture
