@@ -48,6 +48,13 @@ class Database:
         # In autocommit mode one statement is one transaction and one round trip.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
+    @cached_property
+    def _several(self) -> Engine:
+        # Whatever the engine was made for: in autocommit mode locks would end with their statement.
+        if self.dialect.single_writer:
+            return self.engine
+        return self.engine.execution_options(isolation_level="READ COMMITTED")
+
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         """Lend a connection on which every statement is a transaction of its own."""
@@ -58,7 +65,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Lend a connection whose work is committed at the end, or rolled back."""
-        with typed_failures(self.engine, self.dialect), self._use(), self.engine.begin() as connection:
+        with typed_failures(self.engine, self.dialect), self._use(), self._several.begin() as connection:
             yield connection
 
     @contextmanager

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import URL, Connection, Engine, func, select, update
+from sqlalchemy import URL, Connection, Engine, Row, func, select, update
 
 from eventstore.backends.sql.database import Database, engine_for
 from eventstore.backends.sql.dialect import bindable
@@ -109,17 +109,22 @@ class SqlKeys:
 
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
-        done, columns, master = 0, self._table.c, self.master()
-        others = select(self._table).where(columns.wrapped.is_not(None), columns.master != master.current)
+        done, columns, current = 0, self._table.c, self.master().current
+        others = select(self._table).where(columns.wrapped.is_not(None), columns.master != current)
         while True:
             with self._write() as connection:
-                rows = connection.execute(others.limit(_PAGE).with_for_update()).all()
-                for row in rows:
-                    again = {"wrapped": master.wrap(self._unwrapped(row)), "master": master.current}
-                    connection.execute(update(self._table).where(columns.key_id == row.key_id).values(again))
-            done += len(rows)
+                self._dialect.order_erasures(connection)
+                rows = connection.execute(others.limit(_PAGE)).all()
+                done += sum(self._rewrap(connection, row) for row in rows)
             if len(rows) < _PAGE:
                 return done
+
+    def _rewrap(self, connection: Connection, row: Row[Any]) -> int:
+        """Wrap a key by the current master key where it is what was read: one destroyed since stays destroyed."""
+        columns, master = self._table.c, self.master()
+        unchanged = (columns.key_id == row.key_id, columns.wrapped == row.wrapped)
+        again = {"wrapped": master.wrap(self._unwrapped(row)), "master": master.current}
+        return connection.execute(update(self._table).where(*unchanged).values(again)).rowcount
 
     def note(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Remember that subjects (first) stand in streams (second)."""
