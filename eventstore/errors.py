@@ -78,6 +78,7 @@ __all__ = [
     "InvalidExport",
     "InvalidIdentifier",
     "InvalidSeal",
+    "InvalidSettings",
     "KafkaError",
     "KeysMissing",
     "NewerEvent",
@@ -191,6 +192,10 @@ class Refused(FactfoldError):
 
 class InvalidIdentifier(FactfoldError):
     """A name breaks the rules of its kind."""
+
+
+class InvalidSettings(FactfoldError):
+    """A setting that is unknown or has a wrong value; the value is never shown, since it may be secret."""
 
 
 class InvalidBound(FactfoldError):

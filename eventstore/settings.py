@@ -11,17 +11,21 @@
     FACTFOLD_REGISTRY__PASSWORD=…
     FACTFOLD_REGISTRY__COMPATIBILITY='{"order": "BACKWARD"}'
 
-What the program gives wins over variables; passwords are masked everywhere but in the clients' spellings.
+What the program gives wins over variables; passwords are masked everywhere but in the clients' spellings. A setting
+that is unknown or has a wrong value raises InvalidSettings, which names it and never shows what it holds.
 """
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from eventstore.errors import InvalidSettings
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -42,9 +46,9 @@ _LOGIN_MODULES: Final = {
 
 
 class KafkaSettings(BaseModel):
-    """How to reach Kafka; `extra` holds settings under names both clients share."""
+    """How to reach Kafka; `extra` holds settings under names both clients share, which may be secret: none is shown."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     bootstrap_servers: str = "localhost:9092"
     security_protocol: Protocol = "PLAINTEXT"
@@ -55,9 +59,9 @@ class KafkaSettings(BaseModel):
     ssl_certificate_location: Path | None = None
     ssl_key_location: Path | None = None
     ssl_key_password: SecretStr | None = None
-    extra: dict[str, str] = Field(default_factory=dict)
-    extra_librdkafka: dict[str, str] = Field(default_factory=dict)
-    extra_jvm: dict[str, str] = Field(default_factory=dict)
+    extra: dict[str, str] = Field(default_factory=dict, repr=False)
+    extra_librdkafka: dict[str, str] = Field(default_factory=dict, repr=False)
+    extra_jvm: dict[str, str] = Field(default_factory=dict, repr=False)
 
     def librdkafka(self) -> dict[str, str]:
         """Return the settings as confluent_kafka spells them, without a producer's partitioner."""
@@ -150,17 +154,56 @@ class RegistrySettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Everything a service of Factfold is told from outside."""
+    """Everything a service of Factfold is told from outside; InvalidSettings names the first that is wrong."""
 
-    model_config = SettingsConfigDict(env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid", hide_input_in_errors=True
+    )
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     registry: RegistrySettings | None = None
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            # Pydantic's own error keeps the value, which may be a password.
+            raise _invalid(error) from None
+        except SettingsError:
+            raise InvalidSettings(
+                "a FACTFOLD_ variable that holds several settings is no JSON",
+                remedy="write JSON, or one variable for each setting: FACTFOLD_KAFKA__BOOTSTRAP_SERVERS=…",
+            ) from None
 
     @classmethod
     def for_broker(cls, bootstrap_servers: str) -> Settings:
         """Return settings for a broker without security, as the local stack's."""
         return cls(kafka=KafkaSettings(bootstrap_servers=bootstrap_servers))
+
+
+def _invalid(error: ValidationError) -> InvalidSettings:
+    """Return what is wrong with one of the settings, by its variable's name: an unknown one first."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    first = min(found, key=lambda problem: problem["type"] != "extra_forbidden")
+    path = [str(part).lower() for part in first["loc"]]
+    name = _variable(path)
+    if first["type"] != "extra_forbidden":
+        remedy = "set it" if first["type"] == "missing" else "correct the value, which is not shown here"
+        return InvalidSettings(f"{name}: {first['msg']}", remedy=remedy)
+    known = [_variable([*path[:-1], field]) for field in _fields(path[:-1])]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return InvalidSettings(
+        f"there is no setting {name}", remedy=f"did you mean {close[0]}" if close else f"known are {', '.join(known)}"
+    )
+
+
+def _variable(path: list[str]) -> str:
+    return "FACTFOLD_" + "__".join(path).upper()
+
+
+def _fields(path: list[str]) -> list[str]:
+    models: dict[str, type[BaseModel]] = {"kafka": KafkaSettings, "registry": RegistrySettings}
+    return list((models[path[0]] if path else Settings).model_fields)
 
 
 def _given(spelled: dict[str, str | None]) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from eventstore.errors import InvalidSettings
 from eventstore.settings import KafkaSettings, RegistrySettings, Settings
 
 SECRET = 'sen"tinel\\'
@@ -120,3 +122,50 @@ def test_a_registry_that_cannot_be_asked_is_refused_without_its_password(wrong: 
     with pytest.raises(ValidationError) as refused:
         RegistrySettings.model_validate(wrong)
     assert "sentinel" not in str(refused.value)
+
+
+EVERY = {
+    **{f"FACTFOLD_KAFKA__{name.upper()}": field for name, field in KafkaSettings.model_fields.items()},
+    **{f"FACTFOLD_REGISTRY__{name.upper()}": field for name, field in RegistrySettings.model_fields.items()},
+}
+
+
+@pytest.mark.parametrize("name", [*EVERY, "FACTFOLD_KAFKA", "FACTFOLD_REGISTRY", "FACTFOLD_KAFKA__PASSWORD"])
+@pytest.mark.parametrize("text", ["sentinel", "http://ada:sentinel@r:1", '{"a": ["sentinel"]}', '{"sentinel'])
+def test_no_setting_is_shown_when_it_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    monkeypatch.setenv(name, text)
+    refused = None
+    try:
+        Settings()
+    except InvalidSettings as error:
+        refused = error
+    if refused is not None:  # a user's name, a host and a file may be any text
+        assert "FACTFOLD_" in refused.message
+        assert "\n" not in refused.message
+        assert "sentinel" not in "".join(traceback.format_exception(refused))
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "remedy"),
+    [
+        ("FACTFOLD_KAFKA__PASSWORD", "there is no setting FACTFOLD_KAFKA__PASSWORD", "FACTFOLD_KAFKA__SASL_PASSWORD"),
+        ("FACTFOLD_REGISTRY__TOKEN", "there is no setting FACTFOLD_REGISTRY__TOKEN", "FACTFOLD_REGISTRY__"),
+        (
+            "FACTFOLD_KAFKA__SECURITY_PROTOCOL",
+            "SECURITY_PROTOCOL: Input should be",
+            "correct the value",
+        ),
+        ("FACTFOLD_KAFKA__EXTRA", "is no JSON", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, name: str, cause: str, remedy: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(InvalidSettings, match=cause) as refused:
+        Settings()
+    assert remedy in refused.value.remedy
+
+
+def test_settings_that_kafka_s_clients_know_are_not_shown() -> None:
+    assert SECRET not in repr(KafkaSettings(extra={"sasl.password": SECRET}, extra_jvm={"ssl.keystore.key": SECRET}))
