@@ -59,6 +59,7 @@ class TableFacts:
 
     ``identity`` is PostgreSQL's letter: d(efault), n(othing), f(ull), i(ndex). ``identity_columns`` are the columns of
     the index that is the identity. ``defaulted`` are nullable columns that have a DEFAULT other than NULL.
+    ``deferrable_key`` is the name of a primary key that may be checked later than each row is written.
     """
 
     kind: str
@@ -74,6 +75,30 @@ class TableFacts:
     stored_generated: tuple[str, ...]
     formless: tuple[str, ...]
     defaulted: tuple[str, ...] = ()
+    deferrable_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """A column; ``written`` is its type as PostgreSQL writes it, ``type`` the name of what its domains stand for.
+
+    Of an array, ``type`` and ``modifier`` are those of its items and ``dimensions`` as many as are declared. PostgreSQL
+    does not hold values to them. ``default`` is the expression of its DEFAULT, as PostgreSQL writes it.
+    """
+
+    name: str
+    written: str
+    type: str
+    is_array: bool = False
+    dimensions: int = 0
+    modifier: int = -1
+    default: str | None = None
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL. PostgreSQL takes names that a connector's settings do not."""
+        doubled = self.name.replace('"', '""')
+        return f'"{doubled}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +193,8 @@ SELECT c.relkind, c.relpersistence <> 'u', c.relreplident,
     JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
     WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated = '' AND NOT (a.attnotnull OR t.typnotnull)
       AND pg_get_expr(f.adbin, f.adrelid) !~* '^NULL(::.*)?$'
-    ORDER BY a.attnum)
+    ORDER BY a.attnum),
+  (SELECT conname::text FROM pg_constraint WHERE conrelid = c.oid AND contype = 'p' AND condeferrable)
 FROM pg_class c LEFT JOIN pg_roles r ON r.rolname = %s WHERE c.oid = to_regclass(%s)
 """  # noqa: S608
 
@@ -181,6 +207,35 @@ def table_facts(connection: Connection, table: TableName, *, role: str) -> Table
         return None
     facts: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
     return TableFacts(*facts)
+
+
+_COLUMNS: Final = """
+WITH RECURSIVE opened (number, name, written, generated, type, modifier, dimensions) AS (
+  SELECT attnum, attname::text, format_type(atttypid, atttypmod), attgenerated <> '', atttypid, atttypmod,
+    attndims::int
+  FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+  UNION ALL
+  SELECT number, name, written, generated, typbasetype, typtypmod, greatest(dimensions, typndims)
+  FROM opened JOIN pg_type ON oid = type AND typtype = 'd')
+SELECT o.name, o.written, coalesce(e.typname, t.typname)::text, e.oid IS NOT NULL, o.dimensions, o.modifier,
+  pg_get_expr(f.adbin, f.adrelid)
+FROM opened o JOIN pg_type t ON t.oid = o.type AND t.typtype <> 'd'
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_attrdef f ON f.adrelid = to_regclass(%s) AND f.adnum = o.number AND NOT o.generated
+ORDER BY o.number
+"""
+
+
+def column_facts(connection: Connection, table: TableName) -> tuple[ColumnFacts, ...]:
+    """Read the columns of a table in their order; none where there is no table."""
+    rows = connection.exec_driver_sql(_COLUMNS, (table.quoted, table.quoted))
+    return tuple(ColumnFacts(*row) for row in rows)
+
+
+def is_readable(connection: Connection, table: TableName) -> bool:
+    """Return whether the login that asks may read the rows of a table."""
+    asked = "SELECT has_table_privilege(%s, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
+    return bool(connection.exec_driver_sql(asked, (table.quoted, table.schema)).scalar_one())
 
 
 def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:

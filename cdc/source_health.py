@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from cdc.captured_columns import column_findings
 from cdc.catalogue import (
     PublicationFacts,
     ReplicationSlot,
@@ -35,6 +36,8 @@ _RESTART: Final = "and restart PostgreSQL"
 # pgoutput passes on the marks that move a slot and prove a stream since this version.
 _OLDEST: Final = 140000
 _NAMED: Final = 5
+_PARTITIONED: Final = "p"
+TABLES: Final = ("r", _PARTITIONED)
 
 
 def source_findings(connection: Connection, connector: PostgresConnector) -> tuple[Finding, ...]:
@@ -58,6 +61,8 @@ def _source_findings(connection: Connection, connector: PostgresConnector) -> It
         yield from of_table(facts, table, connector, publication)
         if facts is not None and publication is not None:
             yield from of_membership(facts, table, publication, connector)
+        if facts is not None and facts.kind in TABLES:
+            yield from column_findings(connection, table, connector)
     yield from signal_findings(connection, connector)
 
 
@@ -197,8 +202,15 @@ def of_table(
     yield from found or [
         Finding.ok(check, f"key ({', '.join(facts.key)}), replica identity {_IDENTITIES[facts.identity]}")
     ]
+    if facts.kind == _PARTITIONED:
+        # No catalogue says what was attached or detached before, so that nobody can be warned of it alone.
+        yield Finding.ok(f"partitions of {table}", _UNLOGGED_MOVES)
 
 
+_UNLOGGED_MOVES: Final = (
+    "their rows move without changes where a partition is attached, detached, dropped or emptied by itself: "
+    "run factfold cdc compare … --repair afterwards"
+)
 _IDENTITIES: Final = {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "an index"}
 
 
@@ -213,13 +225,27 @@ def _structure(facts: TableFacts, table: TableName) -> Iterator[Finding]:
 
 
 def _shape(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
-    if facts.kind not in ("r", "p"):
+    if facts.kind not in TABLES:
         yield Finding.error(check, f"{table} is no table: its rows are in no log", "capture the tables it is made of")
     elif not facts.logged:
         yield Finding.error(check, f"table {table} is unlogged: its changes are in no log", _alter(table, "SET LOGGED"))
     elif not facts.key:
         found = f"table {table} has no primary key: its records would have no key, and its updates would be refused"
         yield Finding.error(check, found, _alter(table, "ADD PRIMARY KEY (…)"))
+    elif facts.deferrable_key:
+        yield _deferrable(facts, table, check, quoted(facts.deferrable_key))
+
+
+def _deferrable(facts: TableFacts, table: TableName, check: str, name: str) -> Finding:
+    """The key of a row that took over another's is deleted after it is inserted, in the order of the log."""
+    key = ", ".join(facts.key)
+    found = (
+        f"the primary key ({key}) of {table} is deferrable: rows that exchange keys in one transaction would be lost"
+    )
+    columns = ", ".join(map(quoted, facts.key))
+    return Finding.error(
+        check, found, _alter(table, f"DROP CONSTRAINT {name}, ADD CONSTRAINT {name} PRIMARY KEY ({columns})")
+    )
 
 
 def _identity(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
@@ -325,7 +351,7 @@ def of_membership(
 ) -> Iterator[Finding]:
     """Look whether a publication lets all of a table through."""
     name, check = connector.publication, f"publication {connector.publication}"
-    if facts.kind == "p" and not publication.by_root:
+    if facts.kind == _PARTITIONED and not publication.by_root:
         found = f"publication {name} names the partitions of {table} and not the table: its changes would be left out"
         yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)")
     elif str(table) not in publication.tables and publication.all_tables:

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 import cdc
-from cdc import Finding, Severity, diagnose, prepare_topics
+from cdc import ApicurioAvro, Finding, Severity, diagnose, prepare_topics
 from cdc.errors import SourceNotReady
 from cdc.identifiers import quoted
 from eventstore import Settings, SqlEventStore
@@ -107,6 +107,11 @@ HEALED_BY_THEIR_REMEDY = [
         "hides rows or columns of public.items",
         ["ALTER PUBLICATION {publication} SET TABLE items (id), parts"],
     ),
+    (
+        ERROR,
+        "the primary key (id) of public.items is deferrable",
+        ["ALTER TABLE items DROP CONSTRAINT items_pkey, ADD CONSTRAINT items_pkey PRIMARY KEY (id) DEFERRABLE"],
+    ),
     (WARNING, "may be emptied by {clerk} with TRUNCATE", ["GRANT TRUNCATE ON items TO {clerk}"]),
     (WARNING, "may be emptied by PUBLIC with TRUNCATE", ["GRANT TRUNCATE ON parts TO PUBLIC"]),
 ]
@@ -176,6 +181,79 @@ def test_a_fault_is_found_with_its_remedy(
         found = next(one for one in unwell(shop, source) if words.format(**names(shop, source)) in one.found)
         assert (found.severity, remedy in found.remedy) == (severity, True)
         shop.run(*(statement.format(**names(shop, source)) for statement in healing))
+
+
+# severity, what the finding says, the column's type, a value; the finding's remedy heals it, as SQL.
+COLUMNS_HEALED_BY_THEIR_REMEDY = [
+    (ERROR, "more than one dimension arrive without their values", "int[][]", None),
+    (ERROR, "more than one dimension arrive without their values", "grid", None),
+    (ERROR, "arrays of bits arrive as null", "bit(3)[]", "{101}"),
+    (ERROR, "arrive without their microseconds", "time[]", "{01:02:03}"),
+    (ERROR, "type name arrive as null", "name", "Ann"),
+    (ERROR, "type name arrive as null", "label", "Ann"),
+    (ERROR, "dates and times of 1582 or before", "date[]", "{0044-03-15 BC}"),
+    (ERROR, "dates and times of 1582 or before", "timestamptz[]", "{2024-01-01,1582-10-10 12:00+00}"),
+    (WARNING, "at a start of summer time", "timestamp[]", None),
+]
+
+
+@pytest.mark.parametrize(("severity", "words", "kind", "value"), COLUMNS_HEALED_BY_THEIR_REMEDY)
+def test_a_column_of_values_that_do_not_arrive_is_found_and_its_remedy_heals_it(
+    shop: Any, source: Any, severity: Severity, words: str, kind: str, value: str | None
+) -> None:
+    made = [
+        "CREATE DOMAIN grid AS int[][]",
+        "CREATE DOMAIN label AS name",
+        f'ALTER TABLE items ADD "50%% {{{{Off}}}}" {kind}',
+    ]
+    with planted(shop, source, *made):
+        with shop.engine.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO items VALUES (1, 'one', %s)", (value,))
+        (found,) = unwell(shop, source)
+        assert (found.severity, "50% {Off} " in found.found) == (severity, True)
+        assert words in found.found
+        shop.run(found.remedy[found.remedy.index("ALTER TABLE") :].partition(";")[0].replace("%", "%%"))
+        assert unwell(shop, source) == []
+        shop.run('ALTER TABLE items DROP "50%% {Off}"', "DELETE FROM items", "DROP DOMAIN grid, label")
+
+
+# severity, what the finding says, the column's type, values that are well, one that is not
+COLUMNS_OF_VALUES = [
+    (WARNING, "a snapshot reads dates before year 1", "date", ["infinity", "-infinity", "0001-01-01"], "0001-12-31 BC"),
+    (WARNING, "from 5 to 14 October 1582", "date", ["1582-10-04", "1582-10-15"], "1582-10-14"),
+    (ERROR, "more than one dimension", "text[]", ["{}", "{NULL}", "{a,b}"], "{{a},{b}}"),
+    (ERROR, "dates and times of 1582 or before", "date[]", ["{}", "{infinity,NULL}"], "{2024-01-01,1582-10-05}"),
+]
+
+
+@pytest.mark.parametrize(("severity", "words", "kind", "well", "odd"), COLUMNS_OF_VALUES)
+def test_a_value_that_does_not_arrive_is_found_among_those_that_do(
+    shop: Any, source: Any, severity: Severity, words: str, kind: str, well: list[str], odd: str
+) -> None:
+    with planted(shop, source, f"ALTER TABLE items ADD odd {kind}"):
+        shop.run(*(f"INSERT INTO items VALUES ({n}, 'n{n}', '{value}')" for n, value in enumerate(well, 1)))
+        assert unwell(shop, source) == []
+        shop.run(f"INSERT INTO items VALUES (0, 'odd', '{odd}')")
+        (found,) = unwell(shop, source)
+        assert (found.severity, words in found.found, "odd" in found.found) == (severity, True, True)
+        shop.run("ALTER TABLE items DROP odd", "DELETE FROM items")
+
+
+def test_a_column_that_the_connector_leaves_out_is_not_looked_at(shop: Any, source: Any) -> None:
+    without = shop.source(tables=source.tables, extra={"column.exclude.list": "public.items.odd"})
+    with planted(shop, source, "ALTER TABLE items ADD odd name"):
+        assert [one.severity for one in unwell(shop, source)] == [ERROR]
+        assert unwell(shop, without) == []
+        shop.run("ALTER TABLE items DROP odd")
+
+
+def test_a_default_that_the_registry_does_not_return_is_refused_in_avro(shop: Any, source: Any) -> None:
+    registry = ApicurioAvro(registry_url="http://127.0.0.1:9/apis/registry/v3")
+    with planted(shop, source, "ALTER TABLE items ADD doc jsonb NOT NULL DEFAULT '{{}}'"):
+        with pytest.raises(SourceNotReady, match=r"DEFAULT '\{\}': doc jsonb of") as refused:
+            cdc.check_source(shop.engine, shop.source(tables=source.tables, encoding=registry))
+        assert 'ALTER "doc" DROP DEFAULT' in refused.value.remedy
+        shop.run("ALTER TABLE items DROP doc")
 
 
 def test_row_security_says_nothing_of_the_owner_s_own_tables(shop: Any, source: Any) -> None:
