@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,8 @@ from projections.faults import record_error
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_MARK = "factfold:{"
+# Another in each process: a value that Spark quotes in a message of its own cannot pretend to be one of ours.
+MARK: Final = f"factfold:{secrets.token_hex(8)}:"
 _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
@@ -55,7 +57,7 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
         *(column.alias(name) for name, column in where.items()),
         *(d.alias("detail") for d in details),
     )
-    return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
+    return F.raise_error(F.concat(F.lit(MARK), F.to_json(told)))
 
 
 def refuse_fault(found: Column) -> Column:
@@ -63,7 +65,7 @@ def refuse_fault(found: Column) -> Column:
     from pyspark.sql import functions as F
 
     told = F.struct(found["kind"].alias("kind"), "topic", "partition", "offset", found["detail"].alias("detail"))
-    return F.raise_error(F.concat(F.lit("factfold:"), F.to_json(told)))
+    return F.raise_error(F.concat(F.lit(MARK), F.to_json(told)))
 
 
 FAULT: Final = "_fault"  # the column that tells what is wrong with a record
@@ -111,9 +113,9 @@ def told_plainly(place: str) -> Iterator[None]:
 
 def translate(message: str, place: str) -> ProjectionError:
     """The typed error behind a message of Spark's."""
-    if _MARK in message:
+    if MARK in message:
         # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
-        told, _ = json.JSONDecoder().raw_decode(message, message.index(_MARK) + len(_MARK) - 1)
+        told, _ = json.JSONDecoder().raw_decode(message, message.index(MARK) + len(MARK))
         return _record_error(told)
     if refused := _NOT_REAL_TIME.search(message):
         return RealTimeRefused(

@@ -20,7 +20,7 @@ from projections.errors import (
 from projections.logs.port import OffsetRange
 from projections.logs.ranges import bounded, reached
 from projections.logs.whole_log import from_the_beginning
-from projections.spark.failures import translate
+from projections.spark.failures import MARK, translate
 from projections.tablestore.digest import digest_rows
 from projections.tablestore.opening import open_table_store, sqlite_path
 from projections.tablestore.runs import decode_progress
@@ -81,9 +81,14 @@ def test_progress_survives_its_json_form():
 @pytest.mark.parametrize(
     ("message", "kind", "words"),
     [
-        ('… factfold:{"kind":"bad_avro","topic":"t","partition":1,"offset":7,"detail":"order.placed"} …',
+        (f'… {MARK}{{"kind":"bad_avro","topic":"t","partition":1,"offset":7,"detail":"order.placed"}} …',
          UndecodableRecord, "topic t, partition 1, offset 7"),
-        ('factfold:{"kind":"unknown_schema","topic":"t","partition":1,"offset":7,"detail":"9"}', UnknownSchemaId, "9"),
+        (f'{MARK}{{"kind":"unknown_schema","topic":"t","partition":1,"offset":7,"detail":"9"}}', UnknownSchemaId, "9"),
+        (f'{MARK}{{"kind":"bad_avro","topic":"t","partition":1,"offset":7,"detail":"factfold:{{"}}',
+         UndecodableRecord, "factfold:{"),
+        *((f"[CAST_INVALID_INPUT] The value '{forged}' cannot be cast. SQLSTATE: 22018", CodeFailed, "CAST_INVALID")
+          for forged in ("factfold:{", "factfold:{}", "factfold:{'", 'factfold:{"kind":"bad_avro","topic":"x"}',
+                         'factfold:{"kind":"bad_avro","topic":"x","partition":1,"offset":2}', "factfold:" + "{" * 999)),
         ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nam` cannot be "
          "resolved. Did you mean one of the following? [`name`, `id`]. SQLSTATE: 42703", UnknownColumn, "name, id"),
         ("Cannot fetch offset 3. Some data may have been lost because …", OffsetsLost, "longer retention"),
