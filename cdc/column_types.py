@@ -24,6 +24,10 @@ Reader = Callable[[Any], Any]
 _INTERVAL = re.compile(
     r"P(?P<years>-?\d+)Y(?P<months>-?\d+)M(?P<days>-?\d+)DT(?P<hours>-?\d+)H(?P<minutes>-?\d+)M(?P<seconds>-?\d+(?:\.\d+)?)S"
 )
+# What an inner array comes as, of a type whose items come as text: the name of its Java class.
+_INNER_ARRAY = re.compile(r"\[L[\w.]+;@[0-9a-f]+")
+# Items of which an inner array comes as null.
+_NULLED_ITEMS = (int, float, bool, bytes, Decimal, date, time, datetime)
 # Items of arrays for which Debezium has something to send where an update left the array alone.
 _MARKED_ITEMS = (str, int, UUID)
 
@@ -33,6 +37,13 @@ def reader_for(column: Column[Any], form: Form | None = None) -> Reader:
 
     UnsupportedEncoding for a type without a form here, and for a form that leaves two readings.
     """
+    dimensions = getattr(column.type, "dimensions", None) or 1
+    if dimensions > 1:
+        raise UnsupportedEncoding(
+            f"column {column} is an array of {dimensions} dimensions, whose values do not arrive",
+            remedy="leave the column out of the declared table, or store it as jsonb",
+            place=str(column),
+        )
     reader = _reader(column.type)
     if reader is None:
         raise UnsupportedEncoding(
@@ -89,8 +100,7 @@ def _reader(kind: Any) -> Reader | None:
 
 def _reader_of(kind: Any, python_type: type | None) -> Reader | None:
     if python_type is list:
-        item = _reader(kind.item_type)
-        return None if item is None else lambda value: [None if v is None else item(v) for v in _listed(value)]
+        return _items(kind)
     if python_type is datetime:
         return _aware if kind.timezone else _naive
     if python_type is time:
@@ -100,6 +110,31 @@ def _reader_of(kind: Any, python_type: type | None) -> Reader | None:
     if python_type is Decimal and kind.scale is not None:
         return _decimal_of(kind.scale)
     return _READERS.get(python_type) if python_type is not None else None
+
+
+def _items(kind: Any) -> Reader | None:
+    item = _reader(kind.item_type)
+    # Debezium sends nothing for arrays of bits.
+    if item is None or kind.item_type.__visit_name__ == "BIT":
+        return None
+    is_nested = _nested_if(kind)
+
+    def read(value: Any) -> list[Any]:
+        if is_nested(found := _listed(value)):
+            raise ValueError("an array of more than one dimension arrives without its values")
+        return [None if v is None else item(v) for v in found]
+
+    return read
+
+
+def _nested_if(kind: Any) -> Callable[[list[Any]], bool]:
+    """What looks like an array of arrays: the declaration alone says of a list of nulls that it is none."""
+    if kind.dimensions == 1:
+        return lambda values: False
+    item = python_type_of(kind.item_type)
+    if kind.item_type.__visit_name__ == "OID" or item in _NULLED_ITEMS:
+        return lambda values: bool(values) and all(value is None for value in values)
+    return lambda values: any(isinstance(v, str) and _INNER_ARRAY.fullmatch(v) is not None for v in values)
 
 
 def _members(kind: Any) -> dict[str, Enum]:

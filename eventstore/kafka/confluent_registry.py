@@ -22,6 +22,7 @@ from eventstore.settings import RegistrySettings, Settings
 
 _INCOMPATIBLE: Final = 409
 _NOT_FOUND: Final = 404
+_BAD_REQUEST: Final = 400
 # A proxy that finds nobody behind it, or a registry that elects its leader.
 _AWAY: Final = frozenset({502, 503, 504})
 # Java's registries answer with the names of all classes that the refusal has passed through.
@@ -126,7 +127,8 @@ class ConfluentRegistry(Closing):
                 return self._unknown(subject, said)
             case code if code in _AWAY:
                 return self._away(subject, f"{code}, {said}")
-        return self._refused(subject, f"{error.http_status_code}, {said}")
+        refused = self._refused(subject, f"{error.http_status_code}, {said}")
+        return self._unreturned(refused) if error.http_status_code == _BAD_REQUEST else refused
 
     def _incompatible(self, subject: str, said: str) -> SchemaIncompatible:
         return SchemaIncompatible(
@@ -157,6 +159,11 @@ class ConfluentRegistry(Closing):
             remedy="check its address, whose path may be /apis/ccompat/v7, and user and password",
             place=self._place(subject),
         )
+
+    def _unreturned(self, refused: RegistryRefused) -> RegistryRefused:
+        """Apicurio's answer for a schema that it has taken from a connector, and in which a column's DEFAULT is {}."""
+        remedy = "look at what it says; of a captured table, run factfold cdc doctor, which names the column at fault"
+        return RegistryRefused(refused.message, remedy=remedy, place=refused.place)
 
     def _place(self, subject: str) -> str:
         return f"{subject} at {self.address}"

@@ -167,6 +167,14 @@ def test_any_other_answer_is_a_refusal_that_names_the_address(server: Server, st
     assert server.url in str(refused.value)
 
 
+def test_a_request_that_is_refused_is_not_said_to_be_one_of_passwords(server: Server) -> None:
+    server.says(400, b'{"error_code": 0, "message": "Failed to discover artifact type from content."}')
+    with registry(server) as asked, pytest.raises(RegistryRefused) as refused:
+        asked.schema(2)
+    assert "password" not in str(refused.value.remedy)
+    assert "factfold cdc doctor" in str(refused.value.remedy)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"type": "string"}', '"string"'])
 def test_a_schema_that_is_no_event_type_is_a_refusal(server: Server, text: str) -> None:
     server.says(200, json.dumps({"schema": text}).encode())
