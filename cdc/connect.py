@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import requests
 import stamina
@@ -65,11 +65,12 @@ class ConnectClient:
     `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections,
     rebalances (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises
     ConnectUnavailable when nobody answers, at once where TLS fails; ConnectRejected (UnknownConnector) when a worker
-    says no, or what answers is none; InvalidConnector for a URL, a header or a certificate that cannot be used.
+    says no, or what answers is none, as one that redirects; InvalidConnector for a URL, a header or a certificate that
+    cannot be used.
 
     `auth` is a user and a password for basic authentication; one in the URL is taken out of it. `verify` is a file of
     certificate authorities, or False for none; `certificate` the client's own, as a file or a pair of files. `headers`
-    go with every request, and may be secret: neither is ever shown.
+    go with every request, and may be secret: neither is ever shown, and no redirect takes them to another host.
     """
 
     def __init__(
@@ -294,6 +295,19 @@ class ConnectClient:
             status=response.status_code,
         )
 
+    def _redirected(self, response: requests.Response, place: str) -> ConnectRejected:
+        try:
+            target = urlsplit(urljoin(self.url, response.headers.get("Location", "")))
+            host = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
+        except ValueError:
+            host = "an address that is none"
+        return ConnectRejected(
+            f"what answers at {self.url} is not Kafka Connect: it redirects to {host}, which is not followed",
+            remedy="give the URL of the Connect worker itself, with the scheme and host that it is reached by",
+            place=place,
+            status=response.status_code,
+        )
+
     def _call(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> requests.Response:
         deadline = time.monotonic() + self.patience
         try:
@@ -317,8 +331,15 @@ class ConnectClient:
     ) -> requests.Response:
         left = self._timeout if by is None else max(0.1, min(self._timeout, by - time.monotonic()))
         try:
-            return self._session.request(
-                method, self.url + path, params=params, json=body, timeout=(_CONNECTION_TIMEOUT, left)
+            response = self._session.request(
+                method,
+                self.url + path,
+                params=params,
+                json=body,
+                timeout=(_CONNECTION_TIMEOUT, left),
+                # Workers pass requests on by themselves. A redirect would take our headers to another host, and
+                # make a GET of a change, whose answer would then be taken for Connect's.
+                allow_redirects=False,
             )
         except requests.exceptions.SSLError as error:
             # A worker that goes down may end a connection in the middle of its greeting.
@@ -344,6 +365,9 @@ class ConnectClient:
                 remedy="check the paths in verify and certificate",
                 place=self.url,
             ) from error
+        if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST:
+            raise self._redirected(response, f"{method} {path}")
+        return response
 
     def _unavailable(self, method: str, path: str) -> ConnectUnavailable:
         return ConnectUnavailable(
@@ -370,8 +394,10 @@ class ConnectClient:
         )
 
     def _checked(self, response: requests.Response) -> requests.Response:
-        if response.ok:
+        if response.ok and (response.content or b"{")[:1] in b'{["':
             return response
+        if response.ok:
+            raise self._stranger(response, f"{response.request.method} {response.request.path_url}", "no JSON")
         error = _rejection(response)
         raise _Again(error) if _is_transient(response) else error
 

@@ -335,3 +335,59 @@ def test_another_service_that_speaks_json_is_recognised(
     for ask in (client.root, lambda: client.status("shop"), lambda: client.offsets("shop")):
         with pytest.raises(ConnectRejected, match="is not Kafka Connect: it sent JSON of another kind"):
             ask()
+
+
+REDIRECTS = [301, 302, 303, 307, 308]
+
+
+@pytest.mark.parametrize("status", REDIRECTS)
+@pytest.mark.parametrize("target", ["http://elsewhere:80/connectors", "https://connect:8083/", "/other", ""])
+def test_no_redirect_takes_headers_to_another_host(answers: responses.RequestsMock, status: int, target: str) -> None:
+    answers.get(f"{URL}/connectors", status=status, headers={"Location": target})
+    with ConnectClient(URL, headers={"X-Api-Key": "secret-word"}) as client:
+        with pytest.raises(ConnectRejected, match="which is not followed") as refused:
+            client.connectors()
+    assert len(answers.calls) == 1
+    assert "secret-word" not in str(refused.value)
+
+
+def test_a_redirect_shows_no_secret_of_its_target(answers: responses.RequestsMock, client: ConnectClient) -> None:
+    answers.get(f"{URL}/connectors", status=302, headers={"Location": "https://u:secret-word@sso/login?t=secret-word"})
+    with pytest.raises(ConnectRejected, match="redirects to https://sso,") as refused:
+        client.connectors()
+    assert "secret-word" not in str(refused.value)
+
+
+CHANGES = {
+    "pause": ("PUT", "/connectors/shop/pause", lambda client: client.pause("shop")),
+    "stop": ("PUT", "/connectors/shop/stop", lambda client: client.stop("shop")),
+    "resume": ("PUT", "/connectors/shop/resume", lambda client: client.resume("shop")),
+    "delete": ("DELETE", "/connectors/shop", lambda client: client.delete("shop")),
+    "create": ("POST", "/connectors", lambda client: client.create("shop", {})),
+    "delete offsets": ("DELETE", "/connectors/shop/offsets", lambda client: client.delete_offsets("shop")),
+    "restart a task": ("POST", "/connectors/shop/tasks/0/restart", lambda client: client.restart_task("shop", 0)),
+    "reset topics": ("PUT", "/connectors/shop/topics/reset", lambda client: client.reset_topics("shop")),
+    "set a logger": ("PUT", "/admin/loggers/root", lambda client: client.set_logger("root", "INFO")),
+    "health": ("GET", "/health", lambda client: client.health()),
+}
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "health"])
+def test_the_answer_of_another_service_is_not_taken_for_a_change(
+    answers: responses.RequestsMock, client: ConnectClient, change: str
+) -> None:
+    method, path, ask = CHANGES[change]
+    answers.add(method, f"{URL}{path}", body="<html>signed in</html>", content_type="text/html")
+    with pytest.raises(ConnectRejected, match="is not Kafka Connect: it sent no JSON"):
+        ask(client)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_redirected_is_not_taken_for_done(
+    answers: responses.RequestsMock, client: ConnectClient, change: str
+) -> None:
+    method, path, ask = CHANGES[change]
+    answers.add(method, f"{URL}{path}", status=302, headers={"Location": f"{URL}/welcome"})
+    with pytest.raises(ConnectRejected, match="is not followed"):
+        ask(client)
+    assert len(answers.calls) == 1
