@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Declared = Mapping[str, Setter | Sequence[Setter]]
 Setters = Mapping[str, tuple[Setter, ...]]
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+# Of a column too, in whatever case a captured table has it.
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
 RECORD_KEY = "_record_key"  # of a row of a view topic
@@ -42,6 +44,23 @@ def checked_identifier(name: str, *, what: str) -> str:
         f"{what} {name!r} is not a usable name",
         remedy="use lower-case letters, digits and underscores, a letter first, at most 40",
     )
+
+
+def checked_columns(names: Sequence[str], *, what: str) -> tuple[str, ...]:
+    """The names themselves, if they may become columns of a SQL table; Spark and SQLite tell none apart by case."""
+    known: dict[str, str] = {}
+    for name in names:
+        if not COLUMN.fullmatch(name):
+            raise InvalidDefinition(
+                f"{what} {name!r} is not a usable name",
+                remedy="use letters, digits and underscores, a letter first, at most 40",
+            )
+        if known.setdefault(name.lower(), name) != name:
+            raise InvalidDefinition(
+                f"{what}s {known[name.lower()]!r} and {name!r} differ in case alone",
+                remedy="declare one of them: Spark and SQLite take them for one column",
+            )
+    return tuple(names)
 
 
 def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
@@ -90,8 +109,7 @@ class Table:
     unfiltered: Table | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for column in self.columns:
-            checked_identifier(column, what="column")
+        checked_columns(tuple(self.columns), what="column")
         for column in self.key:
             require_flat(column, self.columns[column], place=f"topic {self.topic}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_identifier, require_flat
+from projections.tables import Table, VersionTable, checked_columns, checked_identifier, require_flat
 from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
 
 
@@ -171,7 +171,7 @@ def _side(
     *,
     view: str,
 ) -> Unmatched:
-    spec = ", ".join(checked_identifier(column, what="view column") for column in columns)
+    spec = ", ".join(checked_columns(columns, what="view column"))
     name = _role(target, tables, spec=spec, view=view)
     table = tables[name]
     if name not in {reference.target for reference in references} or isinstance(table, VersionTable):

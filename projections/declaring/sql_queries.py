@@ -11,7 +11,7 @@ from sqlglot import expressions as exp
 from projections.declaring.sql_scopes import Scopes, is_name, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
-from projections.tables import checked_identifier
+from projections.tables import Table, checked_identifier
 from projections.views import Input, Pointer, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
@@ -50,7 +50,8 @@ class Query:
                 f"groups by {part.sql(DIALECT).strip()!r}",
                 "group by a column; compute it in a view that this one reads",
             )
-        return tuple(part.name.lower() for part in found)
+        root = next(iter(self.roles.values()))
+        return tuple(_spelled(root, part.name) for part in found)
 
     def references(self) -> tuple[Pointer, ...]:
         """The foreign keys among the equalities of its joins. A query that groups has none."""
@@ -158,28 +159,29 @@ class Query:
         keys = self.roles[side.role].key
         for source in reached:
             columns = self._pointers(join, source.alias, side.alias)
-            if set(keys) <= columns.keys():
-                return tuple(f"{source.role}.{columns[key]}" for key in keys), side.role
+            if {key.lower() for key in keys} <= columns.keys():
+                own = [_spelled(self.roles[source.role], columns[key.lower()]) for key in keys]
+                return tuple(f"{source.role}.{column}" for column in own), side.role
         raise self._refused(
             f"joins {side.alias!r} by {join.args['on'].sql(DIALECT) if join.args.get('on') else 'no condition of ON'}",
             f"join by its whole key, {', '.join(keys)}, with each column written as table.column",
         )
 
     def _pointers(self, join: exp.Join, source: str, table: str) -> dict[str, str]:
-        """By column of the joined table, the column of the source that equals it."""
+        """By column of the joined table, in lower case, the column of the source that equals it."""
         condition = join.args.get("on")
         found: dict[str, str] = {}
         for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
             sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
-            named = {side.text("table").lower(): side.name.lower() for side in sides if _is_column(side)}
+            named = {side.text("table").lower(): side.name for side in sides if _is_column(side)}
             if named.keys() == {source, table}:
-                found[named[table]] = named[source]
+                found[named[table].lower()] = named[source]
         return found
 
     def _selected(self, side: _Side, key: str) -> str:
         for part in self.select.expressions:
             column = part.unalias()
-            if _is_column(column) and (column.text("table").lower(), column.name.lower()) == (side.alias, key):
+            if _is_column(column) and (column.text("table").lower(), column.name.lower()) == (side.alias, key.lower()):
                 return str(part.alias_or_name)
         raise self._refused(
             f"keeps rows of {side.alias!r} that nothing refers to, and does not select {side.alias}.{key}",
@@ -188,6 +190,14 @@ class Query:
 
     def _refused(self, what: str, remedy: str) -> InvalidDefinition:
         return InvalidDefinition(f"view {self.name!r} {what}", remedy=remedy, place=f"view {self.name}")
+
+
+def _spelled(table: Input, column: str) -> str:
+    """The column in the case that its table has it in: Spark takes any."""
+    if isinstance(table, Table):
+        return next((own for own in table.columns if own.lower() == column.lower()), column)
+    # A view's columns are not known yet; what is all in capitals is written as SQL often is.
+    return column.lower() if column.isupper() else column
 
 
 def _is_column(part: exp.Expr) -> bool:

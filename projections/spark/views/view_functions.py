@@ -23,7 +23,7 @@ from projections.spark.views.plans import (
     operators,
 )
 from projections.spark.views.rows import Rows, Untraceable
-from projections.tables import Table, checked_identifier, require_flat
+from projections.tables import Table, checked_columns, require_flat
 from projections.views import View
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         result = view(*(spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames))
         rows = _refuse_unbounded(view, result)
         schema = result.schema
+    names = checked_columns(schema.fieldNames(), what="view column")
     columns = {
-        checked_identifier(f.name, what="view column"): _column_type(f.dataType, f"{view.name}.{f.name}")
-        for f in schema.fields
+        name: _column_type(f.dataType, f"{view.name}.{name}") for name, f in zip(names, schema.fields, strict=True)
     }
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")

@@ -172,7 +172,7 @@ def test_a_table_without_primary_key_is_refused():
         Table.from_changelog(keyless, topic="t")
 
 
-@pytest.mark.parametrize("name", ['a"; DROP TABLE x; --', "a b", "A", "ü", "a" * 41, "a\x00b"])
+@pytest.mark.parametrize("name", ['a"; DROP TABLE x; --', "a b", "A-b", "ü", "a" * 41, "a\x00b"])
 def test_a_column_name_that_could_be_anything_else_in_sql_is_refused(name):
     hostile = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column(name, sa.Integer))
     with pytest.raises(InvalidDefinition, match="not a usable name"):

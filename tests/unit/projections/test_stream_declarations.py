@@ -80,7 +80,7 @@ def test_a_stream_may_leave_out_fields_that_cannot_be_columns():
         ({"events": Reading.Taken, "key": "value"}, InvalidDefinition, "two columns 'value'"),
         ({"events": Reading.Taken, "id": "key"}, InvalidDefinition, "two columns 'key'"),
         ({"events": Reading.Taken, "key": "event_time"}, InvalidDefinition, "two columns 'event_time'"),
-        ({"events": Reading.Taken, "key": "Key"}, InvalidDefinition, "not a usable name"),
+        ({"events": Reading.Taken, "key": "the key"}, InvalidDefinition, "not a usable name"),
     ],
 )  # fmt: skip
 def test_a_stream_that_cannot_be_is_refused(options, kind, words):
