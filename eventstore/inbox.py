@@ -32,8 +32,8 @@ from sqlalchemy import (
 )
 
 from eventstore.backends.sql.greenlets import release_when_cut_off
+from eventstore.backends.sql.lending import LentTransaction
 from eventstore.backends.sql.transactions import (
-    LentTransaction,
     blaming_no_record,
     check_transactional,
     create_missing,
@@ -143,8 +143,10 @@ class Inbox:
             lent = LentTransaction(tx)
             try:
                 yield lent
-            finally:
-                lent.take_back()
+            except BaseException as error:
+                lent.take_back(failed=isinstance(error, Exception))
+                raise
+            lent.take_back()
 
     def claim(self, tx: Connection, ids: Sequence[str]) -> set[str] | None:
         """Insert ids (32 hexadecimal digits), each given once; return those that were new, None where all were."""
@@ -158,13 +160,12 @@ class Inbox:
             values = (self._group, self._topic, f"{now:%Y-%m-%d %H:%M:%S.%f}", json.dumps(ids))
             return set(tx.exec_driver_sql(_CLAIM_SQLITE, values).scalars())
 
-    def unclaim(self, tx: Connection, ids: Sequence[str]) -> None:
-        """Take back claims of events that were not handled after all."""
+    def unclaim(self, tx: Connection, ids: Sequence[str]) -> int:
+        """Take back claims of events that were not handled after all; return how many there were."""
         with blaming_no_record(self._engine):
             if self._postgres:
-                tx.exec_driver_sql(_UNCLAIM_POSTGRES, self._given(ids))
-            else:
-                tx.exec_driver_sql(_UNCLAIM_SQLITE, (self._group, self._topic, json.dumps(ids)))
+                return tx.exec_driver_sql(_UNCLAIM_POSTGRES, self._given(ids)).rowcount
+            return tx.exec_driver_sql(_UNCLAIM_SQLITE, (self._group, self._topic, json.dumps(ids))).rowcount
 
     def give_up(self, tx: Connection, event_id: str) -> None:
         """Note that an event became a dead letter."""

@@ -17,7 +17,7 @@ from eventstore.subscriptions import Subscription
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from eventstore.backends.sql.transactions import LentTransaction
+    from eventstore.backends.sql.lending import LentTransaction
     from eventstore.inbox import Inbox
 
 
@@ -48,18 +48,27 @@ class DeliveryReport:
 class AttemptFailed(Exception):
     """A run was not delivered; `index` is the record whose fault it was, None where that is not known.
 
-    `done` counts the records before it whose effects stay, since no transaction takes them back. `hopeless` ones are
-    not tried again: their data does not fit the class.
+    `done` counts the records before it whose effects stay, since no transaction takes them back.
     """
 
-    def __init__(
-        self, cause: Exception, index: int | None, *, done: DeliveryReport | None = None, hopeless: bool = False
-    ) -> None:
+    def __init__(self, cause: Exception, index: int | None, *, done: DeliveryReport | None = None) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.index = index
         self.done = done
-        self.hopeless = hopeless
+
+
+class AttemptHopeless(Exception):
+    """A run was not delivered, and some of its records are not to be tried again.
+
+    Their data does not fit the class (`calls` is 0), or their handler committed a part of its effects.
+    """
+
+    def __init__(self, cause: Exception, indices: Sequence[int], *, calls: int) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.indices = indices
+        self.calls = calls
 
 
 class _Pending(NamedTuple):
@@ -72,6 +81,14 @@ class _Pending(NamedTuple):
     arrival: Arrival
     events: list[Any]
     recorded: RecordedEvent | None
+
+
+class _Committed(NamedTuple):
+    """What may stand in the database though it was not the subscriber that committed it, and by whose fault."""
+
+    claims: list[str]
+    culprits: frozenset[str]
+    cause: Exception
 
 
 class Attempt:
@@ -95,11 +112,14 @@ class Attempt:
         self._inbox = inbox
         self._calls = calls
         self._halt = halt
+        self._at_hand: list[_Pending] = []
+        self._left: list[_Pending] = []
+        self._committed: _Committed | None = None
 
     def deliver(self, run: Sequence[Arrival]) -> DeliveryReport:
         """Hand over a run, or so many records from its front as the report counts, where it was halted.
 
-        AttemptFailed, StoreUnavailable, and the source's own errors.
+        AttemptFailed, AttemptHopeless, StoreUnavailable, and the source's own errors.
         """
         pending = self._pending(run)
         self._calls.begin(BEGIN, run[0])
@@ -132,22 +152,24 @@ class Attempt:
 
     def _in_transaction(self, inbox: Inbox, run: Sequence[Arrival], pending: list[_Pending]) -> tuple[int, int]:
         """Return how many events were handled, and how many records of the run are done with that."""
+        self._repair(inbox, run)
         lent: LentTransaction | None = None
-        new = pending
+        self._at_hand = self._left = []
         try:
             with inbox.lend() as lent:
                 # It may have come after a long wait, and then is not ours to use.
                 self._calls.go_on(BEGIN, run[0])
                 new = self._claimed(inbox, lent.tx, pending)
-                lent.check()
+                lent.watch()
                 handled = self._hand_over(new, lent)
                 self._calls.go_on(COMMIT, run[0])
                 end = _end(run, left := new[handled:])
                 self._unclaim(inbox, lent.tx, left)
                 self._source.checkpoint(lent.tx, run[:end])
         except Exception as error:
-            if lent is not None and lent.gone:
-                self._repair(inbox, [one for one in new if one.place >= (getattr(error, "index", None) or 0)])
+            if lent is not None and lent.ended:
+                self._committed = self._may_stand(error)
+                self._repair(inbox, run)
             if isinstance(error, FactfoldError | AttemptFailed):
                 raise
             # The commit: a deferred constraint speaks up only there.
@@ -168,7 +190,7 @@ class Attempt:
                 if events:
                     pending.append(_Pending(place, arrival, events, recorded))
         except SchemaError as error:
-            raise AttemptFailed(error, place, hopeless=True) from error
+            raise AttemptHopeless(error, [place], calls=0) from error
         return pending
 
     def _claimed(self, inbox: Inbox, tx: Connection, pending: list[_Pending]) -> list[_Pending]:
@@ -185,10 +207,25 @@ class Attempt:
         if left and self._keeps_inbox:
             inbox.unclaim(tx, [one.arrival.id for one in left])
 
-    def _repair(self, inbox: Inbox, left: list[_Pending]) -> None:
-        """Take back claims a handler committed by speaking to the driver, where that cannot be refused."""
+    def _may_stand(self, error: Exception) -> _Committed:
+        cause = error.cause if isinstance(error, AttemptFailed) else error
+        claims = [one.arrival.id for one in self._left] if self._keeps_inbox else []
+        return _Committed(claims, frozenset(one.arrival.place for one in self._at_hand), cause)
+
+    def _repair(self, inbox: Inbox, run: Sequence[Arrival]) -> None:
+        """Take back the claims that a handler committed of events it had not handled, those after its own.
+
+        Were there any, then a part of its effects stands as well, and would be there twice after another attempt:
+        AttemptHopeless. What it rolled back is tried again like any failure. StoreUnavailable: the next run does it.
+        """
+        if (found := self._committed) is None:
+            return
         with inbox.begin() as tx:
-            self._unclaim(inbox, tx, left)
+            stood = inbox.unclaim(tx, found.claims) if found.claims else 0
+        self._committed = None
+        culprits = [place for place, arrival in enumerate(run) if arrival.place in found.culprits]
+        if stood and culprits:
+            raise AttemptHopeless(found.cause, culprits, calls=1) from found.cause
 
     def _hand_over(self, pending: list[_Pending], lent: LentTransaction | None) -> int:
         """Return how many records the handler took."""
@@ -212,6 +249,7 @@ class Attempt:
                         lent.check()
                 handled += 1
         except Exception as error:
+            self._left, self._at_hand = pending[handled:], pending[handled : handled + 1]
             at = pending[handled].place
             done = DeliveryReport(handled=handled, skipped=at - handled) if lent is None else None
             raise self._failed(error, at, done) from error
@@ -221,6 +259,7 @@ class Attempt:
         if not pending:
             return 0
         self._calls.go_on(CALL, pending[0].arrival)
+        self._left = self._at_hand = pending
         try:
             events = [event for one in pending for event in one.events]
             recorded = [one.recorded for one in pending for _ in one.events]

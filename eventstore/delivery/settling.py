@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from eventstore.delivery.attempt import Attempt, AttemptFailed, DeliveryReport
+from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
@@ -115,6 +115,8 @@ class Settling:
             self.report.retried += 1
         try:
             report = self._attempt.deliver(run)
+        except AttemptHopeless as failed:
+            return self._set_apart(run, failed)
         except AttemptFailed as failed:
             return self._parted(run, failed)
         self._done(run[: report.records], report)
@@ -125,16 +127,25 @@ class Settling:
             half = len(run) // 2
             return [run[:half], run[half:]]
         at = failed.index or 0
-        self._note(run[at], failed)
+        self._note(run[at], failed.cause)
         if failed.done is None:
             return [run[:at], run[at : at + 1], run[at + 1 :]]
         self._done(run[:at], failed.done)
         return [run[at : at + 1], run[at + 1 :]]
 
-    def _note(self, culprit: Arrival, failed: AttemptFailed) -> None:
+    def _set_apart(self, run: Run, failed: AttemptHopeless) -> list[Run]:
+        """Part a run at records that are not tried again: each of them stands alone."""
+        parts, begin = list[Run](), 0
+        for at in failed.indices:
+            self._note(run[at], failed.cause, calls=failed.calls, hopeless=True)
+            parts += [run[begin:at], run[at : at + 1]]
+            begin = at + 1
+        return [*parts, run[begin:]]
+
+    def _note(self, culprit: Arrival, cause: Exception, *, calls: int = 1, hopeless: bool = False) -> None:
         before = self._failures.get(culprit.place)
-        attempts = (before.attempts if before else 0) + (0 if failed.hopeless else 1)
-        self._failures[culprit.place] = _Failure(attempts, failed.cause, failed.hopeless)
+        attempts = (before.attempts if before else 0) + calls
+        self._failures[culprit.place] = _Failure(attempts, cause, hopeless)
 
     def _done(self, run: Run, report: DeliveryReport) -> None:
         self.settled += len(run)

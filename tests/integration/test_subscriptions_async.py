@@ -12,7 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from eventstore import open_async_subscriber, subscription
 from eventstore.errors import HandlerHung
 from tests.ledger import LEDGER, Payment, amounts
-from tests.unit.eventstore.async_handlers import ENDINGS, booking, deliver, ending
+from tests.unit.eventstore.async_handlers import (
+    ENDINGS,
+    assert_only_the_culprit_is_given_up,
+    booking,
+    by_statement,
+    deliver,
+)
+from tests.unit.eventstore.handlers import Ending
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
 
@@ -71,15 +78,17 @@ async def test_what_fails_is_a_dead_letter_of_the_topic(settings, payments, engi
     assert {dict(letter.headers)["dead_letter_message"] for letter in letters} == {b"no room"}
 
 
-@pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
+POSTGRES_ENDINGS = ENDINGS | {
+    "commit and chain behind a comment": Ending(by_statement("/**/commit and chain"), stays=True),
+    "commit as a second statement": Ending(
+        by_statement("select 1; commit; begin; insert into ledger (amount) values (1000)"), stays=True
+    ),
+}
+
+
+@pytest.mark.parametrize("how", POSTGRES_ENDINGS.values(), ids=POSTGRES_ENDINGS)
 async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
-    end, stays, says = how
-    source = MemorySource(arrivals(1, 2, 3, 4, 5))
-    report = await deliver(ending(end, at=3), source, looped())
-    assert (report.handled + report.duplicates, report.dead) == (4, 1)
-    assert [one for one in amounts(engine) if one != 3] == [1, 2, 4, 5]
-    assert (3 in amounts(engine)) == stays
-    assert says in str(source.dead[0].error)
+    await assert_only_the_culprit_is_given_up(how, engine=engine, looped=looped())
 
 
 async def test_a_handler_that_goes_on_in_an_aborted_transaction_is_given_up_alone(engine, looped):

@@ -8,10 +8,17 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from eventstore import Subscriber
+from eventstore import Subscriber, subscription
 from eventstore.errors import DeclarationError, StoreUnavailable
-from tests.ledger import LEDGER, amounts
-from tests.unit.eventstore.handlers import ENDINGS, assert_only_the_culprit_is_given_up, booking, deliver, ending
+from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.handlers import (
+    ENDINGS,
+    Ending,
+    assert_only_the_culprit_is_given_up,
+    booking,
+    deliver,
+    ending,
+)
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
 
@@ -23,7 +30,24 @@ def swallows(tx):
         return
 
 
-POSTGRES_ENDINGS = ENDINGS | {"an error swallowed": (swallows, False, "after an error that aborted its transaction")}
+def commits_and_swallows(tx):
+    tx.exec_driver_sql("/**/commit and chain")
+    swallows(tx)
+
+
+def by_statement(statement):
+    return lambda tx: tx.exec_driver_sql(statement)
+
+
+POSTGRES_ENDINGS = ENDINGS | {
+    "an error swallowed": Ending(swallows, says="after an error that aborted its transaction"),
+    "commit, then an error swallowed": Ending(commits_and_swallows, stays=True, says="after an error that aborted"),
+    "commit and chain behind a comment": Ending(by_statement("/**/commit and chain"), stays=True),
+    "rollback and chain behind a comment": Ending(by_statement("/* */ rollback and chain")),
+    "commit as a second statement": Ending(
+        by_statement("select 1; commit; begin; insert into ledger (amount) values (1000)"), stays=True
+    ),
+}
 
 
 @pytest.mark.parametrize("at", [1, 3, 5], ids=["first", "in the middle", "last"])
@@ -45,12 +69,48 @@ def works_through_a_session(tx):
         session.commit()
 
 
-@pytest.mark.parametrize("harmless", [takes_a_part_back, works_through_a_session, lambda tx: None])
+def names_itself(tx):
+    tx.exec_driver_sql("set application_name = 'reviewer'")
+
+
+def names_itself_for_a_while(tx):
+    part = tx.begin_nested()
+    tx.exec_driver_sql("set local application_name = 'reviewer'")
+    part.rollback()
+
+
+HARMLESS = [takes_a_part_back, works_through_a_session, names_itself, names_itself_for_a_while, lambda tx: None]
+
+
+@pytest.mark.parametrize("harmless", HARMLESS)
 @pytest.mark.parametrize("guarantee", ["effectively-once", "at-least-once"])
 def test_a_handler_that_leaves_its_transaction_as_it_was_is_no_culprit(engine, harmless, guarantee):
     declared = ending(harmless, at=2, guarantee=guarantee)
     assert deliver(declared, MemorySource(arrivals(1, 2, 3)), engine).handled == 3
     assert [amount for amount in amounts(engine) if amount < 20] == [1, 2, 3]
+
+
+def test_a_transaction_is_lent_under_a_name_and_takes_no_transaction_id_of_its_own(engine):
+    seen = []
+
+    def look(tx):
+        seen.append(tx.exec_driver_sql("select current_setting('application_name')").scalar())
+        seen.append(tx.exec_driver_sql("select pg_current_xact_id_if_assigned()").scalar())
+
+    named = sa.create_engine(engine.url, connect_args={"application_name": "shop " + "x" * 70})
+
+    def handle(event: Payment.Received, tx: sa.Connection) -> None:
+        look(tx)
+
+    declared = subscription("payments", group="g", guarantee="at-least-once")(handle)
+    assert deliver(declared, MemorySource(arrivals(1)), named).handled == 1
+    name, transaction_id = seen
+    assert name.startswith("shop xxx")
+    assert name.endswith(" (lent)")
+    assert transaction_id is None
+    with named.connect() as connection:
+        assert "(lent)" not in connection.exec_driver_sql("select current_setting('application_name')").scalar()
+    named.dispose()
 
 
 def test_an_engine_in_autocommit_mode_is_refused(engine):

@@ -8,7 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eventstore import AsyncSubscriber, subscription
-from tests.ledger import LEDGER, Payment
+from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.handlers import Ending
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
 
 def booking(*, fails_on=(), fails_times=10**9, waits=0.0, calls=None, **options):
@@ -35,42 +37,57 @@ async def deliver(declared, source, engine=None, **options):
         return subscriber.report
 
 
-async def ends(tx):
-    await tx.commit()
+async def _driver(tx):
+    return (await tx.get_raw_connection()).driver_connection
 
 
-async def rolls_back(tx):
-    await tx.rollback()
+async def _commits_by_driver(tx):
+    await (await _driver(tx)).commit()
 
 
-async def ends_by_statement(tx):
-    await tx.exec_driver_sql(" commit")
+async def _rolls_back_by_driver(tx):
+    await (await _driver(tx)).rollback()
 
 
-async def ends_below_sqlalchemy(tx):
-    await (await tx.get_raw_connection()).driver_connection.commit()
-
-
-async def ends_and_forgives_itself(tx):
+async def _forgives_itself(tx):
     try:
         await tx.commit()
     except Exception:
         return
 
 
-async def ends_below_sqlalchemy_and_fails(tx):
-    await ends_below_sqlalchemy(tx)
+async def _commits_by_driver_and_fails(tx):
+    await _commits_by_driver(tx)
     raise ValueError("too late")
 
 
-# What of the culprit's own stays, and what its dead letter says.
+def and_writes_on(end):
+    """End it, and write in the transaction that the driver begins then."""
+
+    async def end_and_write(tx):
+        await end(tx)
+        await tx.execute(sa.insert(LEDGER).values(amount=1000))
+
+    return end_and_write
+
+
+def by_statement(statement):
+    """End it by a statement."""
+    return lambda tx: tx.exec_driver_sql(statement)
+
+
 ENDINGS = {
-    "rollback": (rolls_back, False, "ended the transaction"),
-    "commit": (ends, False, "ended the transaction"),
-    "commit, its error swallowed": (ends_and_forgives_itself, False, "ended the transaction"),
-    "commit as a statement": (ends_by_statement, False, "ended the transaction"),
-    "commit by the driver": (ends_below_sqlalchemy, True, "ended the transaction"),
-    "commit by the driver, then an error": (ends_below_sqlalchemy_and_fails, True, "too late"),
+    "rollback": Ending(lambda tx: tx.rollback()),
+    "commit": Ending(lambda tx: tx.commit()),
+    "commit, its error swallowed": Ending(_forgives_itself),
+    "commit as a statement": Ending(by_statement(" commit")),
+    "commit behind a comment": Ending(by_statement("/**/commit"), stays=True),
+    "commit behind a comment, then more": Ending(and_writes_on(by_statement("/**/commit")), stays=True),
+    "commit by the driver": Ending(_commits_by_driver, stays=True),
+    "commit by the driver, then more": Ending(and_writes_on(_commits_by_driver), stays=True),
+    "commit by the driver, then an error": Ending(_commits_by_driver_and_fails, stays=True, says="too late"),
+    "rollback behind a comment": Ending(by_statement("/**/rollback")),
+    "rollback by the driver, then more": Ending(and_writes_on(_rolls_back_by_driver)),
 }
 
 
@@ -83,3 +100,15 @@ def ending(end, *, at):
             await end(tx)
 
     return subscription("payments", group="books", backoff=0.001, attempts=2)(book)
+
+
+async def assert_only_the_culprit_is_given_up(how, *, engine, looped):
+    """Deliver five events to a handler that ends its transaction at the third; that one alone is a dead letter."""
+    source = MemorySource(arrivals(1, 2, 3, 4, 5))
+    report = await deliver(ending(how.end, at=3), source, looped)
+    assert (report.handled + report.duplicates, report.dead) == (4, 1)
+    assert [one for one in amounts(engine) if one != 3] == [1, 2, 4, 5]
+    assert amounts(engine).count(3) == how.stays
+    (letter,) = source.dead
+    assert (letter.arrival.place, letter.attempts) == ("3", 1 if how.stays else 2)
+    assert how.says in str(letter.error)

@@ -16,7 +16,12 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, HandlerHung, SubscriptionError
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers
-from tests.unit.eventstore.async_handlers import ENDINGS, booking, deliver, ending
+from tests.unit.eventstore.async_handlers import (
+    ENDINGS,
+    assert_only_the_culprit_is_given_up,
+    booking,
+    deliver,
+)
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
 from tests.waiting import wait_until
 
@@ -59,15 +64,7 @@ async def test_a_passing_failure_is_overcome(engine, looped):
 
 @pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
 async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
-    end, stays, says = how
-    source = MemorySource(arrivals(1, 2, 3, 4, 5))
-    report = await deliver(ending(end, at=3), source, looped())
-    assert (report.handled + report.duplicates, report.dead) == (4, 1)
-    assert [one for one in amounts(engine) if one != 3] == [1, 2, 4, 5]
-    assert (3 in amounts(engine)) == stays
-    (letter,) = source.dead
-    assert (letter.arrival.place, letter.attempts) == ("3", 2)
-    assert says in str(letter.error)
+    await assert_only_the_culprit_is_given_up(how, engine=engine, looped=looped())
 
 
 async def test_a_handler_may_take_a_batch_the_recorded_events_and_no_transaction():
