@@ -215,9 +215,18 @@ def not_an_event(why: str, place: str) -> NotFramedAvro:
 
 
 def dead_letter_headers(
-    origin: tuple[str, int, int], *, group: str, error: Exception, attempts: int, time: datetime
+    origin: tuple[str, int, int],
+    *,
+    group: str,
+    error: Exception,
+    attempts: int,
+    time: datetime,
+    message: str | None = None,
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers a dead letter carries beside its own; `origin` is topic, partition and offset."""
+    """Return the headers a dead letter carries beside its own; `origin` is topic, partition and offset.
+
+    `message` takes the place of the error's own text, which may hold what is not to be kept.
+    """
     topic, partition, offset = origin
     told = {
         "topic": topic,
@@ -225,7 +234,7 @@ def dead_letter_headers(
         "offset": offset,
         "group": group,
         "error": type(error).__name__,
-        "message": str(error)[:DEAD_LETTER_MESSAGE_LENGTH],
+        "message": (str(error) if message is None else message)[:DEAD_LETTER_MESSAGE_LENGTH],
         "attempts": attempts,
         "time": time.isoformat(),
     }

@@ -21,6 +21,7 @@ import structlog
 
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
+from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
 from eventstore.subscriptions import Subscription
@@ -91,13 +92,16 @@ class Settling:
 
     def _outlasting(self, run: Run) -> list[Run]:
         """Take a step, again and again while the database is away."""
-        until, pause = monotonic() + self._patience, self._subscription.backoff
+        until, pause, is_first = monotonic() + self._patience, self._subscription.backoff, True
         while True:
             try:
                 return self._step(run)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
                 if monotonic() > until:
                     raise
+                if is_first:
+                    self._warn("database away, trying again", run, error)
+                is_first = False
             self._wait(pause)
             pause = min(max(pause, 0.1) * 2, self._patience / 4)
 
@@ -124,6 +128,7 @@ class Settling:
 
     def _parted(self, run: Run, failed: AttemptFailed) -> list[Run]:
         if failed.index is None and len(run) > 1:
+            self._warn("handler failed", run, failed.cause)
             half = len(run) // 2
             return [run[:half], run[half:]]
         at = failed.index or 0
@@ -144,6 +149,8 @@ class Settling:
 
     def _note(self, culprit: Arrival, cause: Exception, *, calls: int = 1, hopeless: bool = False) -> None:
         before = self._failures.get(culprit.place)
+        if before is None:
+            self._warn("handler failed", [culprit], cause)
         attempts = (before.attempts if before else 0) + calls
         self._failures[culprit.place] = _Failure(attempts, cause, hopeless)
 
@@ -162,10 +169,21 @@ class Settling:
             time=datetime.now(UTC),
         )
         self._attempt.bury(arrival, lambda: self._source.dead_letter(letter))
-        log.warning(
-            "dead letter", place=arrival.place, group=self._subscription.group, error=type(failure.cause).__name__
-        )
+        self._warn("dead letter", [arrival], failure.cause, attempts=failure.attempts)
         self._done([arrival], DeliveryReport(dead=1))
+
+    def _warn(self, what: str, run: Run, cause: Exception, **more: object) -> None:
+        """Log a failure with its place, text and traceback, values of personal events masked."""
+        log.warning(
+            what,
+            place=run[0].place if len(run) == 1 else f"{run[0].place} to {run[-1].place}",
+            group=self._subscription.group,
+            handler=self._subscription.name,
+            error=type(cause).__name__,
+            message=masked_message(cause, run),
+            exception=masked_traceback(cause, run),
+            **more,
+        )
 
     def _wait(self, seconds: float) -> None:
         # Not stamina: its pause cannot be ended by a stop, and a signal must not wait for a minute's backoff.

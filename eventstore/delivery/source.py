@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from eventstore.delivery.masking import masked_message
 from eventstore.errors import FactfoldError
 from eventstore.messages import RecordedEvent
+from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -71,6 +73,11 @@ class DeadLetter(Generic[A]):
     error: Exception
     attempts: int
     time: datetime
+
+    @property
+    def message(self) -> str:
+        """The error's text, personal values masked, and cut to what a header takes."""
+        return masked_message(self.error, [self.arrival])[:DEAD_LETTER_MESSAGE_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)

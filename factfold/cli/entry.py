@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -21,7 +22,7 @@ from factfold.cli import (
     streams,
     subscriptions,
 )
-from factfold.cli.failures import show
+from factfold.cli.failures import show, show_traceback
 
 
 def application() -> typer.Typer:
@@ -32,6 +33,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_root)
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
     app.add_typer(cdc_compare.app, name="cdc")  # with the commands of cdc, cdc_operate and cdc_signals
@@ -49,10 +51,29 @@ def application() -> typer.Typer:
     return app
 
 
+def _root(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, too; goes anywhere in a command.")
+    ] = False,
+) -> None:
+    """Event sourcing and change data capture, folded into materialized views."""
+
+
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
+    debug = _takes_debug(sys.argv)
     try:
         application()()
     except FactfoldError as failure:
+        if debug:
+            show_traceback(failure)
         show(failure)
         sys.exit(1)
+
+
+def _takes_debug(arguments: list[str]) -> bool:
+    """Take `--debug` out of the arguments before `--`: every command has it, and none has to declare it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = [argument for argument in arguments[:end] if argument != "--debug"]
+    arguments[:end] = options
+    return len(options) < end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from eventstore.errors import FactfoldError
 
 
@@ -18,3 +20,10 @@ def show(failure: FactfoldError) -> None:
         console.print(Text.assemble(("  at: ", "bold"), failure.place))
     for note in getattr(failure, "__notes__", ()):
         console.print(Text(note, style="dim"))
+
+
+def show_traceback(failure: FactfoldError) -> None:
+    """Print an error's traceback and its causes' to stderr, without what a database quotes of parameters and rows."""
+    from eventstore.delivery.masking import masked_traceback
+
+    typer.echo(masked_traceback(failure), err=True)

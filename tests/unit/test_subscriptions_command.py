@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from eventstore import Subscription
 from eventstore.errors import DeclarationError
-from factfold.cli.entry import application
+from factfold.cli.entry import application, main
 from factfold.cli.subscriptions import load_subscription, parse_start
 
 
@@ -49,3 +49,29 @@ def test_an_inbox_is_forgotten_only_where_its_database_is_named():
     done = CliRunner().invoke(application(), ["subscriptions", "reset", "t", "g", "--to", "end", "--forget"])
     assert done.exit_code == 2
     assert "--database" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--debug", "subscriptions", "run", "no.such:x"], ["subscriptions", "run", "--debug", "no.such:x"],
+     ["subscriptions", "run", "no.such:x", "--debug"]],
+)  # fmt: skip
+def test_debug_shows_a_traceback_wherever_it_stands(monkeypatch, capsys, arguments):
+    shown = _error_of(monkeypatch, capsys, arguments)
+    assert "Traceback" in shown or 'File "' in shown
+    assert "DeclarationError" in shown
+    assert "error: " in shown
+
+
+def test_without_debug_an_error_is_its_cause_and_remedy(monkeypatch, capsys):
+    shown = _error_of(monkeypatch, capsys, ["subscriptions", "run", "no.such:x"])
+    assert 'File "' not in shown
+    assert "  remedy: " in shown
+
+
+def _error_of(monkeypatch, capsys, arguments):
+    monkeypatch.setattr("sys.argv", ["factfold", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    return capsys.readouterr().err

@@ -37,7 +37,6 @@ from eventstore.errors import CheckpointMoved, DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
 from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
-from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 
 # Before every event, those below zero too that were renumbered after a restore.
 _BEFORE_ALL: Final = Position(-(1 << 62), 0)
@@ -154,7 +153,7 @@ class StoreSource:
             "stream": event.stream,
             "version": event.version,
             "error": type(letter.error).__name__,
-            "message": str(letter.error)[:DEAD_LETTER_MESSAGE_LENGTH],
+            "message": letter.message,
             "attempts": letter.attempts,
             "time": letter.time,
         }
