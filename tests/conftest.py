@@ -42,7 +42,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that make faults chooses, and group them all for two processes."""
+    """Mark the tests that make faults chooses, and group them all for three processes."""
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
@@ -52,15 +52,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with servers are one group, those with Spark alone another, and all others one by file.
+    """Tests with Spark alone are one group, those with servers three by their kind, and all others one by file.
 
     A process has one stack, and one Spark at most. Processes share no servers: a reader of an event store waits for
     every open transaction of its PostgreSQL cluster.
     """
-    needed = _fixtures(item)
-    by_parameter = item.path.parent.name == "conformance" and "spark" not in needed  # its fixtures ask for a database
-    if "stack" in needed or by_parameter:
-        return "stack"
+    needed, folder = _fixtures(item), item.path.parent.name
+    if folder == "conformance" and "spark" not in needed:
+        return "databases"  # which their fixtures ask for when they run
+    if "stack" in needed:
+        return "connectors" if item.path.name.startswith("test_cdc_") else "stack"
     return "spark" if "spark" in needed else item.nodeid.partition("::")[0]
 
 

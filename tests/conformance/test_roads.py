@@ -15,13 +15,10 @@ from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
 from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road, server_road
 from tests.integration.rebuild_watching import Killed, killed_at
-from tests.tiers import first_of
 from tests.waiting import wait_until
 
-EMBEDDED_FIRST = first_of("road", "embedded", "servers")
 
-
-@pytest.fixture(scope="module", params=["embedded", "servers"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("servers", marks=pytest.mark.faults)])
 def road(request, spark, tmp_path_factory):
     if request.param == "embedded":
         opened = embedded_road(spark, tmp_path_factory.mktemp("road"))
@@ -79,7 +76,6 @@ def test_the_view_is_read_by_its_own_name(built, history):
         assert [tuple(row) for row in found] == [(r["order_id"], r["customer"], r["stock"]) for r in history.sales()]
 
 
-@EMBEDDED_FIRST
 def test_a_second_runner_is_refused_while_the_first_goes_on(built, history):
     with open_runner(built.environment, GROUP) as first:
         with pytest.raises(RunAlreadyActive), open_runner(built.environment, GROUP):
@@ -88,7 +84,6 @@ def test_a_second_runner_is_refused_while_the_first_goes_on(built, history):
         first.catch_up()
 
 
-@EMBEDDED_FIRST
 def test_a_run_that_dies_in_its_commit_goes_on_where_it_stood(built, history, monkeypatch):
     merged = commit._merge_view
 
@@ -145,7 +140,6 @@ def test_what_was_folded_from_a_deleted_stream_leaves_the_views_and_a_rebuild(bu
     assert set(before) <= set(noted(built))
 
 
-@EMBEDDED_FIRST
 def test_a_rebuild_in_chunks_that_goes_on_after_a_kill_makes_the_views_from_its_stored_tables(
     built, history, monkeypatch
 ):

@@ -97,6 +97,7 @@ def refusals(facts, *, head):
     yield from ((seen[writer], actual, head) for writer, actual in open_ends.items())
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(PATIENCE + 60)
 @first_of("streams", "one", "own", indirect=False)
 def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path, streams):

@@ -138,6 +138,7 @@ def transfers(stack):
     return Transfers(Settings.for_broker(stack.info.bootstrap_servers))
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(200 * (KILLS + 1))
 def test_every_payment_is_handled_once_by_one_service_while_router_and_services_are_killed(
     stack, transfers, processes, engine, capsys, tmp_path

@@ -72,6 +72,7 @@ def carried_over(environment, group, writer, records, *, parts=PARTS):
                 pass
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(max(300, 60 * KILLS))
 def test_views_are_those_of_the_clean_log_after_a_disturbed_one_and_after_the_same_again(
     road, clean, environment, capsys

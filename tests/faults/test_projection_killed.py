@@ -56,6 +56,7 @@ def batch_at_hand(road: Road) -> str | None:
     return mark
 
 
+@pytest.mark.faults
 def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, environment, tmp_path, capsys):
     chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
     traffic = Traffic(road, FLIGHTS, seed=SEED)

@@ -65,6 +65,7 @@ def test_every_event_is_in_the_topic_once_and_in_order_though_the_relay_is_kille
     wait_until(lambda: not faults(crates, topic.records()), what="the last transaction", pause=0.2)
 
 
+@pytest.mark.faults
 def test_the_second_relay_takes_over_from_one_that_is_killed(crates, settings, start_relay, topic):
     with Load(crates, seed=SEED):
         first = start_relay(name="first")

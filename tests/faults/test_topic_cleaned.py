@@ -193,6 +193,7 @@ def cleaned_unread(crates, settings, topic, environment, eager_cleaner, tmp_path
     return env, group, archiver
 
 
+@pytest.mark.faults
 def test_who_stood_still_while_deletions_were_compacted_away_is_told_so(crates, topic, cleaned_unread, monkeypatch):
     env, group, archiver = cleaned_unread
     with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"), open_runner(env, group):
@@ -237,6 +238,7 @@ def by_version(record):
     return message_key(subject(record), version(record))
 
 
+@pytest.mark.faults
 def test_a_topic_keyed_by_entity_is_refused_and_so_is_what_compaction_left_of_it(
     crates, settings, topic, eager_cleaner, environment
 ):

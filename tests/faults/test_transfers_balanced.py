@@ -59,6 +59,7 @@ def sampled(environment, group):
     return beside, each
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(max(300, 2 * VERSIONS))
 def test_every_published_version_sums_to_0(bank, writer, capsys):
     with capsys.disabled():

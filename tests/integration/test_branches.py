@@ -368,6 +368,7 @@ def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command
     assert f"local[{PARTITIONS + 1}]" in shown
 
 
+@pytest.mark.faults
 def test_slots_that_only_the_session_can_count_are_refused_too(settings, tmp_path):
     """A master without a number of slots in its name; the topic has a partition for each that this machine has."""
     slots = os.cpu_count()
@@ -386,6 +387,7 @@ def delete_topic(settings, name):
     admin.delete_topics([name])[name].result(30)
 
 
+@pytest.mark.faults
 def test_a_topic_that_goes_away_ends_the_router_with_its_name_and_costs_no_record_that_is_there(routed):
     """A branch topic in micro-batches, which go on from the Spark checkpoint of real-time mode; then the source."""
     first, second = routed.event("g1", received(1)), routed.event("g2", received(2))

@@ -82,6 +82,7 @@ def test_heartbeats_arrive(copied: str, clusters: dict[str, str], records_of: Ca
     wait_until(lambda: beats() >= 2, what="two heartbeats")
 
 
+@pytest.mark.faults
 def test_a_group_that_moves_reads_on_where_it_was_if_there_is_a_checkpoint_connector(
     copied: str,
     connect: ConnectClient,

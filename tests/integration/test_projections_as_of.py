@@ -95,6 +95,7 @@ def test_the_row_of_a_deleted_stream_goes_and_no_repetition_brings_it_back(road)
     assert set(scores(env)) == {"p2"}
 
 
+@pytest.mark.faults
 def test_a_large_batch_and_a_rebuild_give_what_a_small_one_does(road, monkeypatch):
     env, writer = road
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)

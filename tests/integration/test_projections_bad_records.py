@@ -93,6 +93,7 @@ def test_dead_letters_hold_every_bad_record_and_the_views_are_as_without_them(ro
     kept.require_views(extra=kept.bad.events)
 
 
+@pytest.mark.faults
 def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_none_is_seen(road, monkeypatch):
     """The planted fault: a runner that drops what it judged bad without a word."""
     kept = road("dead-letter")

@@ -208,6 +208,7 @@ def test_a_process_that_got_a_recorded_id_later_survives_down(running: LocalStac
         bystander.communicate(b"\n")
 
 
+@pytest.mark.faults
 def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_port_that_was_taken(
     running: LocalStack,
 ) -> None:

@@ -59,7 +59,7 @@ class SmallDisk:
         self.folder.rmdir()
 
 
-@pytest.fixture(params=SMALL_DISK)
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.faults)])
 def disk_and_store(request):
     """A store whose tables are on a small disk."""
     with ExitStack() as undo:

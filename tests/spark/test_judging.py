@@ -135,7 +135,12 @@ def judged(spark, table, registry, raw):
     return found
 
 
-@pytest.mark.parametrize("kind", TABLES)
+LONG = ("Avro", "with schemas")  # half a minute each
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.faults if kind in LONG else ()) for kind in TABLES]
+)
 def test_judged_bad_is_exactly_what_the_strict_decoder_refuses(small, kind):
     table, registry, good, bad = TABLES[kind]
     records = [record for pair in zip(good * len(bad), bad, strict=False) for record in pair]

@@ -38,6 +38,7 @@ def pond(spark, tmp_path_factory):
     return made(spark, tmp_path_factory.mktemp("pond"))
 
 
+@pytest.mark.faults
 def test_a_batch_killed_before_its_commit_shows_nothing_and_a_shorter_one_follows(pond, monkeypatch):
     environment, changes = pond
     before = shown(environment, SMALL)

@@ -55,6 +55,7 @@ ASKED = [
 ]  # fmt: skip
 
 
+@pytest.mark.faults
 def test_views_that_ask_by_a_subquery_stand_the_trial(spark, tmp_path):
     with ViewTrial(spark, ProjectionGroup("trial", ASKED), tmp_path) as trial:
         trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
@@ -83,6 +84,7 @@ def open_tickets(tickets):
     return tickets.select("ticket_id", "status")
 
 
+@pytest.mark.faults
 def test_a_view_along_its_references_stands_the_trial(spark, tmp_path):
     with ViewTrial(spark, ProjectionGroup("trial", [bought, open_tickets]), tmp_path) as trial:
         trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})

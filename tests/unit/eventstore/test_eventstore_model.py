@@ -413,6 +413,7 @@ class DeletesEventsOnly(Histories):
 PLANTED = [ForgetsItsPlace, MeetsEveryExpectation, RepeatsUnderOtherIds, DeletesEventsOnly]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("faulty", PLANTED)
 def test_the_model_sees_a_planted_fault(faulty: type[Histories]) -> None:
     """The same histories each time, as long as the same modules are imported: Hypothesis draws numbers from their text.
