@@ -6,8 +6,7 @@ An event is never rewritten, so what has to be forgotten is encrypted when it is
 under a data key of its subject, and the data key is kept apart, wrapped by a master key. Erasing a subject destroys its
 data key; what was sealed under it shows the declared placeholder from then on, wherever it was copied to.
 
-A sealed value is ``01``, the data key's id (16 bytes), a nonce (12 bytes), and the ciphertext, with its tag, of the
-value's Avro encoding; type and field name are bound to it.
+How its bytes are made, and what they are bound to, is in `eventstore.sealing`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -23,25 +22,31 @@ from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
 from eventstore.identifiers import check_subject
 from eventstore.personal import Disclosed, Erased, Sealed
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.sealing import (
+    DataKey,
+    Origin,
+    SealedField,
+    binding,
+    decrypted,
+    encrypted,
+    key_id_of,
+    seal,
+    subject_of,
+)
 
 if TYPE_CHECKING:
     from eventstore.event_types import EventType
 
-_FORMAT: Final = b"\x01"
-KEY_ID: Final = slice(1, 17)
-"""Where a sealed value names its key."""
-_NONCE: Final = slice(17, 29)
-_BODY: Final = slice(29, None)
+__all__ = [
+    "OUT_OF_REACH", "DataKey", "Erasure", "FollowedKeys", "KeyStore", "MasterKeys", "Origin", "PersonalData",
+    "key_ids_in", "keys_elsewhere", "new_data_key", "subjects_in",
+]  # fmt: skip
+
 _SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 
-
-@dataclass(frozen=True, slots=True)
-class DataKey:
-    """The key of one subject; ``secret`` is 32 bytes."""
-
-    id: UUID
-    secret: bytes = field(repr=False)
+Decoded = tuple[RegisteredSchema, dict[str, Any], Origin]
+"""A decoded event: the schema that it was written by, its values, and where they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +132,8 @@ class MasterKeys:
 
     def wrap(self, key: DataKey) -> bytes:
         """Encrypt a data key by the current master key."""
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + _encrypted(self._keys[self.current], nonce, key.secret, key.id.bytes)
+        nonce, body = encrypted(self._keys[self.current], key.secret, key.id.bytes)
+        return nonce + body
 
     def unwrap(self, name: str, key_id: UUID, wrapped: bytes) -> DataKey:
         """Decrypt a data key that the named master key wrapped; KeysMissing, InvalidSeal."""
@@ -137,7 +142,9 @@ class MasterKeys:
                 f"a data key is wrapped by the master key {name!r}, which is not here",
                 remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key anew",
             )
-        return DataKey(key_id, _opened(self._keys[name], wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], key_id.bytes))
+        nonce, body = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
+        secret = decrypted(self._keys[name], nonce, body, key_id.bytes, place=f"data key {key_id}")
+        return DataKey(key_id, secret)
 
 
 def new_data_key(key_id: UUID) -> DataKey:
@@ -151,43 +158,43 @@ class PersonalData:
     def __init__(self, keys: KeyStore | None) -> None:
         self._keys = keys
 
-    def sealer(self, subjects: Collection[str]) -> Callable[[EventType, object, str], bytes]:
-        """Return what encodes events (type, object, aggregate's id) that are about these subjects; KeysMissing."""
+    def sealer(self, subjects: Collection[str]) -> Callable[[EventType, object, Origin], bytes]:
+        """Return what encodes events (type, object, where it will stand) about these subjects; KeysMissing."""
         keys = self._held().keys_for(subjects) if subjects else {}
 
-        def encode(kind: EventType, event: object, aggregate_id: str) -> bytes:
-            return kind.encode_sealed(
-                event, aggregate_id, lambda subject, place, clear: seal(keys[subject], place, clear)
-            )
+        def encode(kind: EventType, event: object, origin: Origin) -> bytes:
+            def sealed(subject: str, name: str, clear: bytes) -> bytes:
+                return seal(keys[subject], binding(kind.name, name, origin, subject), clear)
+
+            return kind.encode_sealed(event, origin.aggregate_id, sealed)
 
         return encode
 
-    def disclose(self, decoded: Sequence[tuple[RegisteredSchema, dict[str, Any]]]) -> list[dict[str, Any]]:
+    def disclose(self, decoded: Sequence[Decoded]) -> list[dict[str, Any]]:
         """Return the values of decoded events, `Disclosed` where some are personal: the clear ones, or placeholders.
 
-        Without keys they stay `Sealed`. InvalidSeal where a value was changed, or its key was never in this store.
+        Without keys they stay `Sealed`. InvalidSeal where a value was changed, was sealed for another event or
+        subject, or its key was never in this store.
         """
-        held = [(schema, name, values[name]) for schema, values in decoded for name in schema.personal]
+        held = [(name, event) for event in decoded for name in event[0].personal]
         if not held:
-            return [values for _, values in decoded]
-        clear = iter([Sealed(value) for *_, value in held] if self._keys is None else self.opened(held))
+            return [values for _, values, _ in decoded]
+        if self._keys is None:
+            clear = iter([Sealed(values[name]) for name, (_, values, _) in held])
+        else:
+            clear = iter(self.opened([SealedField.of(name, *event) for name, event in held]))
         return [
             _disclosed(values, {name: next(clear) for name in schema.personal}) if schema.personal else values
-            for schema, values in decoded
+            for schema, values, _ in decoded
         ]
 
-    def opened(self, sealed: Sequence[tuple[RegisteredSchema, str, bytes]]) -> list[Any]:
-        """Return the plain values of sealed ones, of fields (second) that a schema wrote; `Erased` where those are.
-
-        InvalidSeal, KeysMissing.
-        """
+    def opened(self, sealed: Sequence[SealedField]) -> list[Any]:
+        """Return the plain values of sealed fields; `Erased` where those are. InvalidSeal, KeysMissing."""
         if not sealed:
             return []
-        ids = [_key_id(value, name) for _, name, value in sealed]
+        ids = [field.key_id for field in sealed]
         keys = self._held().keys(set(ids))
-        return [
-            _clear(schema, name, value, key_id, keys) for (schema, name, value), key_id in zip(sealed, ids, strict=True)
-        ]
+        return [_clear(field, key_id, keys) for field, key_id in zip(sealed, ids, strict=True)]
 
     def _held(self) -> KeyStore:
         if self._keys is not None:
@@ -200,13 +207,12 @@ class PersonalData:
 
 def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[str]:
     """Return whom a decoded event is about, by the fields that its writer named; InvalidIdentifier."""
-    named = {kind.get("subject") for kind in schema.personal.values()}
-    return {check_subject(aggregate_id if name is None else str(values[name])) for name in named}
+    return {check_subject(subject_of(schema, name, values, aggregate_id)) for name in schema.personal}
 
 
 def key_ids_in(schema: RegisteredSchema, values: Mapping[str, Any], _: str = "") -> set[UUID]:
     """Return the keys that a decoded event is sealed under; InvalidSeal."""
-    return {_key_id(values[name], name) for name in schema.personal}
+    return {key_id_of(values[name], f"{schema.name}.{name}") for name in schema.personal}
 
 
 def keys_elsewhere(subject: str, stream: str) -> KeysMissing:
@@ -219,72 +225,20 @@ def keys_elsewhere(subject: str, stream: str) -> KeysMissing:
     )
 
 
-def seal(key: DataKey, place: str, clear: bytes) -> bytes:
-    """Encrypt a value for its place, ``type.field``; the same value never looks the same twice."""
-    nonce = os.urandom(_NONCE_BYTES)
-    return _FORMAT + key.id.bytes + nonce + _encrypted(key.secret, nonce, clear, place.encode())
-
-
-def unseal(key: DataKey, place: str, sealed: bytes) -> bytes:
-    """Decrypt a sealed value; InvalidSeal where it was changed, or belongs elsewhere."""
-    return _opened(key.secret, sealed[_NONCE], sealed[_BODY], place.encode())
-
-
 def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any]) -> Disclosed:
     erased = {name: value.placeholder for name, value in clear.items() if type(value) is Erased}
     return Disclosed({**values, **clear, **erased}, erased)
 
 
-def _clear(
-    schema: RegisteredSchema, name: str, sealed: bytes, key_id: UUID, keys: Mapping[UUID, DataKey | None]
-) -> Any:
+def _clear(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> Any:
     from eventstore.serialization import decode_value, placeholder
 
-    place, declared = f"{schema.name}.{name}", schema.personal[name]
+    declared = field.schema.personal[field.name]
     if key_id not in keys:
         raise InvalidSeal(
-            f"the key {key_id} of {place} was never in this key store",
+            f"the key {key_id} of {field.place} was never in this key store",
             remedy="read with the key store of the service that wrote the event",
-            place=place,
+            place=field.place,
         )
     key = keys[key_id]
-    if key is None:
-        return Erased(placeholder(declared))
-    return decode_value(declared["personal"], unseal(key, place, sealed))
-
-
-def _key_id(sealed: bytes, place: str) -> UUID:
-    if sealed[:1] == _FORMAT and len(sealed) > _BODY.start:
-        return UUID(bytes=sealed[KEY_ID])
-    raise InvalidSeal(
-        f"the value of {place} is not a sealed one", remedy="find the writer that cut or changed it", place=place
-    )
-
-
-def _encrypted(secret: bytes, nonce: bytes, clear: bytes, bound: bytes) -> bytes:
-    encrypted: bytes = _aes(secret).encrypt(nonce, clear, bound)
-    return encrypted
-
-
-def _opened(secret: bytes, nonce: bytes, body: bytes, bound: bytes) -> bytes:
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        clear: bytes = _aes(secret).decrypt(nonce, body, bound)
-    except (InvalidTag, ValueError) as error:
-        raise InvalidSeal(
-            "a sealed value does not open: it, its key or its place was changed",
-            remedy="restore the event or the key from a backup; nothing was returned of it",
-            place=bound.decode("ascii", "replace"),
-        ) from error
-    return clear
-
-
-def _aes(secret: bytes) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise KeysMissing(
-            "the package cryptography is not installed", remedy="pip install 'factfold[personal]'"
-        ) from error
-    return AESGCM(secret)
+    return Erased(placeholder(declared)) if key is None else decode_value(declared["personal"], field.opened(key))

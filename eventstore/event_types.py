@@ -226,7 +226,7 @@ class EventType:
         return self.codec.encode(self.to_plain(event))
 
     def encode_sealed(self, event: object, aggregate_id: str, seal: Callable[[str, str, bytes], bytes]) -> bytes:
-        """Do as `encode`, with each personal field as ``seal(subject, place, clear Avro)`` returns it."""
+        """Do as `encode`, with each personal field as ``seal(subject, field, clear Avro)`` returns it."""
         from eventstore.serialization import encode_value
 
         values = dict(self.to_plain(event))
@@ -238,7 +238,7 @@ class EventType:
                 clear = None
             if clear is None:  # raised out here, so that no traceback shows a cause that tells the value
                 raise self._misfit(field.name, values[field.name])
-            values[field.name] = seal(self._subject(field, event, aggregate_id), f"{self.name}.{field.name}", clear)
+            values[field.name] = seal(self._subject(field, event, aggregate_id), field.name, clear)
         return self.codec.encode(values)
 
     @cached_property

@@ -169,9 +169,10 @@ class ProjectionGroup:
         return tuple(dict.fromkeys(t.topic for t in self.tables.values() if isinstance(t, VersionTable)))
 
     @property
-    def timed_topics(self) -> frozenset[str]:
-        """The topics whose records must be read with the time of the event, ``ce_time``."""
-        return frozenset(t.topic for t in self.tables.values() if isinstance(t, EventStream) and t.timed_by_record)
+    def headed_topics(self) -> frozenset[str]:
+        """The topics whose records are read with headers: the event's time, or the id that values are sealed for."""
+        timed = {t.topic for t in self.tables.values() if isinstance(t, EventStream) and t.timed_by_record}
+        return frozenset(timed | {t.topic for t in self.tables.values() if t.personal})
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""

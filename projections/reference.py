@@ -13,13 +13,13 @@ from typing import Any
 from uuid import UUID
 
 from cdc.placeholders import placeholder_of
-from eventstore.erasure import KeyStore, PersonalData
+from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.serialization import AvroDecoder
-from eventstore.topics import TopicRecord
+from eventstore.topics import TopicRecord, message_key
 from projections.branching.branches import Branches
 from projections.branching.matching import matcher
 from projections.declaring.setters import Setter
@@ -35,25 +35,28 @@ def fold_table(
     records: Iterable[Record],
     registry: Mapping[int, RegisteredSchema] | None = None,
     keys: KeyStore | None = None,
+    ids: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The table's rows by key: every stream's events by version, each once, through setters or evolve.
 
     ``registry`` has the schemas of the records' writers, those of today's events unless given. Personal values are
-    opened by ``keys``, and are `Sealed` without them.
+    opened by ``keys``, and are `Sealed` without them; ``ids`` has the ids of their events by the records' keys.
     """
     known = registry or {kind.schema_id: kind.registered for kind in table.event_types()}
     decoder = AvroDecoder(known.__getitem__)
     rows = {}
     for stream, events in _streams(records).items():
         identity = stream.removeprefix(f"{table.aggregate.category}-")
-        decoded = _disclosed([decoder.decode(value) for _, value in sorted(events.items())], keys)
+        origins = [Origin(stream, (ids or {}).get(message_key(stream, version), "")) for version in sorted(events)]
+        values = [decoder.decode(value) for _, value in sorted(events.items())]
+        decoded = _disclosed([(*of, origin) for of, origin in zip(values, origins, strict=True)], keys)
         rows[identity] = _evolved(table, identity, decoded) if table.setters is None else _declared(table, decoded)
     return rows
 
 
-def _disclosed(decoded: Sequence[Decoded], keys: KeyStore | None) -> list[Decoded]:
+def _disclosed(decoded: Sequence[tuple[*Decoded, Origin]], keys: KeyStore | None) -> list[Decoded]:
     values = PersonalData(keys).disclose(decoded)
-    return [(schema, found) for (schema, _), found in zip(decoded, values, strict=True)]
+    return [(schema, found) for (schema, *_), found in zip(decoded, values, strict=True)]
 
 
 def _streams(records: Iterable[Record]) -> dict[str, dict[int, bytes]]:
@@ -200,7 +203,7 @@ def _routed(
     branches: Branches, record: TopicRecord, decoder: AvroDecoder, registry: Mapping[int, RegisteredSchema]
 ) -> tuple[str, str | None]:
     try:
-        ((schema, data),) = _disclosed([decoder.decode(record.value or b"")], None)
+        ((schema, data),) = _disclosed([(*decoder.decode(record.value or b""), Origin("", ""))], None)
         name = branches.branch_of(_event(schema, data), schema=schema)
     except (NotFramedAvro, InvalidEventData, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
         return branches.dead_letter_topic, type(error).__name__

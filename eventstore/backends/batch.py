@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import islice
 from uuid import UUID
 
-from eventstore.erasure import PersonalData
+from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import (
     EventIdTaken,
     EventTooLarge,
@@ -36,6 +36,9 @@ from eventstore.identifiers import (
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.store import AppendResult, Category, StreamAppend
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
+
+Encode = Callable[[str, UUID, EventType, object], bytes]
+"""Encodes for a stream, under an id, an event of a type."""
 
 
 @dataclass(slots=True)
@@ -182,12 +185,13 @@ class Draft:
         """Encode every event; InvalidEventData, EventTooLarge, KeysMissing. ``new_id`` gives ids to those without."""
         encode = self._encoder(personal or PersonalData(None))
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
+        ids = [_id_of(event) for append in self.appends for event in append.events]
+        batch.events.named = _NO_ID not in ids
+        batch.events.ids = _filled(ids) if new_id is None else [new_id() if i is _NO_ID else i for i in ids]
+        filled = iter(batch.events.ids)
         for append, name in zip(self.appends, self.names, strict=True):
             self._add_stream(batch.streams, append, name, categories[name.category])
-            self._add_events(batch, append, partial(encode, name.id))
-        batch.events.named = _NO_ID not in batch.events.ids
-        ids = batch.events.ids
-        batch.events.ids = _filled(ids) if new_id is None else [new_id() if i is _NO_ID else i for i in ids]
+            self._add_events(batch, append, partial(encode, str(name)), filled)
         return batch
 
     def _add_stream(self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category) -> None:
@@ -215,11 +219,19 @@ class Draft:
         events = ((bare(event), name) for a, name in zip(self.appends, self.names, strict=True) for event in a.events)
         return [(kinds[type(event)], event, name) for event, name in events if type(event) in kinds]
 
-    def _encoder(self, personal: PersonalData) -> Callable[[str, EventType, object], bytes]:
+    def _encoder(self, personal: PersonalData) -> Encode:
         sealed = personal.sealer({subject for subject, _ in self.subjects})
-        return lambda id, kind, event: sealed(kind, event, id) if kind.personal else kind.encode(event)
+        return lambda stream, id, kind, event: (
+            sealed(kind, event, Origin(stream, id.hex)) if kind.personal else kind.encode(event)
+        )
 
-    def _add_events(self, batch: Batch, append: StreamAppend, encode: Callable[[EventType, object], bytes]) -> None:
+    def _add_events(
+        self,
+        batch: Batch,
+        append: StreamAppend,
+        encode: Callable[[UUID, EventType, object], bytes],
+        ids: Iterator[UUID],
+    ) -> None:
         rows, stream = batch.events, len(batch.streams.names)
         metadata = append.metadata or NO_METADATA
         for number, offered in enumerate(append.events, start=1):
@@ -228,10 +240,9 @@ class Draft:
             kind = self.types[type(event)]
             rows.stream.append(stream)
             rows.number.append(number)
-            rows.ids.append(_NO_ID if new is None or new.id is None else new.id)
             rows.types.append(kind.name)
             rows.schema_ids.append(kind.schema_id)
-            rows.payloads.append(_publishable(encode(kind, event), kind))
+            rows.payloads.append(_publishable(encode(next(ids), kind, event), kind))
             rows.metadata.append(metadata if new is None or new.metadata is None else new.metadata)
 
 
@@ -252,6 +263,10 @@ _CLOSED = {DELETED_HEAD: StreamDeleted, ARCHIVED_HEAD: StreamArchived}
 def bare(event: object) -> object:
     """Return the event object itself, out of its NewEvent if it is in one."""
     return event.event if isinstance(event, NewEvent) else event
+
+
+def _id_of(event: object) -> UUID:
+    return event.id if isinstance(event, NewEvent) and event.id is not None else _NO_ID
 
 
 def stream_name(stream: StreamName | str) -> StreamName:

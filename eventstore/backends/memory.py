@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from eventstore.backends.memory_catalogue import MemoryCatalogue
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
-from eventstore.erasure import Erasure, KeyStore, PersonalData
+from eventstore.erasure import Erasure, KeyStore, Origin, PersonalData
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
@@ -161,7 +161,7 @@ class MemoryEventStore(Closing):
         schema = self._catalogue.schema(event.schema_id)
         if not schema.personal:
             return event
-        (data,) = self._personal.disclose([(schema, dict(event.data))])
+        (data,) = self._personal.disclose([(schema, dict(event.data), Origin(event.stream, event.id.hex))])
         return replace(event, data=data)
 
     def head(self, stream: StreamName | str) -> int | None:
@@ -233,10 +233,12 @@ class MemoryEventStore(Closing):
                 self._snapshots[snapshot.stream] = snapshot
 
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event, or of the last one older than a moment."""
-        moment = None if before is None else aware_utc(before)
-        events = reversed(self._present(None, category))
-        return next((e.position for e in events if moment is None or e.time < moment), None)
+        """Return the place of a category's last event, or of the one before the first, by position, of a moment."""
+        events = self._present(None, category)
+        if before is not None:
+            moment = aware_utc(before)
+            events = list(takewhile(lambda event: event.time < moment, events))
+        return events[-1].position if events else None
 
     def fence(self) -> FenceStatus:
         """Return that nobody waits: what is appended is seen at once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
-from eventstore.erasure import KeyStore, PersonalData
+from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import FactfoldError, OffsetsGone, SchemaError, TopicMissing
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
 from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer
@@ -56,6 +56,14 @@ class KafkaArrival:
     def place(self) -> str:
         """Topic, partition and offset."""
         return f"{self.message.topic()}[{self.message.partition()}]@{self.message.offset()}"
+
+    @property
+    def origin(self) -> Origin:
+        """The event that the record is; NotFramedAvro where its headers name no stream."""
+        stream = dict(_headers(self.message)).get("ce_subject")
+        if stream is None:
+            raise not_an_event("its headers lack 'ce_subject'", self.place)
+        return Origin(stream.decode(errors="replace"), self.id)
 
     def recorded(self) -> RecordedEvent:
         """Return the event as it was recorded; NotFramedAvro where headers are missing."""
@@ -157,7 +165,12 @@ class KafkaSource:
         message = letter.arrival.message
         origin = (self._topic, message.partition() or 0, message.offset() or 0)
         told = dead_letter_headers(
-            origin, group=letter.group, error=letter.error, attempts=letter.attempts, time=letter.time
+            origin,
+            group=letter.group,
+            error=letter.error,
+            attempts=letter.attempts,
+            time=letter.time,
+            message=letter.message,
         )
         # A dead letter that was sent back and died again tells of its last death only.
         own = tuple(pair for pair in _headers(message) if not pair[0].startswith(DEAD_LETTER_PREFIX))
@@ -260,7 +273,7 @@ class KafkaSource:
         return arrivals
 
     def _open(self, arrivals: Sequence[KafkaArrival]) -> None:
-        decoded = [(a.schema, dict(a.data)) for a in arrivals if a.schema is not None]
+        decoded = [(a.schema, dict(a.data), a.origin) for a in arrivals if a.schema is not None]
         for arrival, data in zip(arrivals, self._personal.disclose(decoded), strict=True):
             arrival.data, arrival.opened = data, True
 

@@ -67,7 +67,7 @@ class Archive(Protocol):
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """What it holds of each of the topics; one it knows nothing of is left out. ArchiveUnusable."""
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range it holds, which is not empty; columns of ``record_schema``."""
 
 
@@ -92,14 +92,14 @@ class ArchivedLog(LayeredLog):
         with self.log.open() as opened:
             yield OpenArchivedLog(self, opened)
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range that is not empty: what is archived from there, the rest from the log."""
         archived, tail = divided(offsets, self.archive.extents(list(offsets.end)))
         frames = []
         if archived.changed_topics():
-            frames.append(self.archive.scan(spark, archived, timed=timed))
+            frames.append(self.archive.scan(spark, archived, headed=headed))
         if tail.changed_topics():
-            frames.append(self.log.scan(spark, tail, timed=timed))
+            frames.append(self.log.scan(spark, tail, headed=headed))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
@@ -132,16 +132,16 @@ class OpenArchivedLog:
         self._thinned.update(kept)
         return _first(extents, kept)
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
         if not self._is_thinned(offsets):
             with suppress(OffsetsLost):
-                return self.log.fetch(offsets, timed=timed)
+                return self.log.fetch(offsets, headed=headed)
         archived, tail = divided(offsets, self.archived.archive.extents(list(offsets.end)))
         if not archived.changed_topics():
-            return self.log.fetch(offsets, timed=timed)
-        found = self.archived.archive.scan(self.archived.spark, archived, timed=timed).toArrow()
-        rest = self.log.fetch(tail, timed=timed)
+            return self.log.fetch(offsets, headed=headed)
+        found = self.archived.archive.scan(self.archived.spark, archived, headed=headed).toArrow()
+        rest = self.log.fetch(tail, headed=headed)
         return pa.concat_tables([found.cast(rest.schema), rest])
 
     def _is_thinned(self, offsets: OffsetRange) -> bool:

@@ -42,11 +42,11 @@ class LogWithErasures(LayeredLog):
         """The log's; InvalidDefinition."""
         return super().dead_letters(_without(topics), group=group)
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range of one input."""
         if ERASURES in offsets.end:
-            return spark.createDataFrame(_records(self.keys, offsets, timed=timed))
-        return self.log.scan(spark, offsets, timed=timed)
+            return spark.createDataFrame(_records(self.keys, offsets, headed=headed))
+        return self.log.scan(spark, offsets, headed=headed)
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class OpenLogWithErasures:
         """As the log's; erasures are all kept."""
         return self.log.deletions_kept_from(_without(topics))
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """As the log's; an erasure has the key's id, 16 bytes, for its key, and no value."""
         others = offsets.without(ERASURES)
-        found = [self.log.fetch(others, timed=timed)] if others.changed_topics() else []
+        found = [self.log.fetch(others, headed=headed)] if others.changed_topics() else []
         if ERASURES in offsets.end:
-            found.append(_records(self.keys, offsets, timed=timed))
+            found.append(_records(self.keys, offsets, headed=headed))
         return pa.concat_tables(found)
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
@@ -90,10 +90,10 @@ def _at(topics: Sequence[str], offset: int) -> dict[str, dict[int, int]]:
     return {ERASURES: {_PARTITION: offset}} if ERASURES in topics else {}
 
 
-def _records(keys: FollowedKeys, offsets: OffsetRange, *, timed: bool) -> pa.Table:
+def _records(keys: FollowedKeys, offsets: OffsetRange, *, headed: bool) -> pa.Table:
     first, last = offsets.start[ERASURES][_PARTITION], offsets.end[ERASURES][_PARTITION]
     destroyed = [key.bytes for key in keys.destroyed(first, last)]
-    schema = arrow_record_schema(timed=timed)
+    schema = arrow_record_schema(headed=headed)
     columns = {
         "topic": [ERASURES] * len(destroyed),
         "partition": [_PARTITION] * len(destroyed),

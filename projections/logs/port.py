@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -26,15 +26,25 @@ if TYPE_CHECKING:
 Offsets = Mapping[str, Mapping[int, int]]
 
 
-def record_schema(*, timed: bool) -> str:
-    """The columns of a raw record, as every log gives it to Spark; ``timed``, with the time of its event as text."""
-    return f"topic string, partition int, offset bigint, key binary, value binary{', ce_time string' * timed}"
+HEADERS: Final = ("ce_time", "ce_id")
+"""What a projection may need of a record's headers: the time of the event, and its id."""
 
 
-def arrow_record_schema(*, timed: bool) -> pa.Schema:
+def header_text(name: str) -> str:
+    """A header as a column of its name, in Spark's SQL; null where a record has none: `get` beyond an array's end."""
+    return f"CAST(get(filter(headers, h -> h.key = '{name}'), 0).value AS string) AS {name}"
+
+
+def record_schema(*, headed: bool) -> str:
+    """The columns of a raw record, as every log gives it to Spark; ``headed``, with `HEADERS` of its event as text."""
+    headers = "".join(f", {name} string" for name in HEADERS) if headed else ""
+    return f"topic string, partition int, offset bigint, key binary, value binary{headers}"
+
+
+def arrow_record_schema(*, headed: bool) -> pa.Schema:
     """The same in Arrow's form."""
     columns = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("key", pa.binary()),
-               ("value", pa.binary()), *([("ce_time", pa.string())] * timed)]  # fmt: skip
+               ("value", pa.binary()), *((name, pa.string()) for name in HEADERS if headed)]  # fmt: skip
     return pa.schema(columns)
 
 
@@ -87,7 +97,7 @@ class OpenLog(Protocol):
     def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
         """The first offset from which on every deletion is still there, of topics that are compacted; TopicMissing."""
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a small range, read by this process; columns of ``record_schema``."""
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
@@ -128,5 +138,5 @@ class RecordLog(Protocol):
     def view_topics(self) -> ViewTopics:
         """Where rows of views are published to; InvalidDefinition for a log without such topics."""
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a large range that is not empty, read by the executors; columns of ``record_schema``."""

@@ -93,7 +93,7 @@ def whole_tables(
 ) -> Iterator[WholeTables]:
     """The tables of a group at the end of the range, kept for the block's uses; without the records set aside."""
     reduction = Reduction(registry)
-    raw = read_whole(environment, offsets.without(ERASURES), timed=group.timed_topics)
+    raw = read_whole(environment, offsets.without(ERASURES), headed=group.headed_topics)
 
     def reduced(name: str) -> DataFrame:
         table = group.tables[name]
@@ -108,19 +108,19 @@ def whole_tables(
         tables.release()
 
 
-def read_whole(environment: Environment, offsets: OffsetRange, *, timed: Collection[str]) -> dict[str, DataFrame]:
+def read_whole(environment: Environment, offsets: OffsetRange, *, headed: Collection[str]) -> dict[str, DataFrame]:
     """The records of every topic: of a short log by the driver and in one task, as a small live batch has them."""
     if not are_few(offsets.records):
-        return {t: _scan(environment, offsets.only(t), timed=t in timed) for t in offsets.end}
+        return {t: _scan(environment, offsets.only(t), headed=t in headed) for t in offsets.end}
     with environment.log.open() as log:
-        found = log.fetch(offsets, timed=bool(timed))
+        found = log.fetch(offsets, headed=bool(headed))
     return {t: few_rows(environment.small, found.filter(pc.equal(found["topic"], t))) for t in offsets.end}
 
 
-def _scan(environment: Environment, offsets: OffsetRange, *, timed: bool) -> DataFrame:
+def _scan(environment: Environment, offsets: OffsetRange, *, headed: bool) -> DataFrame:
     if offsets.records:
-        return environment.log.scan(environment.spark, offsets, timed=timed)
-    return environment.spark.createDataFrame([], record_schema(timed=timed))
+        return environment.log.scan(environment.spark, offsets, headed=headed)
+    return environment.spark.createDataFrame([], record_schema(headed=headed))
 
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:

@@ -32,7 +32,7 @@ def bad_records(
         return SetAside.nothing()
     judge, found = Judge(registry, environment.small), SetAside.nothing()
     with told_plainly(f"projection group {group.name}"):
-        raw = read_whole(environment, offsets.without(ERASURES), timed=group.timed_topics)
+        raw = read_whole(environment, offsets.without(ERASURES), headed=group.headed_topics)
         for table in group.tables.values():
             found |= _bad_of(table, raw[table.topic], judge)
     return found

@@ -53,9 +53,9 @@ class MemoryLog:
         """The number of records."""
         return {topic: {_PARTITION: len(self._topics.get(topic, ()))} for topic in topics}
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a range."""
-        schema = arrow_record_schema(timed=timed)
+        schema = arrow_record_schema(headed=headed)
         rows = [
             dict(zip(schema.names, (topic, _PARTITION, start + number, key, value, None), strict=False))
             for topic, parts in offsets.end.items()
@@ -105,9 +105,9 @@ class MemoryLog:
             "a log in memory knows no transactions of a source", remedy="test with a broker, or leave them away"
         )
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range as a DataFrame."""
-        return spark.createDataFrame(self.fetch(offsets, timed=timed), record_schema(timed=timed))
+        return spark.createDataFrame(self.fetch(offsets, headed=headed), record_schema(headed=headed))
 
 
 @dataclass(frozen=True)

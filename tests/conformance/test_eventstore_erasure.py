@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -18,9 +18,8 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, MemoryEventStore, Personal, SqlEventStore, command, event
 from eventstore.backends.sql.keys import SqlKeyStore
-from eventstore.erasure import OUT_OF_REACH, PersonalData
+from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing, UnsupportedFieldType
-from eventstore.event_types import event_type_of
 from eventstore.snapshots import AggregateSnapshot, Snapshots
 from eventstore.testing.scenario import given
 from factfold.cli.entry import main
@@ -277,18 +276,3 @@ def test_the_command_makes_and_rotates_master_keys(sql: SqlEventStore, monkeypat
     monkeypatch.setenv("FACTFOLD_MASTER_KEYS", f"{made.strip()},one:{base64.b64encode(KEY).decode()}")
     assert run(monkeypatch, capsys, "keys", "rotate", "--database", url) == (0, "1 keys wrapped anew\n")
     assert [e.name for e in customers(SqlEventStore(sql.engine, keys=MasterKeys.parse(made)))] == ["Ada"]
-
-
-def test_a_value_moved_to_another_field_does_not_open() -> None:
-    from eventstore.backends.memory_keys import MemoryKeys
-
-    keys, kind = MemoryKeys(), event_type_of(Order.Placed)
-    personal = PersonalData(keys)
-    placed = Order.Placed(customer_id=7, recipient="Ada", amount=1)
-    sealed: Callable[..., bytes] = personal.sealer({"7"})
-    from eventstore.serialization import AvroDecoder
-
-    schema, values = AvroDecoder({kind.schema_id: kind.registered}.__getitem__).decode(sealed(kind, placed, "1"))
-    moved = type(schema)(schema.id, "order.other", schema.schema)
-    with pytest.raises(InvalidSeal):
-        personal.disclose([(moved, values)])

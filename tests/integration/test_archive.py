@@ -235,7 +235,7 @@ def test_small_files_are_put_together_and_files_outside_a_range_are_not_opened(a
     events.send(180)
     small.catch_up([events.name])
     table, first = archive.table(events.name), OffsetRange({events.name: {1: 22}}, {events.name: {1: 28}})
-    rows = archive.scan(archive.spark, first, timed=True)
+    rows = archive.scan(archive.spark, first, headed=True)
     assert table.files()[0] == 3 * PARTITIONS
     assert len(rows.inputFiles()) == 1
     assert sorted(row.offset for row in rows.collect()) == list(range(22, 28))

@@ -98,6 +98,31 @@ def test_a_subscription_opens_what_is_sealed_and_sees_an_erasure(store, topic) -
         assert names(settings, name, keys) == ["(erased)", "Bob"]
 
 
+@pytest.mark.parametrize("header", ["ce_id", "ce_subject"])
+def test_a_subscription_opens_no_value_under_the_headers_of_another_event(store, topic, header) -> None:
+    settings, name = topic
+    first, second = read_range(settings, name)
+    theirs = dict(second.headers)[header]
+    moved = tuple((n, theirs if n == header else value) for n, value in first.headers)
+    copied = f"{name}_copied"
+    ensure_topics(settings, [event_topic(copied, partitions=1)])
+    RecordProducer(settings).send(
+        [OutgoingRecord(topic=copied, key=first.key, value=first.value, headers=moved, partition=0)]
+    )
+    seen: list[Any] = []
+
+    @subscription(copied, group=uuid.uuid4().hex)
+    def welcome(event: Guest.Invited) -> None:
+        seen.append(event)
+
+    with (
+        SqlKeyStore(store.engine, MASTER) as keys,
+        open_subscriber(welcome, settings=settings, keys=keys) as subscriber,
+    ):
+        wait_until(lambda: subscriber.run_once(timeout=0.2).dead == 1, what="a dead letter")
+    assert seen == []
+
+
 def test_a_subscription_without_keys_stops_and_loses_nothing(topic) -> None:
     settings, name = topic
     with pytest.raises(KeysMissing, match="no keys here to open it"):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
 
 from eventstore import Aggregate, Personal, event
 from eventstore.backends.memory_keys import MemoryKeys
-from eventstore.erasure import PersonalData
-from eventstore.errors import InvalidEventData, KeysMissing
+from eventstore.erasure import Origin, PersonalData
+from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of
+from eventstore.sealing import encrypted
+from eventstore.serialization import AvroDecoder, AvroEncoder, encode_value
 from eventstore.topics import TopicRecord
 from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 from projections import Stream, Table, branches, field, on
@@ -23,7 +25,7 @@ from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
 from projections.spark.views.disclosing import Disclosure
 
-RAW = "topic string, partition int, offset bigint, key string, value binary"
+RAW = "topic string, partition int, offset bigint, key string, value binary, ce_id string"
 
 
 class First(Aggregate, category="guest"):
@@ -107,13 +109,26 @@ def keys() -> MemoryKeys:
 def records_of(streams: list[list[object]], keys: MemoryKeys) -> list[tuple[int, str, bytes]]:
     happened = [(f"guest-{n}@{v}", str(n), e) for n, stream in enumerate(streams) for v, e in enumerate(stream)]
     encode: Any = PersonalData(keys).sealer({subject for _, subject, _ in happened})
-    framed = [(key, subject, event_type_of(e), e) for key, subject, e in happened]
-    return [(n, key, encode(kind, e, subject)) for n, (key, subject, kind, e) in enumerate(framed)]
+    framed = [(key, event_type_of(e), e) for key, _, e in happened]
+    return [(n, key, encode(kind, e, origin_of(key))) for n, (key, kind, e) in enumerate(framed)]
+
+
+def id_of(key: str) -> UUID:
+    return uuid5(NAMESPACE_OID, key)
+
+
+def origin_of(key: str) -> Origin:
+    return Origin(key.rpartition("@")[0], id_of(key).hex)
 
 
 def raw_frame(spark, records):
-    rows = [("guest", 0, offset, key, bytearray(value)) for offset, key, value in records]
+    rows = [("guest", 0, offset, key, bytearray(value), str(id_of(key))) for offset, key, value in records]
     return spark.createDataFrame(rows, RAW).repartition(2)
+
+
+def in_python(records, keys):
+    """What plain Python reads, as a table's rows."""
+    return fold_table(TABLE, records, REGISTRY, keys, {key: id_of(key).hex for _, key, _ in records})
 
 
 def opened(frame, table, keys, registry=REGISTRY):
@@ -132,18 +147,18 @@ def test_every_version_shows_what_plain_python_reads_before_and_after_erasures(s
     records = records_of(STREAMS, keys)
     frame = Reduction(REGISTRY).reduce(raw_frame(spark, [*records, *records[:3]]), TABLE).persist()
     before = opened(frame, TABLE, keys)
-    assert before == as_columns(fold_table(TABLE, records, REGISTRY, keys))
+    assert before == as_columns(in_python(records, keys))
     for subject in ("0", "1", "3", "5"):
         keys.erase(subject)
     after = opened(frame, TABLE, keys)
     frame.unpersist()
-    assert after == as_columns(fold_table(TABLE, records, REGISTRY, keys))
+    assert after == as_columns(in_python(records, keys))
     assert (before["2"], before["4"]) == (after["2"], after["4"])
 
 
 def test_what_they_are_compared_with_is_what_was_meant(keys):
     records = records_of(STREAMS, keys)
-    rows = fold_table(TABLE, records, REGISTRY, keys)
+    rows = in_python(records, keys)
     assert rows["0"] == {
         "word": "Ada", "phone": 417, "spent": Decimal(3), "day": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
         "card": UUID(int=7), "city": "Bern", "zip": 3000, "tier": "new", "mail": "unknown",
@@ -151,7 +166,7 @@ def test_what_they_are_compared_with_is_what_was_meant(keys):
     assert [row["word"] for row in rows.values()] == ["Ada", "late", "Cleo", "rain", "Eve", "Cleo"]
     for subject in rows:
         keys.erase(subject)
-    erased = fold_table(TABLE, records, REGISTRY, keys)
+    erased = in_python(records, keys)
     # What was clear when it was written, or not there at all, nobody can forget.
     assert erased["0"] == {
         "word": "(erased)", "phone": -1, "spent": None, "day": dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
@@ -209,6 +224,79 @@ def test_a_placeholder_is_part_of_what_a_table_means():
     assert declared("a").signature() == declared("a").signature() != declared("b").signature()
 
 
+def another_id(key: str) -> str:
+    return id_of("another").hex
+
+
+@pytest.mark.parametrize(
+    ("what", "changes"),
+    [
+        ("stream", {"key": lambda key: key.replace("guest-0", "guest-9")}),
+        ("event", {"ce_id": another_id}),
+        ("nothing", {"ce_id": lambda key: None}),
+    ],
+)
+def test_a_value_under_another_record_does_not_open_in_a_table(spark, keys, what, changes):
+    ((offset, key, value),) = records_of([[first("Ada")]], keys)
+    row = {"key": key, "ce_id": str(id_of(key)), **{name: change(key) for name, change in changes.items()}}
+    raw = spark.createDataFrame([("guest", 0, offset, row["key"], bytearray(value), row["ce_id"])], RAW)
+    with pytest.raises(InvalidSeal, match="does not open"):
+        opened(Reduction(REGISTRY).reduce(raw, TABLE), TABLE, keys)
+
+
+class Visit(Aggregate):
+    """What names its subjects by a text, a number and a UUID."""
+
+    @event
+    class Noted:
+        by: str
+        number: int
+        card: UUID
+        one: Annotated[str, Personal(subject="by", erased="")]
+        two: Annotated[str, Personal(subject="number", erased="")]
+        three: Annotated[str, Personal(subject="card", erased="")]
+
+
+NOTED = event_type_of(Visit.Noted)
+NOTES = Table.from_events(
+    Visit, key="visit_id", columns={name: on(Visit.Noted).take(name) for name in ("one", "two", "three")}
+)
+
+
+def noted(keys: MemoryKeys) -> dict[str, Any]:
+    """The values of an event as its record holds them."""
+    happened = Visit.Noted(by="ä:7", number=-8, card=UUID(int=0xABCDEF), one="1", two="2", three="3")
+    encode = PersonalData(keys).sealer({"ä:7", "-8", str(UUID(int=0xABCDEF))})
+    return AvroDecoder({NOTED.schema_id: NOTED.registered}.__getitem__).decode(
+        encode(NOTED, happened, origin_of("visit-1@0"))
+    )[1]
+
+
+def seen_in_a_table(spark, keys, values):
+    registry = {NOTED.schema_id: NOTED.registered}
+    value = AvroEncoder(NOTED.registered).encode(values)
+    return opened(Reduction(registry).reduce(raw_frame(spark, [(0, "visit-1@0", value)]), NOTES), NOTES, keys, registry)
+
+
+def test_subjects_of_every_type_are_bound_in_a_table_as_in_the_store(spark, keys):
+    assert seen_in_a_table(spark, keys, noted(keys)) == {"1": {"one": "1", "two": "2", "three": "3"}}
+
+
+@pytest.mark.parametrize("swap", [{"by": "ä"}, {"number": 8}, {"card": UUID(int=1)}])
+def test_a_value_of_another_subject_does_not_open_in_a_table(spark, keys, swap):
+    with pytest.raises(InvalidSeal, match="does not open"):
+        seen_in_a_table(spark, keys, {**noted(keys), **swap})
+
+
+def test_values_from_before_they_were_bound_are_shown_in_a_table(spark, keys):
+    made = keys.keys_for(["7", "8", "9"])
+    values = {"by": "7", "number": 8, "card": UUID(int=9)}
+    for (name, key), clear in zip(zip(("one", "two", "three"), made.values(), strict=True), "abc", strict=True):
+        nonce, body = encrypted(key.secret, encode_value("string", clear), f"{NOTED.name}.{name}".encode())
+        values[name] = b"\x01" + key.id.bytes + nonce + body
+    assert seen_in_a_table(spark, keys, values) == {"1": {"one": "a", "two": "b", "three": "c"}}
+
+
 def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(spark, keys):
     nobody = First.Joined(name="", phone="none", spent=None, day=dt.date(1, 1, 1), card="", city="", zip="1")
     frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[nobody]], keys)), TABLE)
@@ -254,7 +342,10 @@ def test_a_router_passes_sealed_values_by_whatever_becomes_of_them(spark, keys):
 
     routes = branches(Later, {"near": field("zip") < 4000}, otherwise="far")
     (_, _, value), *_ = records_of([[first("Ada")]], keys)
-    headed = RAW.replace("key string", "key binary") + ", headers array<struct<key:string,value:binary>>"
+    headed = (
+        RAW.replace("key string", "key binary").removesuffix(", ce_id string")
+        + ", headers array<struct<key:string,value:binary>>"
+    )
     registry = {k.schema_id: k.registered for k in (event_type_of(First.Joined), event_type_of(Later.Joined))}
     raw = spark.createDataFrame([("guest", 0, 0, bytearray(b"k@0"), bytearray(value), None)], headed)
     (routed,) = Routing(routes, registry).routed(raw).collect()

@@ -95,7 +95,7 @@ def framed(schema_id: int, content: dict[str, Any]) -> bytes:
 
 def raw(spark: Any, records: list[tuple[bytes, bytes]]) -> Any:
     rows = [{"topic": "t", "partition": 0, "offset": o, "key": k, "value": v} for o, (k, v) in enumerate(records)]
-    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(rows, arrow_record_schema(timed=False)))
+    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(rows, arrow_record_schema(headed=False)))
 
 
 @pytest.mark.parametrize(("encoding", "written"), [("json", in_json), ("avro", in_avro)])

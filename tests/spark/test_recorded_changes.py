@@ -70,7 +70,7 @@ def raw(
         for offset, (key, value) in enumerate(recording.topics[topic])
         if topic != EVERY or ROWS[offset % len(ROWS)] not in leaving_out
     ]
-    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(timed=False)))
+    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(headed=False)))
 
 
 def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> list[dict[str, Any]]:

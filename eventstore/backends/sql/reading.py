@@ -18,7 +18,7 @@ from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.conversions import aware_utc
-from eventstore.erasure import PersonalData
+from eventstore.erasure import Origin, PersonalData
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -140,19 +140,24 @@ class Reader:
         return batch.placed([found[event_id] for event_id in ids]) if len(found) == len(ids) else None
 
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the last one older than a moment.
+        """Return the place of a category's last event behind the fence, or of the one before a moment's first.
 
-        Events of one moment are ordered by position; clocks of several writers may differ by what they differ.
+        A moment's first event is the first, by position, that is not older: none of that time or later is passed over,
+        whatever the clocks of writers. None where it is the first of all, and where there are no events.
         """
         columns = self._events.c
+        place = tuple_(columns.order_xid, columns.position)
         query = select(columns.order_xid, columns.position).where(
             columns.category == category, self._dialect.fence(columns.order_xid), columns.payload.is_not(None)
         )
-        if before is not None:
-            query = query.where(columns.time < aware_utc(before))
+        newest = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
         with self._connect() as connection:
-            query = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
-            row = connection.execute(query).first()
+            row = connection.execute(newest).first()
+            if before is not None:
+                # Asked for afterwards: what is appended meanwhile is not taken for older than the moment.
+                since = query.where(columns.time >= aware_utc(before)).order_by(columns.order_xid, columns.position)
+                if first := connection.execute(since.limit(1)).first():
+                    row = connection.execute(newest.where(place < tuple_(*first))).first()
         return None if row is None else Position(*row)
 
     def waiting(self, after: Position | None, category: str) -> tuple[int, datetime | None]:
@@ -184,7 +189,7 @@ class Reader:
         with self._connect() as connection:
             rows = connection.execute(query.limit(size)).all()
         found = [self._recorded(row) for part in self._in_turns(rows) for row in part]
-        shown = self._personal.disclose([(schema, data) for schema, data, _ in found])
+        shown = self._personal.disclose([(schema, data, Origin(e.stream, e.id.hex)) for schema, data, e in found])
         return [
             event if data is read else replace(event, data=data)
             for (_, read, event), data in zip(found, shown, strict=True)

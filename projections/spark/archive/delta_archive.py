@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from projections.errors import ArchiveUnusable
 from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
-from projections.logs.port import OffsetRange
+from projections.logs.port import OffsetRange, header_text
 from projections.spark.archive.folders import ArchiveFolder
 from projections.spark.archive.table import TopicTable
 from projections.spark.session import has_delta_lake
@@ -71,17 +71,18 @@ class DeltaArchive:
         found = {topic: self.table(topic).extent() for topic in topics}
         return {topic: extent for topic, extent in found.items() if extent is not None}
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range it holds, which is not empty; files outside of it are not opened."""
         wanted = offsets.not_empty()
-        frames = [self._scan_topic(spark, topic, wanted, timed=timed) for topic in wanted.end]
+        frames = [self._scan_topic(spark, topic, wanted, headed=headed) for topic in wanted.end]
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _scan_topic(self, spark: SparkSession, topic: str, offsets: OffsetRange, *, timed: bool) -> DataFrame:
+    def _scan_topic(self, spark: SparkSession, topic: str, offsets: OffsetRange, *, headed: bool) -> DataFrame:
         from pyspark.sql import functions as F
 
         rows = self.table(topic).rows(spark).where(between(offsets.start[topic], offsets.end[topic]))
-        return rows.select(F.lit(topic).alias("topic"), *_RAW, *(["ce_time"] if timed else []))
+        headers = [F.col("ce_time"), F.expr(header_text("ce_id"))] if headed else []
+        return rows.select(F.lit(topic).alias("topic"), *_RAW, *headers)
 
 
 def archived_log(spark: SparkSession, log: ArchivableLog, path: str | Path) -> ArchivedLog:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA: Final = (
-    f"{record_schema(timed=False)}, headers array<struct<key: string, value: binary>>, ce_time string, "
+    f"{record_schema(headed=False)}, headers array<struct<key: string, value: binary>>, ce_time string, "
     "timestamp timestamp"
 )
 _TOPIC_ID: Final = "factfold.topic.id"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
+from projections.spark.events.binding import with_bindings
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split
 from projections.spark.failures import FAULT, fault, no_fault, refuse
@@ -61,11 +62,12 @@ class Decoder:
         """The decoded columns that hold events of a type."""
         return [(column_of(s), s) for s in self.schemas if s.name == event_type]
 
-    def prepare(self, *, keep: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
+    def prepare(self, *, keep: Sequence[str] = (), bind: bool = False) -> Callable[[DataFrame], DataFrame]:
         """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
 
         ``_type`` is null where the record has no value: it deletes an event of a deleted stream. ``keep`` names columns
-        of the raw records that are wanted beside them.
+        of the raw records that are wanted beside them. With ``bind`` sealed values keep what they are bound to behind
+        them: raw records have a ``ce_id`` then.
 
         A record that cannot be read fails the query. The columns are built once and used for every batch: building them
         costs more than the analysis of a small batch.
@@ -76,7 +78,7 @@ class Decoder:
         has_value = F.col("value").isNotNull()
         number = version_text()
         parsed: list[Column | str] = [
-            *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth]),
+            *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
             *self.parsed(),
@@ -91,7 +93,12 @@ class Decoder:
             *map(column_of, self.schemas),
         ]
         today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
-        return lambda raw: today(self._split(raw).select(*parsed)).select(*kept)
+        bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
+        return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*kept)
+
+    @property
+    def _personal(self) -> Sequence[RegisteredSchema]:
+        return [reading.written for reading in self.readings if reading.written.personal]
 
     def faults(self) -> Callable[[DataFrame], DataFrame]:
         """The step from raw records to those that `prepare` would refuse: their places, and a column `_fault`."""

@@ -24,7 +24,7 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     """
     from pyspark.sql import functions as F
 
-    decode = _prepared(stream, decoder)
+    decode = _prepared(stream, decoder, bind=bool(stream.personal))
     wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
@@ -43,8 +43,8 @@ def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFra
     return lambda raw: decode(raw).where(lacking).select("topic", "partition", place, timeless)
 
 
-def _prepared(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    return decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])])
+def _prepared(stream: EventStream, decoder: Decoder, *, bind: bool = False) -> Callable[[DataFrame], DataFrame]:
+    return decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])], bind=bind)
 
 
 def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:

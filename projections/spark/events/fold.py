@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eventstore.aggregate import Aggregate
-from eventstore.erasure import KEY_ID
 from eventstore.field_types import Avro
 from eventstore.schema_registry import RegisteredSchema, is_sealed
+from eventstore.sealing import KEY_ID
 from projections.columns import ColumnType, from_avro
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.setters import Setter
@@ -32,7 +32,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice. A stream is
     deleted where one of its records has no value: events of it may lie before that.
     """
-    decode, set_columns = decoder.prepare(), table.setters or {}
+    decode, set_columns = decoder.prepare(bind=bool(table.personal)), table.setters or {}
     values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
     kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
     nth = ["_nth"] if decoder.splits else []

@@ -125,7 +125,7 @@ class DeltaBatch:
         """Work out everything that the range changes; returns what is to be written, by the names of the tables."""
         with self.report.step("read"):
             found = read_records(
-                self.batches.environment, self.batches.log, offsets, timed=self.batches.group.timed_topics
+                self.batches.environment, self.batches.log, offsets, headed=self.batches.group.headed_topics
             )
             records = left_out(found, self.batches.aside)
         with self.report.step("stage"):

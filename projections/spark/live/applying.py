@@ -128,7 +128,7 @@ class BatchApplier:
 
     def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         batches, judge = self._batches, Judge(self._batches.reduction.registry, self._batches.environment.small)
-        raw = read_records(batches.environment, batches.log, offsets, timed=batches.group.timed_topics)
+        raw = read_records(batches.environment, batches.log, offsets, headed=batches.group.headed_topics)
         records = left_out(raw, aside)
         if isinstance(error, EventsMissing):
             found = list(self._behind_gaps(records, judge))

@@ -146,7 +146,7 @@ class LiveBatches:
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
-            found = read_records(self.environment, self.log, offsets, timed=self.group.timed_topics)
+            found = read_records(self.environment, self.log, offsets, headed=self.group.headed_topics)
             records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:

@@ -20,7 +20,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from projections.errors import offsets_lost
-from projections.logs.port import OffsetRange, Offsets, arrow_record_schema
+from projections.logs.port import HEADERS, OffsetRange, Offsets, arrow_record_schema, header_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -40,8 +40,7 @@ _BULK = {
 
 _RAW = ("topic", "partition", "offset", "key", "value")
 
-# The time of an event, as text; a record without the header has none, and `get` beyond an array's end is null.
-_TIME = "CAST(get(filter(headers, h -> h.key = 'ce_time'), 0).value AS string) AS ce_time"
+_HEADERS = [header_text(name) for name in HEADERS]
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,14 @@ class KafkaLog:
 
         return KafkaViewTopics(self.settings)
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The committed records of a range, partitions side by side."""
-        return read_range(spark, self.settings.kafka.jvm(), offsets, timed=timed)
+        return read_range(spark, self.settings.kafka.jvm(), offsets, headed=headed)
 
     def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
         """The same with all that a record has: ``headers``, ``ce_time`` of them, and the broker's ``timestamp``."""
         reader = _reader(spark, self.settings.kafka.jvm(), offsets).option("includeHeaders", "true")
-        return reader.load().selectExpr(*_RAW, "headers", _TIME, "timestamp")
+        return reader.load().selectExpr(*_RAW, "headers", header_text("ce_time"), "timestamp")
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """What tells a topic from another of its name, made before or after it; TopicMissing, BrokerUnreachable."""
@@ -124,16 +123,16 @@ class OpenKafkaLog(OffsetReader):
             found |= self.offsets_at(now - (life.lag + life.retention), alike)
         return found
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The committed records of a range; OffsetsLost, BrokerUnreachable."""
         records = self._records(offsets)
         columns: dict[str, list[Any]] = {
             name: [getattr(record, name) for record in records]
             for name in ("topic", "partition", "offset", "key", "value")
         }
-        if timed:
-            columns["ce_time"] = [_time(record) for record in records]
-        return pa.table(columns, schema=arrow_record_schema(timed=timed))
+        if headed:
+            columns |= {name: [_text(record, name) for record in records] for name in HEADERS}
+        return pa.table(columns, schema=arrow_record_schema(headed=headed))
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the records' timestamps; the marker of a transaction has none."""
@@ -157,8 +156,8 @@ class OpenKafkaLog(OffsetReader):
             raise offsets_lost(error.place) from error
 
 
-def _time(record: TopicRecord) -> str | None:
-    found = dict(record.headers).get("ce_time")
+def _text(record: TopicRecord, header: str) -> str | None:
+    found = next((value for name, value in record.headers if name == header), None)
     return None if found is None else found.decode(errors="replace")
 
 
@@ -167,16 +166,16 @@ def read_range(
     client: Mapping[str, str],
     offsets: OffsetRange,
     *,
-    timed: bool = False,
+    headed: bool = False,
 ) -> DataFrame:
-    """The committed records of a range, with topic, partition, offset, key and value; ``timed``, with ce_time too.
+    """The committed records of a range, with topic, partition, offset, key and value; ``headed``, with `HEADERS` too.
 
     ``client`` is the JVM spelling of the Kafka settings. An offset that is gone fails the read: nothing is skipped.
     """
     reader = _reader(spark, client, offsets)
-    if not timed:
+    if not headed:
         return reader.load().select(*_RAW)
-    return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, _TIME)
+    return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, *_HEADERS)
 
 
 def _reader(spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange) -> DataFrameReader:

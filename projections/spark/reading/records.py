@@ -20,18 +20,18 @@ Rows: TypeAlias = "pa.Table | DataFrame"
 
 
 def read_records(
-    environment: Environment, log: OpenLog, offsets: OffsetRange, *, timed: Collection[str] = ()
+    environment: Environment, log: OpenLog, offsets: OffsetRange, *, headed: Collection[str] = ()
 ) -> Mapping[str, Rows]:
     """The committed records of the range, for each topic that has any offsets in it.
 
-    Those of the topics in ``timed`` come with the time of their event (``ce_time``).
+    Those of the topics in ``headed`` come with the time and the id of their event (``ce_time``, ``ce_id``).
     """
     if not are_few(offsets.records):
         return {
-            t: environment.log.scan(environment.spark, offsets.only(t), timed=t in timed)
+            t: environment.log.scan(environment.spark, offsets.only(t), headed=t in headed)
             for t in offsets.changed_topics()
         }
-    found = log.fetch(offsets, timed=bool(timed))
+    found = log.fetch(offsets, headed=bool(headed))
     return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import InvalidDefinition
-from projections.logs.port import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.logs.port import HEADERS, DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000
 OFFSETS = 100_000  # a task: about a second of reading, many times what it costs to start one
-_SCHEMA = arrow_record_schema(timed=True)
+_SCHEMA = arrow_record_schema(headed=True)
 
 
 @dataclass(frozen=True)
@@ -85,25 +85,25 @@ class StoreLog:
             place=self.path,
         )
 
-    def scan(self, spark: SparkSession, offsets: OffsetRange, *, timed: bool = False) -> DataFrame:
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""
         if offsets.records <= DRIVER_OFFSETS:
             with self.open() as log:
-                return spark.createDataFrame(log.fetch(offsets, timed=timed))
+                return spark.createDataFrame(log.fetch(offsets, headed=headed))
         spark.dataSource.register(StoreRecords)
         reader = spark.read.format(StoreRecords.name()).option("file", self.path).option("step", OFFSETS)
         found = reader.option("ranges", json.dumps(_ranges(offsets))).load()
-        return found if timed else found.drop("ce_time")
+        return found if headed else found.drop(*HEADERS)
 
 
 class OpenStoreLog(SqliteLog):
     """The file kept open, and small ranges of it: starting a task would take longer."""
 
-    def fetch(self, offsets: OffsetRange, *, timed: bool = False) -> pa.Table:
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a range."""
         found = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
         records = pa.Table.from_batches(found, _SCHEMA)
-        return records if timed else records.drop_columns("ce_time")
+        return records if headed else records.drop_columns(list(HEADERS))
 
     def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
         """None: nothing is compacted here."""
@@ -126,11 +126,11 @@ def _batches(log: SqliteLog, topic: str, first: int, last: int) -> Iterator[pa.R
 
 
 def _batch(topic: str, page: Sequence[Record]) -> pa.RecordBatch:
-    offsets, keys, values, times = zip(*page, strict=True)
+    offsets, keys, values, times, ids = zip(*page, strict=True)
     topics, partitions = (pa.repeat(pa.scalar(v, t), len(page)) for v, t in ((topic, "string"), (PARTITION, "int32")))
     columns = [
         topics, partitions, pa.array(offsets, pa.int64()), pa.array(keys, pa.string()).cast(pa.binary()),
-        pa.array(values, pa.binary()), pa.array(times, pa.string()),
+        pa.array(values, pa.binary()), pa.array(times, pa.string()), pa.array(ids, pa.string()),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
@@ -145,7 +145,7 @@ class StoreRecords(DataSource):
 
     def schema(self) -> str:
         """A raw record."""
-        return record_schema(timed=True)
+        return record_schema(headed=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the ranges."""

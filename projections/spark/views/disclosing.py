@@ -17,6 +17,7 @@ from eventstore.erasure import FollowedKeys, PersonalData
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import EventType
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from eventstore.sealing import SealedField
 from eventstore.upcasting import name_taken
 from projections.declaring.setters import Setter
 from projections.errors import keys_missing
@@ -91,7 +92,7 @@ class _Opener:
 
     def open(self, rows: pa.Table, keys: FollowedKeys) -> pa.Table:
         cells = [cell for column in self.table.personal for cell in self._cells(column, rows)]
-        clear = PersonalData(keys).opened([(way.schema, way.written, sealed) for _, _, way, sealed in cells])
+        clear = PersonalData(keys).opened([SealedField.kept(w.schema, w.written, sealed) for _, _, w, sealed in cells])
         values = {column: rows[column].to_pylist() for column in self.table.personal}
         for (column, place, way, _), value in zip(cells, clear, strict=True):
             values[column][place] = way.upcast(value)

@@ -46,7 +46,7 @@ class Log:
     def end_offsets(self, topics):
         return {topic: self.ends for topic in topics}
 
-    def fetch(self, offsets, *, timed=False):
+    def fetch(self, offsets, *, headed=False):
         wanted = offsets.not_empty()
         if any(o < self.kept[p] for parts in wanted.start.values() for p, o in parts.items()):
             raise OffsetsLost("gone", remedy="none")
@@ -63,7 +63,7 @@ class ArchiveOf:
     def extents(self, topics):
         return {TOPIC: self.extent} if self.extent and TOPIC in topics else {}
 
-    def scan(self, spark, offsets, *, timed=False):
+    def scan(self, spark, offsets, *, headed=False):
         self.scanned.append(offsets.not_empty())
         return Frame(records(offsets))
 
@@ -81,7 +81,7 @@ def records(offsets):
         (t, p, o) for t, ends in offsets.end.items() for p, end in ends.items() for o in range(offsets.start[t][p], end)
     ]
     columns = dict(zip(("topic", "partition", "offset"), zip(*places, strict=True), strict=True)) if places else {}
-    schema = arrow_record_schema(timed=False)
+    schema = arrow_record_schema(headed=False)
     return pa.table({f.name: pa.array(columns.get(f.name, [None] * len(places)), f.type) for f in schema})
 
 

@@ -20,7 +20,7 @@ def aside(*faults):
 def records(topic, *places):
     columns = {"topic": [topic] * len(places), "partition": [p for p, _ in places], "offset": [o for _, o in places]}
     nothing = [None] * len(places)
-    return pa.table({**columns, "key": nothing, "value": nothing}, schema=arrow_record_schema(timed=False))
+    return pa.table({**columns, "key": nothing, "value": nothing}, schema=arrow_record_schema(headed=False))
 
 
 FIRST, SECOND = ("t", 0, 7, "bad_json", None), ("t", 1, 7, "bad_value", "x")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Annotated
 
 import pytest
 
-from eventstore import Aggregate, event
-from projections import ProjectionGroup, Stream, Table, view
+from eventstore import Aggregate, Personal, event
+from projections import ProjectionGroup, Stream, Table, on, view
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planner import plan
 from projections.reference import RowVersion, valid_at
@@ -106,16 +107,23 @@ def test_a_view_looks_versions_up_by_key_and_time():
     assert ProjectionGroup("risk", [payment_risk]).history_topics == ("shop.public.customers",)
 
 
-def test_a_group_reads_the_records_time_only_where_a_stream_needs_it():
+def test_a_group_reads_the_records_headers_only_where_a_stream_needs_the_time_or_a_column_is_personal():
     def topics(**tables):
         def rows(first):
             return first
 
         (table,) = tables.values()
-        return ProjectionGroup("g", [view(key=table.key[0], tables={"first": table})(rows)]).timed_topics
+        return ProjectionGroup("g", [view(key=table.key[0], tables={"first": table})(rows)]).headed_topics
 
+    class Guest(Aggregate):
+        @event
+        class Joined:
+            name: Annotated[str, Personal(erased="")]
+
+    guests = Table.from_events(Guest, key="guest_id", columns={"name": on(Guest.Joined).take("name")})
     assert topics(a=payments) == topics(a=tickets) == frozenset()
     assert topics(a=entries) == {"payment"}
+    assert topics(a=guests) == {"guest"}
 
 
 def test_versions_cannot_be_the_root_of_a_view():

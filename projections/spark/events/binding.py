@@ -1,0 +1,60 @@
+"""What a sealed value is bound to, computed inside the JVM and kept behind the value.
+
+A row of a state is no event any more: it does not say in which one a value of it was sealed. So the value takes the
+digest of `eventstore.sealing.binding` along, made of the record that held it, and opens by that alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventstore.casting import kind_of
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.sealing import BOUND
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
+    """A decoded record of a schema, its sealed values as `eventstore.sealing.SealedField.kept` reads them.
+
+    Beside it stand ``_stream`` and ``ce_id``.
+    """
+    from pyspark.sql import functions as F
+
+    fields = {name: record[name] for name in schema.personal}
+    for name, sealed in fields.items():
+        kept = F.concat(sealed, _binding(record, schema, name))
+        is_bound = F.substring(sealed, 1, 1) == F.lit(bytearray(BOUND))
+        record = record.withField(name, F.when(is_bound, kept).otherwise(sealed))
+    return record
+
+
+def _binding(record: Column, schema: RegisteredSchema, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    event_id = F.lower(F.replace(F.col("ce_id"), F.lit("-"), F.lit("")))
+    parts = [F.lit(schema.name), F.lit(name), F.col("_stream"), event_id, _subject(record, schema, name)]
+    return F.unhex(F.sha2(F.concat(*map(_netstring, parts)), 256))
+
+
+def _netstring(part: Column) -> Column:
+    """One part and its length; what is missing is as an empty one, under which no value was sealed."""
+    from pyspark.sql import functions as F
+
+    text = F.coalesce(part, F.lit(""))
+    return F.concat(F.octet_length(text).cast("string"), F.lit(":"), text)
+
+
+def _subject(record: Column, schema: RegisteredSchema, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    named = schema.personal[name].get("subject")
+    kinds = {field["name"]: field["type"] for field in schema.schema["fields"]}
+    if named is None:
+        return F.expr("substring(_stream, instr(_stream, '-') + 1)")
+    if named not in kinds:
+        return F.lit("")
+    text = record[named].cast("string")
+    return F.lower(text) if kind_of(kinds[named]) == "uuid" else text

@@ -1,0 +1,173 @@
+"""A sealed value opens in the event, for the subject, type and field that it was sealed for, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+import pytest
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from eventstore import ANY, Aggregate, MasterKeys, NewEvent, Personal, SqlEventStore, SqlKeyStore, event
+from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.erasure import DataKey, Origin, PersonalData
+from eventstore.errors import InvalidSeal
+from eventstore.event_types import event_type_of
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import AvroDecoder, encode_value
+
+MASTER = MasterKeys({"one": os.urandom(32)})
+
+
+class Order(Aggregate):
+    @event
+    class Placed:
+        customer_id: str
+        recipient: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
+        greeting: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
+        note: Annotated[str, Personal(erased="(erased)")]
+
+
+KIND = event_type_of(Order.Placed)
+HERE = Origin("order-1", uuid4().hex)
+PLACED = Order.Placed(customer_id="7", recipient="Ada", greeting="Dear Ada", note="ring twice")
+CLEAR = {"customer_id": "7", "recipient": "Ada", "greeting": "Dear Ada", "note": "ring twice"}
+
+
+@pytest.fixture
+def keys() -> MemoryKeys:
+    return MemoryKeys()
+
+
+def sealed(keys: MemoryKeys, origin: Origin = HERE) -> tuple[RegisteredSchema, dict[str, Any]]:
+    encode = PersonalData(keys).sealer({"7", "1", "2"})
+    return AvroDecoder({KIND.schema_id: KIND.registered}.__getitem__).decode(encode(KIND, PLACED, origin))
+
+
+def disclosed(keys: MemoryKeys, schema: RegisteredSchema, values: Mapping[str, Any], origin: Origin = HERE) -> Any:
+    (found,) = PersonalData(keys).disclose([(schema, dict(values), origin)])
+    return found
+
+
+def test_a_sealed_event_opens_where_it_was_sealed(keys: MemoryKeys) -> None:
+    assert disclosed(keys, *sealed(keys)) == CLEAR
+
+
+@pytest.mark.parametrize(
+    "origin", [Origin("order-2", HERE.event_id), Origin("order-1", uuid4().hex), Origin("order-", HERE.event_id)]
+)
+def test_it_opens_in_no_other_stream_and_no_other_event(keys: MemoryKeys, origin: Origin) -> None:
+    with pytest.raises(InvalidSeal, match="does not open"):
+        disclosed(keys, *sealed(keys), origin)
+
+
+def test_it_opens_under_no_other_type(keys: MemoryKeys) -> None:
+    schema, values = sealed(keys)
+    with pytest.raises(InvalidSeal, match="does not open"):
+        disclosed(keys, RegisteredSchema(schema.id, "order.sent", schema.schema), values)
+
+
+def test_it_opens_in_no_other_field(keys: MemoryKeys) -> None:
+    schema, values = sealed(keys)
+    with pytest.raises(InvalidSeal, match="does not open"):
+        disclosed(keys, schema, {**values, "recipient": values["greeting"], "greeting": values["recipient"]})
+
+
+def test_it_opens_for_no_other_subject(keys: MemoryKeys) -> None:
+    schema, values = sealed(keys)
+    with pytest.raises(InvalidSeal, match="does not open"):
+        disclosed(keys, schema, {**values, "customer_id": "2"})
+
+
+def test_the_value_of_another_person_in_the_same_event_does_not_open(keys: MemoryKeys) -> None:
+    schema, values = sealed(keys)
+    with pytest.raises(InvalidSeal, match="does not open"):
+        disclosed(keys, schema, {**values, "recipient": values["note"], "note": values["recipient"]})
+
+
+@pytest.mark.parametrize("place", range(60))
+def test_no_changed_byte_goes_unnoticed(keys: MemoryKeys, place: int) -> None:
+    schema, values = sealed(keys)
+    changed = bytearray(values["greeting"])
+    changed[place % len(changed)] ^= 1 << (place % 8)
+    with pytest.raises(InvalidSeal):
+        disclosed(keys, schema, {**values, "greeting": bytes(changed)})
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+def test_a_value_does_not_open_under_another_version(keys: MemoryKeys, version: int) -> None:
+    schema, values = sealed(keys)
+    for name in schema.personal:
+        with pytest.raises(InvalidSeal):
+            disclosed(keys, schema, {**values, name: bytes([version]) + values[name][1:]})
+
+
+def test_a_schema_that_names_no_field_for_the_subject_is_refused(keys: MemoryKeys) -> None:
+    schema, values = sealed(keys)
+    fields = [
+        {**f, "type": {**f["type"], "subject": "nobody"}} if f["name"] == "recipient" else f
+        for f in schema.schema["fields"]
+    ]
+    with pytest.raises(InvalidSeal, match="names 'nobody' for the subject of recipient"):
+        disclosed(keys, RegisteredSchema(schema.id, schema.name, {**schema.schema, "fields": fields}), values)
+
+
+def as_it_was(key: DataKey, field: str, clear: str) -> bytes:
+    """A value in the form from before values were bound to their events."""
+    nonce = os.urandom(12)
+    body = AESGCM(key.secret).encrypt(nonce, encode_value("string", clear), f"{KIND.name}.{field}".encode())
+    return b"\x01" + key.id.bytes + nonce + body
+
+
+def test_values_from_before_they_were_bound_stay_readable_and_are_erased(keys: MemoryKeys) -> None:
+    made = keys.keys_for({"7", "1"})
+    values = {
+        "customer_id": "7",
+        "recipient": as_it_was(made["7"], "recipient", "Ada"),
+        "greeting": as_it_was(made["7"], "greeting", "Dear Ada"),
+        "note": as_it_was(made["1"], "note", "ring twice"),
+    }
+    assert disclosed(keys, KIND.registered, values) == CLEAR
+    with pytest.raises(InvalidSeal):
+        disclosed(keys, KIND.registered, {**values, "recipient": values["greeting"]})
+    for name in KIND.registered.personal:  # nor does one become a bound value
+        with pytest.raises(InvalidSeal):
+            disclosed(keys, KIND.registered, {**values, name: b"\x02" + values[name][1:]})
+    keys.erase("7")
+    assert disclosed(keys, KIND.registered, values) == {**CLEAR, "recipient": "(erased)", "greeting": "(erased)"}
+
+
+def test_a_value_copied_into_another_event_of_a_store_does_not_open_there(tmp_path: Any) -> None:
+    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db", keys=MASTER) as store:
+        store.create_tables()
+        for number, customer in (("1", "7"), ("2", "8")):
+            placed = Order.Placed(customer_id=customer, recipient="Ada", greeting="Dear Ada", note="none")
+            store.append(f"order-{number}", [placed], expected=ANY)
+        events = store.tables.events
+        with store.engine.begin() as database:
+            (first,) = database.execute(sa.select(events.c.payload).where(events.c.stream == "order-1")).scalars()
+            database.execute(sa.update(events).where(events.c.stream == "order-2").values(payload=first))
+        (one,) = store.read_stream("order-1")
+        assert one.data["recipient"] == "Ada"
+        with pytest.raises(InvalidSeal, match="does not open"):
+            list(store.read_stream("order-2"))
+        store.erase("7")
+        (one,) = store.read_stream("order-1")
+        assert one.data["recipient"] == "(erased)"
+
+
+@pytest.mark.parametrize("chosen", [None, UUID(int=7)])
+def test_events_are_sealed_under_the_ids_that_they_get(tmp_path: Any, chosen: UUID | None) -> None:
+    """Whether the caller, the store or its `new_id` chooses them."""
+    for number, options in enumerate(({}, {"new_id": uuid4})):
+        with SqlEventStore(f"sqlite:///{tmp_path}/{number}.db", keys=MASTER, **options) as store:
+            store.create_tables()
+            events = [NewEvent(PLACED, id=chosen), PLACED, NewEvent(PLACED)]
+            result = store.append("order-1", events, expected=ANY)
+            assert [e.id for e in store.read_stream("order-1")] == list(result.ids)
+            assert [e.data for e in store.read_all()] == [CLEAR] * 3
+            with SqlKeyStore(store.engine, MASTER) as others:
+                assert [e.data for e in SqlEventStore(store.engine, keys=others).read_all()] == [CLEAR] * 3
