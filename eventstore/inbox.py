@@ -11,12 +11,13 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     DateTime,
     Engine,
@@ -27,7 +28,9 @@ from sqlalchemy import (
     Uuid,
     and_,
     delete,
+    func,
     inspect,
+    literal_column,
     select,
 )
 
@@ -52,13 +55,17 @@ DEAD: Final = "dead"
 # So few that the delivery of the next batch does not wait for it for long.
 _FORGOTTEN_AT_ONCE: Final = 10_000
 
+# Of the database's own clock, by which rows are forgotten as well: one subscriber's that is wrong forgets nothing.
+# SQLite has milliseconds, SQLAlchemy writes and reads microseconds.
+_NOW_SQLITE: Final = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+
 # One round trip for a batch: the ids go as one text (a list of a thousand UUIDs takes 0.6 ms to bind), and come back
 # only where some were known. They are inserted in sorted order, so that two members which get the same records wait for
 # each other instead of meeting in a deadlock.
 _CLAIM_POSTGRES: Final = """
 with claimed as (
     insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
-    select %(group)s, %(topic)s, id, %(time)s, 'handled' from unnest(%(ids)s::uuid[]) as id order by id
+    select %(group)s, %(topic)s, id, now(), 'handled' from unnest(%(ids)s::uuid[]) as id order by id
     on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
         where factfold_inbox.outcome = 'dead'
     returning event_id
@@ -68,7 +75,7 @@ select count(*), case when count(*) < %(size)s then array_agg(event_id) end from
 # `where true` keeps SQLite from reading `on conflict` as a join.
 _CLAIM_SQLITE: Final = """
 insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
-select ?, ?, value, ?, 'handled' from json_each(?) where true
+select ?, ?, value, strftime('%Y-%m-%d %H:%M:%f000', 'now'), 'handled' from json_each(?) where true
 on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
     where factfold_inbox.outcome = 'dead'
 returning event_id
@@ -152,12 +159,11 @@ class Inbox:
         """Insert ids (32 hexadecimal digits), each given once; return those that were new, None where all were."""
         if not ids:
             return None
-        now = datetime.now(UTC)
         with blaming_no_record(self._engine):
             if self._postgres:
-                count, new = tx.exec_driver_sql(_CLAIM_POSTGRES, self._given(ids, time=now, size=len(ids))).one()
+                count, new = tx.exec_driver_sql(_CLAIM_POSTGRES, self._given(ids, size=len(ids))).one()
                 return None if count == len(ids) else {one.hex for one in new or ()}
-            values = (self._group, self._topic, f"{now:%Y-%m-%d %H:%M:%S.%f}", json.dumps(ids))
+            values = (self._group, self._topic, json.dumps(ids))
             return set(tx.exec_driver_sql(_CLAIM_SQLITE, values).scalars())
 
     def unclaim(self, tx: Connection, ids: Sequence[str]) -> int:
@@ -170,16 +176,25 @@ class Inbox:
     def give_up(self, tx: Connection, event_id: str) -> None:
         """Note that an event became a dead letter."""
         key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
-        told = {"time": datetime.now(UTC), "outcome": DEAD}
+        told = {"time": self._now(), "outcome": DEAD}
         statement = upsert(tx, self._table).values(key | told)
         tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=told))
 
-    def forget(self, before: datetime) -> int:
-        """Delete some of these rows older than that, 10,000 at most; return how many they were."""
+    def forget(self, after: timedelta | None = None) -> int:
+        """Delete rows older than that by the database's clock, or any; 10,000 at most, return how many."""
         event_id = self._table.c.event_id
-        old = select(event_id).where(self._own, self._table.c.time < before).limit(_FORGOTTEN_AT_ONCE)
+        old = select(event_id).where(self._own)
+        if after is not None:
+            old = old.where(self._table.c.time < self._now(ago=after))
         with self.begin() as tx:
-            return tx.execute(delete(self._table).where(self._own, event_id.in_(old))).rowcount
+            return tx.execute(
+                delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))
+            ).rowcount
+
+    def _now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
+        if self._postgres:
+            return func.now() - ago
+        return literal_column(_NOW_SQLITE.replace("'now'", f"'now', '-{ago.total_seconds()} seconds'"))
 
     def outage(self, error: BaseException) -> StoreUnavailable | None:
         """Return what to raise where an error is the database's being away, and so no record's fault."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -204,7 +203,7 @@ class Subscriber(Closing):
             return
         self._calls.begin(FORGET, arrival)
         try:
-            forgotten = self._inbox.forget(datetime.now(UTC) - self._subscription.remember)
+            forgotten = self._inbox.forget(self._subscription.remember)
         except StoreUnavailable:
             forgotten = 0  # there is time; a batch that needs the database says more
         finally:

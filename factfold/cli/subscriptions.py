@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -144,7 +144,7 @@ def _forget(database: str | None, topic: str, group: str) -> int:
             return 0
         inbox = Inbox(engine, group, topic=topic)
         inbox.create_tables()
-        while count := inbox.forget(datetime.now(UTC)):
+        while count := inbox.forget():
             forgotten += count
     return forgotten
 

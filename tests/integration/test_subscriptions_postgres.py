@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from eventstore import Subscriber, subscription
+from eventstore import ANY, SqlEventStore, Subscriber, subscription
+from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, StoreUnavailable
+from eventstore.inbox import Inbox, inbox_table
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import (
     ENDINGS,
@@ -117,6 +121,34 @@ def test_an_engine_in_autocommit_mode_is_refused(engine):
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
     with pytest.raises(DeclarationError, match="autocommit"):
         Subscriber(booking(), MemorySource(), engine=autocommit)
+
+
+def test_rows_of_the_inbox_carry_the_database_s_clock_and_are_forgotten_by_it(engine):
+    inbox = Inbox(engine, "books", topic="payments")
+    inbox.create_tables()
+    table = inbox_table(sa.MetaData())
+    with inbox.begin() as tx:
+        inbox.claim(tx, [uuid.uuid4().hex])
+        inbox.give_up(tx, uuid.uuid4().hex)
+        assert tx.execute(sa.select(sa.func.count()).where(table.c.time == sa.func.now())).scalar() == 2
+    assert inbox.forget(timedelta(days=30)) == 0
+    with engine.begin() as tx:
+        tx.execute(sa.update(table).values(time=sa.func.now() - timedelta(days=31)).where(table.c.outcome == "dead"))
+    assert (inbox.forget(timedelta(days=30)), inbox.forget()) == (1, 1)
+
+
+def test_a_moment_is_the_place_of_its_first_event_whatever_the_clocks_of_writers(engine):
+    moment = datetime(2026, 6, 1, tzinfo=UTC)
+    for amount, days in enumerate([-2, 0, -1, 1]):
+        with SqlEventStore(engine, clock=lambda when=moment + timedelta(days=days): when) as writer:
+            writer.create_tables()
+            writer.append("payment-1", [Payment.Received(amount=amount)], expected=ANY)
+    declared = booking(start=moment)
+    with SqlEventStore(engine) as store:
+        source = StoreSource(store, declared, category="payment")
+        with Subscriber(declared, source, engine=engine) as subscriber:
+            assert subscriber.run_once(timeout=5).handled == 3
+    assert amounts(engine) == [1, 2, 3]
 
 
 @pytest.fixture

@@ -249,7 +249,7 @@ class AsyncSqlEventStore:
         await in_greenlet(self.sync_store.keep_snapshot, snapshot)
 
     async def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the last one older than a moment."""
+        """Return the place of a category's last event behind the fence, or of the one before a moment's first."""
         return await in_greenlet(self.sync_store.last_position, category, before=before)
 
     async def fence(self) -> FenceStatus:

@@ -274,7 +274,10 @@ class SqlEventStore(Closing):
         self._snapshots.keep(snapshot)
 
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the last one older than a moment."""
+        """Return the place of a category's last event behind the fence, or of the one before a moment's first.
+
+        A moment's first event is the first by position that is not older, whatever the clocks of writers.
+        """
         return self._reader.last(category, before=before)
 
     def fence(self) -> FenceStatus:

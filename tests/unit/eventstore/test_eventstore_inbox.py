@@ -9,9 +9,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+import eventstore.inbox
 from eventstore.backends.sql.transactions import is_outage
 from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
-from eventstore.inbox import Inbox
+from eventstore.inbox import Inbox, inbox_table
 
 
 @pytest.fixture
@@ -67,9 +68,41 @@ def test_old_rows_of_the_group_are_forgotten_and_no_others(inbox, engine):
     for box, event_id in ((inbox, mine), (other, foreign)):
         with box.begin() as tx:
             box.claim(tx, [event_id])
-    assert inbox.forget(datetime.now(UTC) - timedelta(days=1)) == 0
-    assert inbox.forget(datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert inbox.forget(timedelta(days=1)) == 0
+    assert inbox.forget() == 1
     assert [row.event_id for row in _rows(engine)] == [foreign]
+
+
+@pytest.mark.parametrize("days", [-60, 60])
+@pytest.mark.parametrize("write", ["claim", "give up"])
+def test_a_subscriber_s_wrong_clock_neither_ages_rows_nor_forgets_them(inbox, engine, monkeypatch, days, write):
+    one = uuid.uuid4().hex
+    with monkeypatch.context() as patched:
+        if hasattr(eventstore.inbox, "datetime"):
+            patched.setattr("eventstore.inbox.datetime", _clock(days))
+        with inbox.begin() as tx:
+            inbox.claim(tx, [one]) if write == "claim" else inbox.give_up(tx, one)
+    assert inbox.forget(timedelta(days=30)) == 0
+    with engine.connect() as connection:
+        (time,) = connection.execute(sa.select(inbox_table(sa.MetaData()).c.time)).scalars()
+    assert abs(time.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def _clock(days):
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=days)
+
+    return Wrong
+
+
+def test_rows_are_forgotten_once_they_are_old_by_the_database_s_clock(inbox, engine):
+    with inbox.begin() as tx:
+        inbox.claim(tx, [uuid.uuid4().hex])
+        tx.execute(sa.update(inbox_table(sa.MetaData())).values(time=datetime.now(UTC) - timedelta(days=31)))
+    assert inbox.forget(timedelta(days=32)) == 0
+    assert inbox.forget(timedelta(days=30)) == 1
 
 
 def test_a_claim_can_be_taken_back(inbox, engine):

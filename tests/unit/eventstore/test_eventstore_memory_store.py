@@ -100,8 +100,12 @@ def test_where_a_category_stands(store: Store, clock: FixedClock) -> None:
     second = store.append("payment-2", [Payment.Received(amount=1)] * 2, expected=ANY)
     assert store.last_position("payment") == second.positions[-1]
     assert store.last_position("payment", before=second.time) == first.positions[0]
-    assert store.waiting(None, category="payment") == (3, first.time)
-    assert store.waiting(first.positions[0], category="payment") == (2, second.time)
+    clock.advance(timedelta(days=-1))
+    behind = store.append("payment-3", [Payment.Received(amount=1)], expected=ANY)
+    assert store.last_position("payment", before=second.time) == first.positions[0]
+    assert store.last_position("payment", before=behind.time) is None
+    assert store.waiting(None, category="payment") == (4, first.time)
+    assert store.waiting(first.positions[0], category="payment") == (3, second.time)
     assert store.waiting(Position(9, 9), category="payment") == (0, None)
 
 

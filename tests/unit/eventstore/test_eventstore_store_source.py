@@ -174,6 +174,29 @@ def test_a_new_group_begins_where_the_subscription_starts(store, start, expected
     assert amounts(store.engine) == expected
 
 
+DAY = timedelta(days=1)
+MOMENT = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ([-2, -1, 0, 1], [2, 3]),
+        ([-2, 0, -1, 1], [1, 2, 3]),  # a writer's clock was behind: its event comes after one of the moment
+        ([-1, 5, -3, -2], [1, 2, 3]),
+        ([0, -5, -5, -5], [0, 1, 2, 3]),
+        ([-4, -1, -3, -2], []),  # one that is older still is at the end, and nothing of the moment
+    ],
+)
+def test_a_moment_is_the_place_of_its_first_event_whatever_the_clocks_of_writers(store, days, expected):
+    for amount, day in enumerate(days):
+        with SqlEventStore(store.engine, clock=lambda when=MOMENT + day * DAY: when) as writer:
+            receive(writer, amount)
+    declared = booking(start=MOMENT)
+    deliver(store, declared)
+    assert amounts(store.engine) == expected
+
+
 @pytest.mark.parametrize("start", ["end", datetime(2027, 1, 1, tzinfo=UTC)], ids=["end", "a time"])
 def test_a_group_that_started_in_an_empty_category_does_not_start_again_at_a_later_place(store, start):
     declared = booking(start=start)
