@@ -15,6 +15,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOT = re.compile(r"[a-z0-9_]+")
 _CONNECTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9]+)?\]")
 _OF_TOPICS: Final = "letters, digits, dots, dashes and underscores"
 _MAX_TOPIC: Final = 249
 
@@ -53,6 +54,17 @@ def check_connector_name(name: str) -> str:
 def check_topic_prefix(name: str) -> str:
     """Return a topic prefix, or raise InvalidIdentifier, by Kafka's rule for topic names."""
     return _checked(name, _TOPIC, "topic prefix", _OF_TOPICS, place="topic_prefix")
+
+
+def check_host(name: str) -> str:
+    """Return a host's name or address, or raise InvalidIdentifier: the connector puts it into a JDBC URL as it is."""
+    if _HOST.fullmatch(name):
+        return name
+    raise InvalidIdentifier(
+        "the host is neither a name nor an address",  # it is not shown: it may be a URL with a password
+        remedy="write a host's name, or its address, an IPv6 one in brackets; port, user and password have own fields",
+        place="host",
+    )
 
 
 def check_topic(name: str, place: str) -> str:

@@ -18,7 +18,9 @@ from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector, LiteralSecret
 
-_REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^${}]+\}")
+# What Log4j once evaluated wherever such a text was logged: https://logging.apache.org/security.html#CVE-2021-44228
+_LOOKUPS: Final = "jndi lower upper ctx sys java date main map bundle marker event log4j sd spring web".split()
+_REFERENCE = re.compile(rf"\$\{{(?!(?:{'|'.join(_LOOKUPS)}):)[A-Za-z0-9_]+:[^${{}}]+\}}", re.IGNORECASE)
 _FILE_REFERENCE = re.compile(r"\$\{file:(?P<path>[^:${}]+):(?P<key>[^:${}]+)\}")
 _SECRET = re.compile(
     r"password|passphrase|secret|token|credential|jaas|api[._-]?key|private|connection\.string", re.IGNORECASE
@@ -45,15 +47,17 @@ def sounds_secret(key: str) -> bool:
 def refuse_literal(
     key: str, value: str | SecretStr, *, connector: str, place: str = "", allowable: bool = True
 ) -> None:
-    """Raise LiteralSecret for a secret that is no reference; an empty one is none.
+    """Raise LiteralSecret for a secret that is no reference, an empty one too.
 
     `allowable` is whether its declaration has a field `allow_literal_secrets`.
     """
     text = revealed(value)
-    if not text or is_reference(text):
+    if is_reference(text):
         return
     raise LiteralSecret(
-        f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear",
+        f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear"
+        if text
+        else f"connector {connector!r} carries an empty {key}",
         remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns"
         + (", or say allow_literal_secrets=True" if allowable else ""),
         place=place or key,

@@ -19,8 +19,8 @@ from cdc.connectors.base import (
     texts,
 )
 from cdc.errors import InvalidConnector
-from cdc.identifiers import check_connector_name, check_topic_prefix
-from cdc.secrets import revealed
+from cdc.identifiers import check_connector_name, check_host, check_topic_prefix
+from cdc.secrets import is_reference, revealed
 from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class LoginConnector(DebeziumConnector):
             raise InvalidConnector(
                 f"connector {self.name!r} has no valid port", remedy="use a number from 1 to 65535", place="port"
             )
+        if not is_reference(self.host):
+            check_host(self.host)
         super().__post_init__()
 
     def _connection(self) -> dict[str, str]:

@@ -55,7 +55,8 @@ class MongoSource(ChangelogConnector):
 
     def __post_init__(self) -> None:
         self._settle("connection_string", self._checked_url())
-        self._settle("password", self._secret(self.password, "mongodb.password", "password"))
+        if self.password:  # the connection string may hold the login, or there is none
+            self._settle("password", self._secret(self.password, "mongodb.password", "password"))
         self._some("collections", "collection")
         for name in self.collections:
             _check_collection(name, "collections")

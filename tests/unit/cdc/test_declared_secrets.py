@@ -14,6 +14,7 @@ from cdc.errors import LiteralSecret
 from cdc.planning import MASK, masked
 from cdc.status import ConnectorInfo, TaskInfo
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
+from eventstore.errors import InvalidIdentifier
 from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, mirror, mongodb, postgres
 
 SECRET = "s3nt1nel"
@@ -22,6 +23,9 @@ LISTED = sorted({key for name in LISTS for key, kind in keys_of(name).items() if
 OF_CLIENTS = [key for key in LISTED if key.startswith(("ssl.", "sasl."))]
 PREFIXES = ("", "producer.override.", "source.cluster.", "target.admin.", "schema.history.internal.consumer.")
 OF_CONVERTERS = ("basic.auth.user.info", "schema.registry.basic.auth.user.info", "bearer.auth.token", "x.keystore.key")
+
+
+NO_REFERENCES = ("", " ", "${jndi:ldap://host/a}", "${JNDI:dns://host}", f"{REFERENCE}x")
 
 
 def secrets_of(declared: Any) -> Iterator[str]:
@@ -64,9 +68,49 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
             declare(**{field: {key: SECRET}})
         assert (refused.value.place, "allow_literal_secrets" in refused.value.remedy) == (key, True)
         assert SECRET not in str(refused.value)
+        for no_reference in NO_REFERENCES:
+            with pytest.raises(LiteralSecret):
+                declare(**{field: {key: no_reference}})
         allowed = declare(**{field: {key: SECRET}}, allow_literal_secrets=True)
         assert allowed.config()[key] == SECRET
         assert SECRET not in repr(allowed)
+
+
+@pytest.mark.parametrize("text", NO_REFERENCES)
+@pytest.mark.parametrize("declare", DEBEZIUM)
+def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> None:
+    if declare is mongodb and not text:
+        return  # its connection string may hold the login, or there is none
+    with pytest.raises(LiteralSecret):
+        declare(password=text)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "db/x",
+        f"ann:{SECRET}@db",
+        f"db?password={SECRET}",
+        "db:1",
+        "db,x",
+        "a b",
+        "db\n",
+        "${jndi:dns:x}",
+        "::1",
+        "[::1]/x",
+    ],
+)
+@pytest.mark.parametrize("declare", [one for one in DEBEZIUM if one is not mongodb])
+def test_a_host_that_is_more_than_a_host_is_refused_unseen(declare: Any, host: str) -> None:
+    with pytest.raises(InvalidIdentifier) as refused:
+        declare(host=host)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["db", "db-1.shop_eu.svc", "10.0.0.1", "[::1]", "[fe80::1%eth0]", "${env:DB_HOST}"])
+def test_a_host_is_a_name_an_address_or_a_reference(host: str) -> None:
+    assert postgres(host=host).config()["database.hostname"] == host
 
 
 @pytest.mark.parametrize("field", ["extra", "unchecked"])

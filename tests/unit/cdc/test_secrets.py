@@ -58,6 +58,11 @@ def test_a_folder_that_would_break_the_reference_is_refused(tmp_path: Path) -> N
         ("secret", False),
         ("${file:/a:key}secret", False),
         ("$file", False),
+        ("", False),
+        ("${jndi:ldap://host/a}", False),
+        ("${JnDi:dns:host}", False),
+        ("${sys:user.home}", False),
+        ("${javas:key}", True),
     ],
 )
 def test_only_a_whole_reference_counts_as_one(text: str, *, expected: bool) -> None:
