@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -38,7 +37,7 @@ from projections.spark.session import ONE_TASK, has_delta_lake
 from projections.tables import IDENTIFIER
 from projections.tablestore.horizon import Passed
 from projections.tablestore.port import TableStore, ViewColumns
-from projections.tablestore.role_files import RoleFiles
+from projections.tablestore.role_files import RoleFiles, own_folder
 from projections.tablestore.runs import (
     BUILDING,
     BUILT,
@@ -130,7 +129,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             folder = Path(self.root.removeprefix(LOCAL)) / "_locks"
         else:
             digest = hashlib.sha256(self.root.encode()).hexdigest()[:16]
-            folder = Path(tempfile.gettempdir()) / f"factfold-{os.getuid()}" / digest
+            folder = own_folder() / digest
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return RoleFiles(f"{folder}/lock")
 
