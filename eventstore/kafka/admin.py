@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import stamina
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
     ConfigResource,
@@ -101,14 +101,14 @@ class OffsetReader(Closing):
         """Return, by topic and partition, the offset of the first record not older than that, or the end."""
         ends = self.end_offsets(topics)
         spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-        found = self._offsets(topics, spec)
+        found = self._offsets(topics, spec, least=OFFSET_END)
         return {t: {p: o if o >= 0 else ends[t][p] for p, o in found[t].items()} for t in ends}
 
     def close(self) -> None:
         """Let the connection go."""
         del self._admin
 
-    def _offsets(self, topics: Iterable[str], spec: OffsetSpec, *, committed: bool = True) -> Offsets:
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec, *, committed: bool = True, least: int = 0) -> Offsets:
         counts = self.partitions(topics)
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -122,15 +122,18 @@ class OffsetReader(Closing):
             wait_jitter=0.1,
         ):
             with attempt:
-                found = self._ask_offsets(asked, level)
+                found = self._ask_offsets(asked, level, least)
         return {topic: found.get(topic, {}) for topic in counts}
 
-    def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> Offsets:
+    def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel, least: int) -> Offsets:
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._deadline)
         found: Offsets = {}
         for asked_for, answer in answers.items():
             with typed_errors(self._servers, topic=asked_for.topic):
                 offset = answer.result(self._deadline + 1).offset
+            if offset < least:
+                # What the client says of a broker that was killed while it was asked: no error, and no offset.
+                raise broker_unreachable(self._servers, f"nobody tells the offsets of {asked_for.topic!r}")
             found.setdefault(asked_for.topic, {})[asked_for.partition] = offset
         return found
 

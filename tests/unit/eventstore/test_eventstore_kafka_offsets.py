@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+)
 
 from eventstore import Settings
-from eventstore.errors import BrokerRefused, TopicMissing
+from eventstore.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 from eventstore.kafka import admin
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.topics import event_topic
@@ -57,6 +65,34 @@ def test_a_refusal_is_not_asked_again():
     with pytest.raises(BrokerRefused):
         reader(broker).end_offsets(["order"])
     assert broker.left == 1
+
+
+class KilledBroker(Broker):
+    """Answers list_offsets by a number that is no offset."""
+
+    def __init__(self, answer: int) -> None:
+        super().__init__(0, 0)
+        self.answer = answer
+
+    def list_offsets(self, asked, **options):
+        answer: Future = Future()
+        answer.set_result(SimpleNamespace(offset=self.answer))
+        return dict.fromkeys(asked, answer)
+
+
+@pytest.mark.parametrize("answer", [OFFSET_INVALID, OFFSET_STORED, OFFSET_BEGINNING, OFFSET_END])
+@pytest.mark.parametrize("ask", ["end_offsets", "beginning_offsets"])
+def test_a_number_that_is_no_offset_is_a_broker_that_does_not_answer(ask, answer):
+    with pytest.raises(BrokerUnreachable, match="offsets of 'order'"):
+        getattr(reader(KilledBroker(answer)), ask)(["order"])
+
+
+@pytest.mark.parametrize("answer", [OFFSET_INVALID, OFFSET_STORED, OFFSET_BEGINNING])
+def test_so_it_is_where_a_moment_is_looked_for(answer):
+    broker = reader(KilledBroker(answer))
+    broker.end_offsets = lambda topics: {"order": {0: 7}}
+    with pytest.raises(BrokerUnreachable):
+        broker.offsets_at(datetime.now(UTC), ["order"])
 
 
 class LateBroker:
