@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,7 +121,6 @@ def run(
     After a cut-over it goes on with the generation that serves now.
     """
     from projections import Follower, NoServingGeneration, RunMetrics, serve_metrics
-    from projections import rebuild as build
     from projections.running.restarts import Restarts
 
     definition, stop = load_group(group), stop_on_signal()
@@ -142,9 +142,15 @@ def run(
         try:
             work(stop=stop)
         except NoServingGeneration:
-            with ended_by_signals(), shown(definition.name) as on_progress:
-                build(environment, definition, on_progress=on_progress)
+            follower.outwait(partial(_build, environment, definition), stop=stop)
             work(stop=stop)
+
+
+def _build(environment: Environment, definition: ProjectionGroup) -> None:
+    from projections import rebuild as build
+
+    with ended_by_signals(), shown(definition.name) as on_progress:
+        build(environment, definition, on_progress=on_progress)
 
 
 def _tell_following(*, as_json: bool) -> None:

@@ -68,11 +68,15 @@ class Follower:
 
     def catch_up(self, *, stop: Event) -> None:
         """Apply batches up to where the topics end now; errors as those of `run`."""
-        caught_up = False
-        while not caught_up and not stop.is_set():
+        self.outwait(lambda: self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked)), stop=stop)
+
+    def outwait(self, work: Callable[[], object], *, stop: Event) -> None:
+        """Do something once, over failures that pass, such as the group's first rebuild; errors as those of `run`."""
+        done = False
+        while not done and not stop.is_set():
             with self._restarted(stop):
-                self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked))
-                caught_up = True
+                work()
+                done = True
 
     def _looked(self, report: BatchReport | None) -> None:
         if report is not None:

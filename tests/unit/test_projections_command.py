@@ -14,12 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from eventstore import NO_STREAM, SqlEventStore
+from eventstore.errors import BrokerUnreachable
 from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
 from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration, TableStoreUnavailable
 from projections.rebuilding.progress import ProgressMeter, RebuildProgress, counted_once
 from projections.running.follower import Follower
+from projections.running.restarts import Restarts
 from projections.tablestore.port import runner_of
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.conformance.test_generations import built
@@ -200,6 +202,24 @@ def test_either_signal_ends_the_first_build_at_once_and_stops_what_follows_it(ru
     assert running(follow, build).exit_code == 0
     assert handlers == [(signal.default_int_handler, signal.SIG_DFL)]
     assert looks[0] is looks[1] is not signal.SIG_DFL
+
+
+def test_a_broker_that_is_away_before_the_first_build_is_outwaited_as_it_is_behind_it(running, monkeypatch):
+    monkeypatch.setattr(Restarts, "delay", lambda self, failures: 0.0)
+    followed, built = [], []
+
+    def follow(stop):
+        followed.append(stop)
+        if len(followed) == 1:
+            raise NoServingGeneration("nothing", remedy="build")
+
+    def build(*_, on_progress):
+        built.append(on_progress)
+        if len(built) < 3:
+            raise BrokerUnreachable("no broker answers", remedy="start it")
+
+    assert running(follow, build).exit_code == 0
+    assert (len(built), len(followed)) == (3, 2)
 
 
 def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):

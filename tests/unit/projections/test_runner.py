@@ -255,6 +255,24 @@ def test_a_runner_gives_up_loudly_after_so_many_failures_in_a_row(follow):
     assert script.opened == 4
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_comes_before_the_run_outwaits_what_passes_too(follow, limit):
+    """Such as the first rebuild, which a broker's absence ended at once."""
+    follower, script = follow(limit=limit)
+    ends = [*map(failed, (BrokerUnreachable, TableStoreUnavailable)), None]
+
+    def work():
+        if (end := ends.pop(0)) is not None:
+            raise end
+
+    if limit == 1:
+        with pytest.raises(RunnerGaveUp, match="failed 2 times in a row"):
+            follower.outwait(work, stop=script.stop)
+    else:
+        follower.outwait(work, stop=script.stop)
+        assert (ends, follower.restarts) == ([], 2)
+
+
 def test_a_batch_between_two_failures_makes_the_count_begin_anew(follow):
     down = [failed(TableStoreUnavailable) for _ in range(3)]
     follower, script = follow(*down, BATCH, *map(failed, [TableStoreUnavailable] * 3))
