@@ -112,6 +112,10 @@ class Lag:
 class Source(Protocol[A]):
     """A log read by a group, in order within each key."""
 
+    @property
+    def kept_as(self) -> str:
+        """The name under which the inbox keeps what was handled of it: no other log of its group has it."""
+
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Begin to read; `on_revoked` is called before places are given up, and ends the batch at hand."""
 

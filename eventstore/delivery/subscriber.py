@@ -49,7 +49,7 @@ class Subscriber(Closing):
         self._source = source
         self._runner = runner or HandlerThread(f"handler of {subscription.group}")
         _check_kind(subscription, self._runner)
-        self._inbox = _inbox(subscription, engine)
+        self._inbox = _inbox(subscription, engine, kept_as=source.kept_as)
         self._calls = Calls(timeout=subscription.timeout, patience=patience)
         self._halt = Event()
         attempt = Attempt(subscription, source, self._inbox, runner=self._runner, calls=self._calls, halt=self._halt)
@@ -212,7 +212,7 @@ class Subscriber(Closing):
             self._forgets_at = now + _FORGETTING_SECONDS
 
 
-def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox | None:
+def _inbox(subscription: Subscription[..., Any], engine: Engine | None, *, kept_as: str) -> Inbox | None:
     if not subscription.signature.tx:
         return None
     if engine is None:
@@ -223,7 +223,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
         )
     from eventstore.inbox import Inbox
 
-    return Inbox(engine, subscription.group, topic=subscription.topic)
+    return Inbox(engine, subscription.group, topic=kept_as)
 
 
 def _prepare(inbox: Inbox, subscription: Subscription[..., Any]) -> None:

@@ -99,6 +99,11 @@ class KafkaSource:
         self._closing = False
         self._ahead: list[KafkaArrival] = []
 
+    @property
+    def kept_as(self) -> str:
+        """The topic."""
+        return self._topic
+
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
         with OffsetReader(self._settings, deadline=self._deadline) as offsets:

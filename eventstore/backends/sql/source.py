@@ -1,6 +1,6 @@
 """The store read directly by a subscription, without Kafka: the embedded road.
 
-Its place is a checkpoint row (group, topic → order_xid, position) in the handler's database, advanced in the
+Its place is a checkpoint row (group, topic and store → order_xid, position) in the handler's database, advanced in the
 transaction of the handler's effects. It advances from where this reader began its batch: a second subscriber of the
 group, who would deliver the same events, finds it moved and ends.
 """
@@ -13,33 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    UpdateBase,
-    Uuid,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Engine
 
+from eventstore.backends.sql.checkpoints import BEFORE_ALL, Checkpoints
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.backends.sql.transactions import blaming_no_record, create_missing, transaction
+from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.upserts import upsert
 from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
-from eventstore.errors import CheckpointMoved, DeclarationError, FactfoldError
+from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
 from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
 
-# Before every event, those below zero too that were renumbered after a restore.
-_BEFORE_ALL: Final = Position(-(1 << 62), 0)
 # How soon an event is seen once it is behind the fence; one indexed query each time.
 _GLANCE_SECONDS: Final = 0.05
 
@@ -98,22 +83,23 @@ class StoreSource:
         self._category = check_category(category)
         self._branch = branch or (lambda event: True)
         self._engine = engine or store.engine
-        self._metadata = MetaData()
-        self._checkpoints = _checkpoints(self._metadata)
-        self._dead_letters = _dead_letters(self._metadata)
+        self._checkpoints = Checkpoints(store, subscription, category=self._category, engine=self._engine)
         self._reached: Position | None = None
+
+    @property
+    def kept_as(self) -> str:
+        """The topic; with the store's schema behind it where that is not the default one."""
+        return self._checkpoints.kept_as
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Find the group's checkpoint, or store the place to start at; makes the tables that are missing.
 
         Stored at once, even in an empty category: the next subscriber must not begin at a later end.
         """
-        with transaction(self._engine) as tx:
-            create_missing(tx, self._metadata)
-            self._reached = self._stored(tx)
+        self._reached = self._checkpoints.open()
         if self._reached is None and (start := self._start()) is not None:
             with transaction(self._engine) as tx:
-                self._advance(tx, None, start)
+                self._checkpoints.advance(tx, None, start)
             self._reached = start
 
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
@@ -131,7 +117,7 @@ class StoreSource:
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint behind these events; CheckpointMoved where another subscriber did."""
-        self._advance(tx, arrivals[0].before, arrivals[-1].event.position)
+        self._checkpoints.advance(tx, arrivals[0].before, arrivals[-1].event.position)
 
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint, unless it moved in the handler's own transaction."""
@@ -149,7 +135,7 @@ class StoreSource:
         row = {
             "subscriber": letter.group,
             "event_id": event.id,
-            "topic": self._subscription.topic,
+            "topic": self.kept_as,
             "stream": event.stream,
             "version": event.version,
             "error": type(letter.error).__name__,
@@ -160,13 +146,13 @@ class StoreSource:
         key = ["subscriber", "event_id"]
         told = {name: value for name, value in row.items() if name not in key}
         with transaction(self._engine) as tx:
-            statement = upsert(tx, self._dead_letters).values(row)
+            statement = upsert(tx, self._checkpoints.dead_letters).values(row)
             tx.execute(statement.on_conflict_do_update(index_elements=key, set_=told))
 
     def lag(self) -> Lag:
         """Return how many events of the category wait, those of other branches included."""
         with transaction(self._engine) as tx:
-            count, oldest = self._store.waiting(self._stored(tx), category=self._category)
+            count, oldest = self._store.waiting(self._checkpoints.stored(tx), category=self._category)
         age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
         return Lag((PartitionLag(0, count, age),))
 
@@ -196,59 +182,4 @@ class StoreSource:
         if start == "beginning":
             return None
         before = start if isinstance(start, datetime) else None
-        return self._store.last_position(self._category, before=before) or _BEFORE_ALL
-
-    def _stored(self, tx: Connection) -> Position | None:
-        columns = self._checkpoints.c
-        row = tx.execute(select(columns.order_xid, columns.position).where(*self._own())).first()
-        return None if row is None else Position(*row)
-
-    def _own(self) -> tuple[Any, Any]:
-        columns = self._checkpoints.c
-        return columns.subscriber == self._subscription.group, columns.topic == self._subscription.topic
-
-    def _advance(self, tx: Connection, before: Position | None, after: Position) -> None:
-        columns, values = self._checkpoints.c, {"order_xid": after.order_xid, "position": after.position}
-        statement: UpdateBase
-        if before is None:
-            key = {"subscriber": self._subscription.group, "topic": self._subscription.topic}
-            statement = upsert(tx, self._checkpoints).values(**key, **values).on_conflict_do_nothing()
-        else:
-            stands = (columns.order_xid == before.order_xid, columns.position == before.position)
-            statement = update(self._checkpoints).where(*self._own(), *stands).values(values)
-        with blaming_no_record(tx.engine):
-            # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
-            moved = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
-        if moved != 1:
-            raise CheckpointMoved(
-                f"another subscriber of group {self._subscription.group!r} advanced its checkpoint",
-                remedy="run one subscriber a group on a store; on Kafka members share the partitions",
-                place=f"{self._subscription.topic} {self._subscription.group}",
-            )
-
-
-def _checkpoints(metadata: MetaData) -> Table:
-    return Table(
-        "factfold_checkpoints",
-        metadata,
-        Column("subscriber", Text, primary_key=True),
-        Column("topic", Text, primary_key=True),
-        Column("order_xid", BigInteger, nullable=False),
-        Column("position", BigInteger, nullable=False),
-    )
-
-
-def _dead_letters(metadata: MetaData) -> Table:
-    return Table(
-        "factfold_dead_letters",
-        metadata,
-        Column("subscriber", Text, primary_key=True),
-        Column("event_id", Uuid, primary_key=True),
-        Column("topic", Text, nullable=False),
-        Column("stream", Text, nullable=False),
-        Column("version", Integer, nullable=False),
-        Column("error", Text, nullable=False),
-        Column("message", Text, nullable=False),
-        Column("attempts", Integer, nullable=False),
-        Column("time", DateTime(timezone=True), nullable=False),
-    )
+        return self._store.last_position(self._category, before=before) or BEFORE_ALL

@@ -25,7 +25,7 @@ from eventstore.backends.sql.restoring import renumber, restored
 from eventstore.backends.sql.snapshots import SqlSnapshots
 from eventstore.backends.sql.transfer.contents import Format, Progress
 from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
-from eventstore.backends.sql.transfer.importing import Importer, ImportReport
+from eventstore.backends.sql.transfer.importing import Importer, ImportReport, Taken
 from eventstore.closing import Closing
 from eventstore.conversions import aware_utc
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
@@ -79,6 +79,7 @@ class SqlEventStore(Closing):
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         self.tables = Tables(schema)
+        self.topic_prefix = topic_prefix
         self._database = Database(self.engine, self.tables)
         self._source = check_source(source)
         self._clock, self._new_id = clock, new_id
@@ -313,21 +314,27 @@ class SqlEventStore(Closing):
         *,
         format: Format | None = None,
         keys: bool = False,
+        erasures: bool = False,
+        topics: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ImportReport:
         """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
 
-        Each batch of some thousand is stored whole or not at all. InvalidExport names the line, ImportConflict the
-        event that stands otherwise here; a category that is here keeps its topic and its partitions. With ``keys`` the
-        data keys that came along are taken over; a key that was destroyed on either side is destroyed. KeysMissing
-        before anything is stored, where events could not be read here: for want of data keys, or of the master keys
-        that open them.
+        The whole file is checked, and compared with the store, before anything of it is applied. Then each batch of
+        some thousand is stored whole or not at all. A category that is here keeps its topic and its partitions.
+
+        With ``keys`` the data keys that came along are taken over; one that was destroyed here stays destroyed. With
+        ``erasures`` a key that the file says was destroyed is destroyed here too. With ``topics`` new categories are
+        published to the topics that the file names. ImportConflict where one of the two would be needed, or an event
+        stands otherwise here; InvalidExport names the line; KeysMissing where events could not be read here, for want
+        of data keys or of the master keys that open them; SchemaConflict.
         """
         if keys:
             self._require_own_keys()
         foreign = None if self._keys is self._subjects else self._keys
         importer = Importer(self._database, self._catalogue, self._subjects, foreign)
-        return importer.load(Path(path), format, on_progress, keys=self._subjects.master() if keys else None)
+        taken = Taken(self._subjects.master() if keys else None, erasures, topics)
+        return importer.load(Path(path), format, on_progress, taken=taken)
 
     def _require_own_keys(self) -> None:
         if self._keys is not None and self._keys is not self._subjects:

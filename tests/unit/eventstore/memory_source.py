@@ -59,6 +59,8 @@ def arrivals(*amounts):
 
 
 class MemorySource:
+    kept_as = "payments"
+
     def __init__(self, *batches, fails=()):
         self.waiting = list(batches)
         self.acknowledged = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Position, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, NewEvent, Position, SqlEventStore, Subscriber, subscription
+from eventstore.backends.sql.checkpoints import Checkpoints
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import CheckpointMoved, DeclarationError, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
@@ -104,7 +106,7 @@ def test_the_checkpoint_moves_in_the_transaction_of_the_effects(store, monkeypat
     """Planted: the checkpoint cannot be written. Then no effect is there either, and all of it arrives again."""
     receive(store, 1, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(StoreSource, "_advance", _refuse)
+        patched.setattr(Checkpoints, "advance", _refuse)
         with pytest.raises(CheckpointMoved):
             deliver(store, booking())
     assert amounts(store.engine) == []
@@ -248,3 +250,75 @@ def test_positions_of_a_category_are_asked_for(store):
     assert store.last_position("payment") == events[-1].position
     assert store.last_position("payment", before=events[-1].time) == events[0].position
     assert store.waiting(Position(0, 0), category="payment") == (2, events[0].time)
+
+
+@pytest.fixture
+def tenants(tmp_path, engine):
+    """Two tenants' files, and the database of the one service that handles the events of both."""
+    stores = [SqlEventStore(f"sqlite:///{tmp_path}/{name}.db", topic_prefix=f"{name}-") for name in ("acme", "globex")]
+    for store in stores:
+        store.create_tables()
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def deliver_to(engine, store, declared):
+    with Subscriber(declared, source_of(store, declared, engine=engine), engine=engine) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        return subscriber.report
+
+
+@pytest.mark.parametrize("ids", ["their own", "the same"])
+def test_one_subscription_of_two_tenants_has_a_place_and_an_inbox_for_each(tenants, engine, ids):
+    same = [uuid.uuid4() for _ in range(3)]
+    for number, store in enumerate(tenants):
+        for amount, event_id in enumerate(same):
+            received = Payment.Received(amount=10 * number + amount)
+            store.append("payment-1", [NewEvent(received, id=event_id if ids == "the same" else None)], expected=ANY)
+    declared = booking()
+    for _ in range(2):
+        for store in tenants:
+            deliver_to(engine, store, declared)
+    assert amounts(engine) == [0, 1, 2, 10, 11, 12]
+
+
+def test_a_store_of_its_own_is_kept_under_its_topic_whatever_its_prefix(tmp_path):
+    with SqlEventStore(f"sqlite:///{tmp_path}/acme.db", topic_prefix="acme-") as store:
+        assert source_of(store, booking()).kept_as == "payment"
+
+
+def test_a_place_and_an_inbox_of_an_earlier_release_are_taken_over(tenants, engine, monkeypatch):
+    acme, _ = tenants
+    receive(acme, 1, 2)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("eventstore.backends.sql.checkpoints.kept_as", lambda topic, store, engine: topic)
+        deliver_to(engine, acme, booking())
+    receive(acme, 3)
+    assert deliver_to(engine, acme, booking()).records == 1
+    with engine.begin() as tx:  # whatever else moves the place: what was handled stays so
+        tx.exec_driver_sql("delete from factfold_checkpoints")
+    report = deliver_to(engine, acme, booking())
+    assert (report.duplicates, report.handled, amounts(engine)) == (3, 0, [1, 2, 3])
+
+
+def test_of_a_place_that_two_tenants_shared_nothing_is_handled_again(tenants, engine, monkeypatch):
+    acme, globex = tenants
+    receive(acme, 1, 2)
+    receive(globex, 10, 11, 12, 13)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("eventstore.backends.sql.checkpoints.kept_as", lambda topic, store, engine: topic)
+        for store in tenants:
+            deliver_to(engine, store, booking())
+    assert amounts(engine) == [1, 2, 12, 13]  # the fault of that release
+    for store in tenants:
+        assert deliver_to(engine, store, booking()).handled == 0
+    receive(acme, 3)
+    receive(globex, 14)
+    for store in tenants:
+        assert deliver_to(engine, store, booking()).handled == 1
+    with engine.begin() as tx:  # by hand, as the how-to says: from the start, and only what was passed over
+        tx.exec_driver_sql("delete from factfold_checkpoints where topic in ('payment', 'payment@globex-')")
+    assert deliver_to(engine, globex, booking()).handled == 2
+    assert sorted(amounts(engine)) == [1, 2, 3, 10, 11, 12, 13, 14]

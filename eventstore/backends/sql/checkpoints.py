@@ -1,0 +1,182 @@
+"""Where a group stands in a store, in the handler's database, under a name that no other store has.
+
+One subscription may be delivered from the stores of several tenants. Each has its own positions, so each has its own
+checkpoint and its own events in the inbox: they are kept under the topic for a store in its database's default schema,
+under `topic@schema` for another one. Checkpoints and inboxes of releases before that lie under the topic alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UpdateBase,
+    Uuid,
+    and_,
+    exists,
+    inspect,
+    select,
+    update,
+)
+
+from eventstore.backends.sql.transactions import blaming_no_record, create_missing, transaction
+from eventstore.backends.sql.upserts import upsert
+from eventstore.errors import CheckpointMoved
+from eventstore.identifiers import Position
+from eventstore.inbox import inbox_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from eventstore.backends.sql.store import SqlEventStore
+    from eventstore.subscriptions import Subscription
+
+# So many ids any database takes in one statement.
+_PART: Final = 500
+# Before every event, those below zero too that were renumbered after a restore.
+BEFORE_ALL: Final = Position(-(1 << 62), 0)
+
+
+def kept_as(topic: str, store: SqlEventStore, engine: Engine) -> str:
+    """Return the name under which a store's events of a topic are kept in the database of an engine.
+
+    SQLite has no schemas: what keeps its tenants apart in a database that they share is the prefix of their topics.
+    """
+    elsewhere = _database(engine) != _database(store.engine)
+    name = store.tables.schema or (store.topic_prefix if elsewhere else "")
+    return f"{topic}@{name}" if name else topic
+
+
+def _database(engine: Engine) -> tuple[object, ...]:
+    return engine.url.host, engine.url.port, engine.url.database
+
+
+class Checkpoints:
+    """The place of one group in one store, advanced from where its reader began."""
+
+    def __init__(
+        self, store: SqlEventStore, subscription: Subscription[..., object], *, category: str, engine: Engine
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._category = category
+        self._group, self._topic = subscription.group, subscription.topic
+        self.kept_as = kept_as(subscription.topic, store, engine)
+        self._metadata = MetaData()
+        self._table = _checkpoints(self._metadata)
+        self.dead_letters = _dead_letters(self._metadata)
+
+    def open(self) -> Position | None:
+        """Return the stored place, what an earlier release kept taken over; makes the tables that are missing."""
+        with transaction(self._engine) as tx:
+            create_missing(tx, self._metadata)
+            found = self.stored(tx)
+            if found is None and self.kept_as != self._topic:
+                found = self._take_over(tx)
+        return found
+
+    def stored(self, tx: Connection) -> Position | None:
+        """Return the group's place in the store."""
+        return self._under(tx, self.kept_as)
+
+    def advance(self, tx: Connection, before: Position | None, after: Position) -> None:
+        """Move the place; CheckpointMoved where it is not `before`."""
+        columns, values = self._table.c, {"order_xid": after.order_xid, "position": after.position}
+        statement: UpdateBase
+        if before is None:
+            key = {"subscriber": self._group, "topic": self.kept_as}
+            statement = upsert(tx, self._table).values(**key, **values).on_conflict_do_nothing()
+        else:
+            stands = (columns.order_xid == before.order_xid, columns.position == before.position)
+            own = (columns.subscriber == self._group, columns.topic == self.kept_as)
+            statement = update(self._table).where(*own, *stands).values(values)
+        with blaming_no_record(tx.engine):
+            # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
+            moved = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        if moved != 1:
+            raise CheckpointMoved(
+                f"another subscriber of group {self._group!r} advanced its checkpoint",
+                remedy="run one subscriber a group on a store; on Kafka members share the partitions",
+                place=f"{self.kept_as} {self._group}",
+            )
+
+    def _under(self, tx: Connection, name: str) -> Position | None:
+        columns = self._table.c
+        query = select(columns.order_xid, columns.position)
+        row = tx.execute(query.where(columns.subscriber == self._group, columns.topic == name)).first()
+        return None if row is None else Position(*row)
+
+    def _take_over(self, tx: Connection) -> Position | None:
+        """Take over the place that lies under the topic alone, where it is one of this store, and what was handled.
+
+        Several stores may have shared it: each takes over its own events, and the one whose place it is the place.
+        """
+        self._copy_handled(tx)
+        former = self._under(tx, self._topic)
+        if former is None or not (former == BEFORE_ALL or self._has(former)):
+            return None
+        self.advance(tx, None, former)
+        return former
+
+    def _has(self, place: Position) -> bool:
+        """Whether an event of the store has this place, or had it before its stream was deleted."""
+        tables = (self._store.tables.events, self._store.tables.deleted_events)
+        with transaction(self._store.engine) as tx:
+            return any(
+                tx.scalar(select(exists().where(t.c.order_xid == place.order_xid, t.c.position == place.position)))
+                for t in tables
+            )
+
+    def _copy_handled(self, tx: Connection) -> None:
+        inbox = inbox_table(MetaData())
+        former = and_(inbox.c.subscriber == self._group, inbox.c.topic == self._topic)
+        if not inspect(tx).has_table(inbox.name) or not tx.scalar(select(exists().where(former))):
+            return
+        for ids in self._ids():
+            known = select(inbox.c.event_id, inbox.c.time, inbox.c.outcome).where(former, inbox.c.event_id.in_(ids))
+            own = {"subscriber": self._group, "topic": self.kept_as}
+            if rows := [{**row, **own} for row in tx.execute(known).mappings()]:
+                tx.execute(upsert(tx, inbox).on_conflict_do_nothing(), rows)
+
+    def _ids(self) -> Iterator[Sequence[UUID]]:
+        events = self._store.tables.events
+        query = select(events.c.id).where(events.c.category == self._category)
+        with transaction(self._store.engine) as tx:
+            yield from tx.scalars(query, execution_options={"yield_per": _PART}).partitions()
+
+
+def _checkpoints(metadata: MetaData) -> Table:
+    return Table(
+        "factfold_checkpoints",
+        metadata,
+        Column("subscriber", Text, primary_key=True),
+        Column("topic", Text, primary_key=True),
+        Column("order_xid", BigInteger, nullable=False),
+        Column("position", BigInteger, nullable=False),
+    )
+
+
+def _dead_letters(metadata: MetaData) -> Table:
+    return Table(
+        "factfold_dead_letters",
+        metadata,
+        Column("subscriber", Text, primary_key=True),
+        Column("event_id", Uuid, primary_key=True),
+        Column("topic", Text, nullable=False),
+        Column("stream", Text, nullable=False),
+        Column("version", Integer, nullable=False),
+        Column("error", Text, nullable=False),
+        Column("message", Text, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("time", DateTime(timezone=True), nullable=False),
+    )
