@@ -23,7 +23,7 @@ def launch(info: StackInfo) -> Launch:
     command = java_command(info, server="connect", heap="768m", main=main)
     return Launch(
         argv=[*command, str(info.folder / "connect.properties")],
-        environment={},
+        environment={"TZ": "UTC"},  # in another zone an hour is missing from a `timestamp[]` each spring
         cwd=info.folder,
         log=info.log("connect"),
     )
