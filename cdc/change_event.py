@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cdc import rules
+from cdc.absent_columns import CAUSE, nullable_columns, remedy_of
 from cdc.change_records import Lookup, RecordReader, fields_of
 from cdc.column_types import Reader, leaves_nulls, reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
@@ -86,17 +87,27 @@ class ChangeDecoder:
     Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
     the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
     the log has no old values but the key's, and Debezium fills columns that may not be null with defaults that look
-    like values. PostgreSQL's infinite dates and times are Python's first and last ones. Raises UndecodableChange with
-    the record's place, UnsupportedEncoding for a column whose values leave two readings.
+    like values. `null_if_absent` names columns that are null in a row that lacks them; a row that lacks any other
+    declared column is refused. PostgreSQL's infinite dates and times are Python's first and last ones. Raises
+    UndecodableChange with the record's place, UnsupportedEncoding for a column whose values leave two readings,
+    InvalidConnector if a column of `null_if_absent` must have a value.
     """
 
-    def __init__(self, model: Any, *, full_identity: bool = False, schemas: Lookup | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        full_identity: bool = False,
+        schemas: Lookup | None = None,
+        null_if_absent: Collection[str] = (),
+    ) -> None:
         table: Table = getattr(model, "__table__", model)
         self._name = str(table)
         self._columns = {column.name: column for column in table.columns}
         self._readers: dict[str, Reader] = {name: reader_for(column) for name, column in self._columns.items()}
         self._required = {column.name for column in table.columns if not column.nullable}
         self._key = tuple(column.name for column in table.primary_key)
+        self._never_absent = self._columns.keys() - nullable_columns(model, null_if_absent) - set(self._key)
         self._certain_before = tuple(self._readers) if full_identity else self._key
         self._keys, self._values = RecordReader("key", schemas), RecordReader("value", schemas)
         self._described: dict[int, Readers] = {}
@@ -187,6 +198,7 @@ class ChangeDecoder:
     ) -> tuple[dict[str, Any] | None, frozenset[str]]:
         if row is None:
             return None, frozenset()
+        self._require_columns(row, place)
         away = frozenset(name for name in readers if is_unavailable(row.get(name), mark))
         known = {name: key[name] for name in away if name in key}  # the record's key has all of its columns
         present = [name for name in readers if name not in away]
@@ -198,6 +210,12 @@ class ChangeDecoder:
                     place,
                 )
         return known | {name: self._value(name, row.get(name), readers, place) for name in present}, away - key.keys()
+
+    def _require_columns(self, row: Row, place: str) -> None:
+        if lacking := self._never_absent - row.keys():
+            names = [name for name in self._columns if name in lacking]
+            cause = CAUSE.format(columns=", ".join(names), table=f"table {self._name}")
+            raise _undecodable(cause, remedy_of(names, self._name), place)
 
     def _before(self, row: Any, readers: Readers, mark: str, place: str) -> dict[str, Any] | None:
         if row is None:

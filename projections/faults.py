@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
+from cdc.absent_columns import CAUSE, remedy_of, remedy_of_history
 from projections.errors import UndecodableRecord, UnknownSchemaId
 
 BadRecords = Literal["fail", "dead-letter", "skip"]
 
+_ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {topic}")
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {
     "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
@@ -32,6 +34,8 @@ MESSAGES: Final[Mapping[str, str]] = {
     "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
     "the topic anew",
     "bad_value": "column {detail} has a value that does not fit its declared type",
+    "column_absent": _ABSENT,
+    "column_absent_in_version": _ABSENT,
     "events_missing": "events of {topic}-{detail} are missing from the topic",
     "behind_a_gap": "the record comes after events of its stream that are not there: {detail} could not be applied",
     "no_time": "the event has no time: {detail} is missing",
@@ -62,10 +66,17 @@ def record_error(kind: str, detail: str, *, topic: str, place: str) -> Undecodab
     if kind == "unknown_schema":
         return _unknown_schema(detail, place)
     return UndecodableRecord(
-        MESSAGES[kind].format(detail=detail, topic=topic),
-        remedy="nothing was applied: correct the producer or the declared type, then start again",
-        place=place,
+        MESSAGES[kind].format(detail=detail, topic=topic), remedy=_remedy(kind, detail, topic), place=place
     )
+
+
+def _remedy(kind: str, detail: str, topic: str) -> str:
+    columns, table = detail.split(", "), ".".join(topic.split(".")[-2:])
+    if kind == "column_absent":
+        return remedy_of(columns, table)
+    if kind == "column_absent_in_version":
+        return remedy_of_history(columns)
+    return "nothing was applied: correct the producer or the declared type, then start again"
 
 
 def _unknown_schema(detail: str, place: str) -> UnknownSchemaId:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
-from projections.declaring.captured import NO_SHAPES, key_and_columns, nullable_keys
+from projections.declaring.captured import NO_SHAPES, key_and_columns, nullable_if_absent, nullable_keys
 from projections.declaring.setters import Setter
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
@@ -261,6 +261,7 @@ class Table:
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
         shapes: Mapping[str, Any] = NO_SHAPES,
+        null_if_absent: Sequence[str] = (),
     ) -> ChangelogTable:
         """The current rows of an ordinary table that Debezium captures.
 
@@ -270,9 +271,12 @@ class Table:
         fields: then they are nested columns, as arrays are.
         ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
         IDENTITY FULL; InvalidDefinition for a column that needs it.
+        ``null_if_absent`` names columns that are null in a record that lacks them; a record that lacks another column
+        of the model is a bad record, unless a later one of its key replaces it.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
-        return ChangelogTable(topic, key, columns, name=name, encoding=encoding)
+        absent = nullable_if_absent(model, null_if_absent)
+        return ChangelogTable(topic, key, columns, name=name, encoding=encoding, null_if_absent=absent)
 
     @staticmethod
     def from_view_topic(
@@ -295,13 +299,16 @@ class Table:
         encoding: ChangeEncoding = "json",
         full_identity: bool = False,
         shapes: Mapping[str, Any] = NO_SHAPES,
+        null_if_absent: Sequence[str] = (),
     ) -> VersionTable:
         """Every version that the rows of a captured table ever had, each with the time it is valid from.
 
         For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
+        ``null_if_absent`` names columns that are null in a version whose record lacks them, as it was written before.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
-        return VersionTable(topic, key, columns, name=name, encoding=encoding)
+        absent = nullable_if_absent(model, null_if_absent)
+        return VersionTable(topic, key, columns, name=name, encoding=encoding, null_if_absent=absent)
 
 
 @dataclass(frozen=True)
@@ -340,10 +347,25 @@ class EventTable(Table):
 
 
 @dataclass(frozen=True)
-class ChangelogTable(Table):
-    """A table captured by Debezium: last row per key by source position."""
+class CapturedTable(Table):
+    """What is read from the change events of a captured table; a row may lack those columns of ``null_if_absent``."""
 
     encoding: ChangeEncoding = field(default="json", kw_only=True)
+    null_if_absent: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def never_absent(self) -> tuple[str, ...]:
+        """The columns outside the key that every row must have."""
+        return tuple(column for column in self.payload if column not in self.null_if_absent)
+
+    def signature(self) -> str:
+        """Adds which columns are null in a row that lacks them."""
+        return super().signature() + (f"|{sorted(self.null_if_absent)}" if self.null_if_absent else "")
+
+
+@dataclass(frozen=True)
+class ChangelogTable(CapturedTable):
+    """A table captured by Debezium: last row per key by source position."""
 
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
@@ -373,14 +395,12 @@ class ViewTopicTable(Table):
 
 
 @dataclass(frozen=True)
-class VersionTable(Table):
+class VersionTable(CapturedTable):
     """The row versions of a table captured by Debezium; ``key`` is the row's, a state row is a version of it.
 
     A version is valid from its transaction's commit, in microseconds since 1970 (``_valid_from``), until one at a later
     source position is. A snapshot's has a position below 0. ``_unset`` names the columns that its record did not carry.
     """
-
-    encoding: ChangeEncoding = field(default="json", kw_only=True)
 
     @property
     def row_key(self) -> tuple[str, ...]:

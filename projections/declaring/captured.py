@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from cdc.absent_columns import nullable_columns
 from cdc.column_types import leaves_nulls, python_type_of, reader_for
-from cdc.errors import UnsupportedEncoding
+from cdc.errors import InvalidConnector, UnsupportedEncoding
 from projections.columns import ColumnType, decimal_type, from_python
 from projections.errors import InvalidDefinition
 
@@ -44,6 +45,15 @@ def nullable_keys(model: Any) -> tuple[str, ...]:
     """The columns of a primary key that are declared to be null sometimes, which views' keys may be."""
     table = getattr(model, "__table__", model)
     return tuple(c.name for c in table.primary_key.columns if c.nullable)
+
+
+def nullable_if_absent(model: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are null in a row that lacks them; InvalidDefinition."""
+    try:
+        nullable_columns(model, names)
+    except InvalidConnector as error:
+        raise InvalidDefinition(error.message, remedy=error.remedy, place=error.place) from error
+    return tuple(names)
 
 
 def _column_type(column: Any, *, full_identity: bool) -> ColumnType:

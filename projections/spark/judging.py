@@ -16,6 +16,7 @@ from projections.errors import TooManyBadRecords
 from projections.set_aside import FAULTS, SetAside
 from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
+from projections.spark.changes.changelog import prepare_lacking
 from projections.spark.events.decode import Decoder, stream_of_key, version_text
 from projections.spark.events.facts import prepare_timeless
 from projections.spark.exchange import few_rows
@@ -63,6 +64,8 @@ class Judge:
             encoding = encoding_of(table, self._registry)
             yield prepare_unreadable(encoding)
             yield prepare_misfits(table, encoding)
+            if isinstance(table, ChangelogTable):
+                yield prepare_lacking(table, encoding)
         elif isinstance(table, ViewTopicTable):
             yield view_records.prepare_misfits(table)
         elif isinstance(table, EventTable | EventStream):

@@ -21,8 +21,8 @@ class ChangeWriter:
         self.position = 1_000
 
     def put(self, table: ChangelogTable, row: Mapping[str, Any], *, at: int | None = None) -> int:
-        """Insert or update a row; returns the position of the change."""
-        return self._write(table, row, "u", dict(row), at=at)
+        """Insert or update a row, null in the columns that are not given; returns the position of the change."""
+        return self._write(table, row, "u", {**dict.fromkeys(table.columns), **row}, at=at)
 
     def delete(self, table: ChangelogTable, key: Mapping[str, Any], *, at: int | None = None) -> int:
         """Delete a row, with the tombstone behind; returns the position of the change."""

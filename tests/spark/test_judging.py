@@ -26,7 +26,7 @@ RAW = "topic string, partition int, offset bigint, key binary, value binary, ce_
 EVENTS = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
 OPENED = event_type_of(Ticket.Opened(customer_id=1, hours=Decimal(1)))
 GOOD_EVENT = OPENED.encode(Ticket.Opened(customer_id=1, hours=Decimal(1)))
-CHANGE = {"op": "c", "after": {"id": 1, "name": "Ann", "region_id": 2, "since": "2013-02-03"},
+CHANGE = {"op": "c", "after": {"id": 1, "name": "Ann", "region_id": 2, "note": "n", "since": "2013-02-03"},
           "source": {"lsn": 7, "ts_ms": 1}}  # fmt: skip
 KEY = b'{"id": 1}'
 

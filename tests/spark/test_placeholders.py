@@ -78,7 +78,7 @@ def body(key: str, row: dict[str, Any], mark: str | None) -> dict[str, Any]:
 
 
 def in_json(key: str, row: dict[str, Any], mark: str | None) -> tuple[bytes, bytes]:
-    return json.dumps({"id": key}).encode(), json.dumps(body(key, row, mark)).encode()
+    return json.dumps({"id": key}).encode(), json.dumps(body(key, {**dict.fromkeys(FORMS), **row}, mark)).encode()
 
 
 def in_avro(key: str, row: dict[str, Any], mark: str | None) -> tuple[bytes, bytes]:

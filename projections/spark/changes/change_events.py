@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cdc.change_records import fields_of, without_logical_types
 from cdc.rules import (
     BINLOG_BYTES,
+    FIELD_AFTER,
     FIELD_EPOCH,
     FIELD_UNAVAILABLE,
     OP_DELETE,
@@ -27,11 +28,12 @@ from cdc.semantic_types import Form
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME
 from projections.columns import ColumnType
+from projections.spark.changes.absent import not_among
 from projections.spark.changes.bit_fields import base64_of
 from projections.spark.changes.semantic_types import FieldForm, is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
 from projections.spark.failures import fault, no_fault, refuse
-from projections.tables import BELOW_STREAMED, ChangelogTable, Table, VersionTable
+from projections.tables import BELOW_STREAMED, CapturedTable, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,11 +45,14 @@ _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "
 class Encoding(Protocol):
     """How a topic's records are written: what makes `k` (the key), `v` (the change event) and forms of them."""
 
-    def parsed(self, table: Table, times: Sequence[str]) -> list[Column]:
+    def parsed(self, table: Table, times: Sequence[str]) -> list[Column | str]:
         """Columns for a projection of their own; ``times`` are further numbers of the change event's source."""
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """What the record's schema says of a column, of the key's (`k`) or of the row's (`v`)."""
+
+    def absent(self, names: Sequence[str]) -> Column:
+        """Over parsed records with a row: those of the columns that it does not have, with commas between them."""
 
     def unreadable(self) -> Column:
         """Over raw records: why `parsed` would fail, as a fault; null where it would not."""
@@ -56,18 +61,26 @@ class Encoding(Protocol):
 class PlainJson:
     """JSON alone: values say by themselves what they are."""
 
-    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column]:
+    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `Encoding`."""
         from pyspark.sql import functions as F
 
         return [
             F.from_json(F.col("key").cast("string"), f"struct<{_row(table.key)}>").alias("k"),
             F.from_json(F.col("value").cast("string"), f"struct<{_event(table, times)}>").alias("v"),
+            "value",
         ]
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """None: there is no schema."""
         return None
+
+    def absent(self, names: Sequence[str]) -> Column:
+        """Those that are no key of the row's object, which is parsed once more for it."""
+        from pyspark.sql import functions as F
+
+        row = F.get_json_object(F.col("value").cast("string"), f"$.{FIELD_AFTER}")
+        return not_among(names, F.json_object_keys(row))
 
     def unreadable(self) -> Column:
         """Nothing: what is no JSON is parsed to null."""
@@ -77,7 +90,7 @@ class PlainJson:
 class JsonWithSchemas:
     """JSON with its schema in each record, as Connect's converter writes it with schemas.enable=true."""
 
-    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column]:
+    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `Encoding`."""
         from pyspark.sql import functions as F
 
@@ -102,6 +115,12 @@ class JsonWithSchemas:
         items = FieldForm(of_items["type"], of_items["name"], of_items["parameters"]["scale"])
         return FieldForm(found["type"], found["name"], found["parameters"]["scale"], items)
 
+    def absent(self, names: Sequence[str]) -> Column:
+        """Those that the record's own schema does not describe."""
+        from pyspark.sql import functions as F
+
+        return not_among(names, F.coalesce(F.col("v_fields")["field"], F.array().cast("array<string>")))
+
     def unreadable(self) -> Column:
         """Nothing: what is no JSON is parsed to null."""
         return no_fault()
@@ -123,7 +142,7 @@ class Avro:
         self._schemas = {id_: without_logical_types(schema) for id_, schema in of_connect.items()}
         self._forms = {id_: Form.of_avro(schema) for id_, schema in self._schemas.items()}
 
-    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column]:
+    def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `Encoding`."""
         key = self._decoded("key", lambda row, form: _struct(row, fields_of(form), table.key))
         value = self._decoded("value", lambda event, form: _avro_event(event, form, table, times))
@@ -166,11 +185,22 @@ class Avro:
         present = {id_: FieldForm.fixed(form) for id_, form in forms.items() if form is not None}
         return _by_id(f"{side}_id", present)
 
+    def absent(self, names: Sequence[str]) -> Column:
+        """Those that the writer's schema does not have."""
+        from pyspark.sql import functions as F
+
+        found = F.when(F.lit(False), "")
+        for id_, form in self._wanted("value").items():
+            fields = fields_of(form, FIELD_AFTER)
+            if lacking := [name for name in names if name not in fields]:
+                found = found.when(F.col("v_id") == id_, ",".join(lacking))
+        return found
+
     def _form_of(self, form: Form, side: str, column: str) -> Form | None:
         return fields_of(form, "after" if side == "v" else None).get(column)
 
 
-def encoding_of(table: ChangelogTable | VersionTable, schemas: Mapping[int, RegisteredSchema]) -> Encoding:
+def encoding_of(table: CapturedTable, schemas: Mapping[int, RegisteredSchema]) -> Encoding:
     """How a table's records are written; ``schemas`` are those of Avro's writers."""
     if table.encoding == "avro":
         return Avro(schemas)
@@ -263,7 +293,7 @@ def _event(table: Table, times: Sequence[str]) -> str:
     return f"op: string, after: struct<{_row(table.columns)}>, source: struct<{source}>, {told}"
 
 
-def parsed_columns(table: Table, encoding: Encoding, *, times: Sequence[str] = ()) -> list[Column]:
+def parsed_columns(table: Table, encoding: Encoding, *, times: Sequence[str] = ()) -> list[Column | str]:
     """The first projection over raw records; its columns are for `typed_columns` alone."""
     from pyspark.sql import functions as F
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cdc.rules import OP_DELETE
-from projections.spark.changes.change_events import Encoding, missing, parsed_columns, typed_columns
+from cdc.rules import OP_DELETE, OP_SNAPSHOT
+from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, told
+from projections.spark.changes.change_events import APPLIED, Encoding, missing, parsed_columns, typed_columns
+from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
 from projections.tables import ChangelogTable, set_at
 
@@ -19,17 +21,83 @@ def prepare_newest_per_key(table: ChangelogTable, encoding: Encoding) -> Callabl
 
     A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one.
     A column whose value is unavailable (TOAST) takes the last one known in the range, with the position of that record.
+    A key's newest record must have every column, else the query fails; those before it may be of an earlier table. One
+    that lacks a column is filled by the row that a snapshot read after it, which the position alone would pass over.
     """
     known = list(table.sometimes_unset)
-    parsed, typed = parsed_columns(table, encoding), typed_columns(table, encoding, known)
-    aggregates = _aggregates(table, known)
-    result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(known)]
+    (parsed, typed), aggregates, row = _changes(table, encoding, known), _aggregates(table, known), _row()
+    result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(table, known)]
 
     def newest(raw: DataFrame) -> DataFrame:
         changes = raw.select(*parsed).select(*typed)
-        return gathered(changes, table.key).agg(*aggregates).select(*result)
+        return gathered(changes, table.key).agg(*aggregates).select("*", row).select(*result)
 
     return newest
+
+
+def _changes(
+    table: ChangelogTable, encoding: Encoding, known: list[str]
+) -> tuple[list[Column | str], list[Column | str]]:
+    """The first projection over raw records, and the second one."""
+    lacking = absent_columns(table, encoding).alias(ABSENT)
+    typed: list[Column | str] = [*typed_columns(table, encoding, known), "topic", "partition", lacking]
+    return parsed_columns(table, encoding), typed
+
+
+def prepare_lacking(table: ChangelogTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records, otherwise in order, to those that lack a column and are replaced by no other.
+
+    Their places, and a column `_fault`. All of a key at once: without the newest, the one before would be the newest.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    (parsed, typed), order = _changes(table, encoding, []), F.struct("_epoch", "_pos", "_offset")
+    of_rows = F.col("_tombstone") | F.col("v.op").isin(*APPLIED)  # a TRUNCATE has no key
+    of_key, of_life = Window.partitionBy(*table.key), Window.partitionBy(*table.key, "_epoch")
+    newest = F.max(F.when(_is_whole(), order)).over(of_key)
+    after = F.greatest(
+        F.max(F.when(_is_read_again(), F.col("_offset"))).over(of_life),
+        F.max(F.when(F.col("_tombstone"), F.col("_offset"))).over(of_key),
+    )
+    replaced = F.coalesce(order < newest, F.lit(False)) | F.coalesce(F.col("_offset") < after, F.lit(False))
+    place = ("topic", "partition", F.col("_offset").alias("offset"))
+    found = fault("column_absent", told(F.col(ABSENT))).alias(FAULT)
+
+    def lacking(raw: DataFrame) -> DataFrame:
+        marked = raw.select(*parsed).where(of_rows).select(*typed).withColumn("replaced", replaced)
+        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*place, found)
+
+    return lacking
+
+
+def _is_whole() -> Column:
+    """Whether a change lacks no column."""
+    from pyspark.sql import functions as F
+
+    return ~F.col("_tombstone") & (F.length(ABSENT) == 0)
+
+
+def _is_read_again() -> Column:
+    """Whether a change is a whole row that a snapshot read, which is newer than every record before it."""
+    from pyspark.sql import functions as F
+
+    return _is_whole() & (F.col("_op") == OP_SNAPSHOT) & (F.col("_pos") < 0)
+
+
+def _row() -> Column:
+    """The change whose values count; the place of the row is that of the last one."""
+    from pyspark.sql import functions as F
+
+    return F.when(_is_filled(), F.col("again")).otherwise(F.col("last")).alias("row")
+
+
+def _is_filled() -> Column:
+    from pyspark.sql import functions as F
+
+    last, again = F.col("last"), F.col("again")
+    later = (again["_offset"] > last["_offset"]) & (again["_epoch"] == last["_epoch"])
+    return (F.length(last[ABSENT]) > 0) & F.coalesce(later, F.lit(False))
 
 
 def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
@@ -37,9 +105,11 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 
     order = F.struct("_epoch", "_pos", "_offset")
     applied = ~F.col("_tombstone")
-    latest = F.struct("_op", "_epoch", "_pos", "_offset", *table.payload, *(missing(c) for c in known))
+    place = ("_op", "_epoch", "_pos", "_offset", "partition", ABSENT)
+    latest, again = F.struct(*place, *table.payload, *(missing(c) for c in known)), _is_read_again()
     return [
         F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
+        F.max_by(F.when(again, latest), F.when(again, F.col("_offset"))).alias("again"),
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
         F.max(F.when(applied, F.col("_offset"))).alias("latest"),
         F.max(F.when(applied & (F.col("_op") == OP_DELETE), F.col("_offset"))).alias("deletion"),
@@ -50,7 +120,7 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 def _last_known(column: str, order: Column) -> Column:
     from pyspark.sql import functions as F
 
-    here = (F.col("_op") != OP_DELETE) & ~F.col(missing(column))
+    here = (F.col("_op") != OP_DELETE) & ~F.col(missing(column)) & ~is_absent(column)
     known = F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"), F.col("_epoch").alias("life"))
     return F.max_by(F.when(here, known), F.when(here, order))
 
@@ -66,17 +136,18 @@ def _known(column: str) -> Column:
 def _column(name: str, known: list[str]) -> Column:
     from pyspark.sql import functions as F
 
-    last = F.col("last")[name]
+    value = F.col("row")[name]
     if name not in known:
-        return last.alias(name)
-    unavailable = F.col("last")[missing(name)]
-    return F.when(unavailable, _known(name)["value"]).otherwise(last).alias(name)
+        return value.alias(name)
+    unavailable = F.col("row")[missing(name)]
+    return F.when(unavailable, _known(name)["value"]).otherwise(value).alias(name)
 
 
-def _staging(known: list[str]) -> list[Column]:
+def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
-    last, is_deletion = F.col("last"), F.coalesce(F.col("last")["_op"], F.lit(OP_DELETE)) == OP_DELETE
+    row, last = F.col("row"), F.col("last")
+    is_deletion = F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE
     # A tombstone has the position of its key's record before it: where that one is old, so is the tombstone.
     follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
     tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
@@ -89,6 +160,16 @@ def _staging(known: list[str]) -> list[Column]:
         .when(awaits_tombstone, F.col("latest") + 1)
         .otherwise(last["_offset"])
         .alias("_offset"),
-        (is_deletion | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
-        *(F.when(last[missing(c)], _known(c)["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
+        _whole_or_deleted(table, is_deletion | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
+        *(F.when(row[missing(c)], _known(c)["at"]).otherwise(last["_pos"]).alias(set_at(c)) for c in known),
     ]
+
+
+def _whole_or_deleted(table: ChangelogTable, deleted: Column) -> Column:
+    """Whether the row is deleted; one that is not, and lacks a column, fails the query."""
+    from pyspark.sql import functions as F
+
+    row = F.col("row")
+    place = {"topic": F.lit(table.topic), "partition": row["partition"], "offset": row["_offset"]}
+    refused = refuse("column_absent", told(row[ABSENT]), place=place).cast("boolean")
+    return F.when((F.length(row[ABSENT]) > 0) & ~deleted, refused).otherwise(deleted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from projections.spark.changes.absent import absent_columns, told
 from projections.spark.changes.change_events import Encoding, missing, parsed_columns, typed_columns
 from projections.spark.failures import refuse
 from projections.spark.gathering import gathered
@@ -31,7 +32,10 @@ def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataF
 
     varying = table.sometimes_unavailable
     parsed = parsed_columns(table, encoding, times=TIMES)
-    typed = [*typed_columns(table, encoding, varying), _committed().alias(VALID_FROM)]
+    lacking = absent_columns(table, encoding)
+    refused = refuse("column_absent_in_version", told(lacking)).cast("bigint")
+    since = F.when(F.length(lacking) > 0, refused).otherwise(_committed())
+    typed = [*typed_columns(table, encoding, varying), since.alias(VALID_FROM)]
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in varying))
     row = F.struct(*table.payload, VALID_FROM, F.nullif(unset, F.lit("")).alias("_unset"), "_op", "_offset")
     first = F.min_by(row, F.col("_offset")).alias("row")

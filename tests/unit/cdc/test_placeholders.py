@@ -24,7 +24,7 @@ KEYS = ("name", "topic_prefix", "host", "port", "database", "user")
 
 
 def change(row: Mapping[str, Any], mark: str | None, *, key: str = "1") -> Any:
-    body = {"op": "u", "after": {"id": key, **row}, "source": {"lsn": 1, "snapshot": "false"}}
+    body = {"op": "u", "after": {"id": key, **dict.fromkeys(FORMS), **row}, "source": {"lsn": 1, "snapshot": "false"}}
     named = body if mark is None else {**body, FIELD_UNAVAILABLE: mark}
     return ChangeDecoder(TABLE).decode(json.dumps({"id": key}).encode(), json.dumps(named).encode(), offset=0)
 

@@ -1,0 +1,107 @@
+"""A column that a change event lacks is no NULL: whatever changed the table's schema, in every encoding."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from cdc import ChangeDecoder, capture
+from cdc.errors import InvalidConnector, UndecodableChange
+from eventstore.backends.sql.sqlite_log import SqliteLog
+from tests.unit.cdc.schema_changes import CASES, ITEMS, OLD, WHOLE, WRITTEN, Change, flattened, in_json, registered
+
+
+def decoder(**options: Any) -> ChangeDecoder:
+    return ChangeDecoder(ITEMS, schemas=registered, **options)
+
+
+def decoded(change: Change, encoding: str, **options: Any) -> Any:
+    return decoder(**options).decode(*WRITTEN[encoding](change, 1), offset=7, place="items[0]@7")
+
+
+def value_of(row: Any) -> dict[str, Any]:
+    return {"id": 1, **{name: row[name] for name in ("name", "tier")}, "rate": Decimal(row["rate"])}
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
+@pytest.mark.parametrize("case", CASES)
+def test_each_record_is_read_whole_or_refused_with_the_columns_that_it_lacks(encoding: str, case: str) -> None:
+    for change in CASES[case][0]:
+        if not change.lacks:
+            row = change.row
+            assert decoded(change, encoding).after == (None if row is None else value_of(row))
+            continue
+        with pytest.raises(UndecodableChange) as refused:
+            decoded(change, encoding)
+        assert f"no column {', '.join(change.lacks)}, which table public.items declares" in refused.value.message
+        assert refused.value.place == "items[0]@7"
+
+
+def test_the_remedy_names_the_table_to_read_again_and_the_declaration() -> None:
+    with pytest.raises(UndecodableChange) as refused:
+        decoded(Change({"name": "Ann"}, 1), "json")
+
+    assert "factfold cdc snapshot take … --table public.items" in refused.value.remedy
+    assert "null_if_absent=['tier', 'rate']" in refused.value.remedy
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
+def test_a_column_that_is_declared_so_is_null_in_a_record_that_lacks_it_and_only_there(encoding: str) -> None:
+    absent, sent = (decoded(Change(row, 1), encoding, null_if_absent=["tier"]).after for row in (OLD, WHOLE))
+
+    assert (absent["tier"], sent["tier"]) == (None, "gold")
+    with pytest.raises(UndecodableChange, match="no column rate"):
+        decoded(Change({"name": "Ann"}, 1), encoding, null_if_absent=["tier"])
+
+
+@pytest.mark.parametrize("column", ["id", "other", "code"])
+def test_a_key_an_unknown_column_and_one_that_must_have_a_value_are_never_null(column: str) -> None:
+    table = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text),
+                     sa.Column("code", sa.Text, nullable=False))  # fmt: skip
+
+    with pytest.raises(InvalidConnector, match=f"{column!r}, which is no nullable column of table t"):
+        ChangeDecoder(table, null_if_absent=["name", column])
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
+def test_a_value_that_a_retyped_column_has_is_never_rounded(encoding: str) -> None:
+    with pytest.raises(UndecodableChange, match=r"'rate' of table public\.items cannot hold '1\.2345'"):
+        decoded(Change(WHOLE | {"rate": "1.2345"}, 1), encoding)
+
+
+@pytest.mark.parametrize("row", [OLD, WHOLE, {**WHOLE, "more": 1}])
+def test_a_flattened_row_is_no_change_event_whatever_its_columns_are(row: Any) -> None:
+    with pytest.raises(UndecodableChange, match=r"no source\.lsn"):
+        decoder().decode(*flattened(Change(row, 1), 1), offset=0)
+
+
+def test_what_a_row_was_before_has_the_columns_of_its_record_alone() -> None:
+    body = json.loads(in_json(Change(None, 1), 1)[1]) | {"before": {"id": 1, **OLD}}
+    change = decoder(full_identity=True).decode(b'{"id": 1}', json.dumps(body).encode(), offset=0)
+
+    assert change.before == {"id": 1, "name": "Ann", "rate": Decimal("1.50")}
+
+
+def test_a_column_that_a_capture_in_sqlite_does_not_have_is_refused_until_it_is_captured(tmp_path: Any) -> None:
+    captured, table = (
+        sa.Table("items", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
+                 *(sa.Column(name, sa.Text) for name in names)) for names in (["name"], ["name", "tier"])
+    )  # fmt: skip
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert().values(id=1, name="Ann", tier="gold"))
+    capture(engine, captured, topic="items")
+    capture(engine, table, topic="items")
+    engine.dispose()
+
+    with SqliteLog(engine.url.database or "") as log:
+        (page,) = log.records("items", 0, log.end_offsets(["items"])["items"][0])
+    before, after = ((record[1].encode(), record[2]) for record in page)
+    with pytest.raises(UndecodableChange, match="no column tier"):
+        ChangeDecoder(table).decode(*before, offset=0)
+    assert (ChangeDecoder(table).decode(*after, offset=1).after or {})["tier"] == "gold"
