@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from cdc.errors import UnsupportedEncoding
@@ -25,7 +25,7 @@ _INTERVAL = re.compile(
     r"P(?P<years>-?\d+)Y(?P<months>-?\d+)M(?P<days>-?\d+)DT(?P<hours>-?\d+)H(?P<minutes>-?\d+)M(?P<seconds>-?\d+(?:\.\d+)?)S"
 )
 # What an inner array comes as, of a type whose items come as text: the name of its Java class.
-_INNER_ARRAY = re.compile(r"\[L[\w.]+;@[0-9a-f]+")
+INNER_ARRAY: Final = r"\[L[\w.]+;@[0-9a-f]+"
 # Items of which an inner array comes as null.
 _NULLED_ITEMS = (int, float, bool, bytes, Decimal, date, time, datetime)
 # Items of arrays for which Debezium has something to send where an update left the array alone.
@@ -134,7 +134,7 @@ def _nested_if(kind: Any) -> Callable[[list[Any]], bool]:
     item = python_type_of(kind.item_type)
     if kind.item_type.__visit_name__ == "OID" or item in _NULLED_ITEMS:
         return lambda values: bool(values) and all(value is None for value in values)
-    return lambda values: any(isinstance(v, str) and _INNER_ARRAY.fullmatch(v) is not None for v in values)
+    return lambda values: any(isinstance(v, str) and re.fullmatch(INNER_ARRAY, v) is not None for v in values)
 
 
 def _members(kind: Any) -> dict[str, Enum]:

@@ -44,6 +44,7 @@ class ColumnType:
     Text may stand for something that no store of ours has: ``items`` is the type of a JSON array's items, ``bits`` the
     number of a bit string's digits, ``meaning`` what else it is. To joins they are text: only values are compared.
     ``shape`` is the type, in Spark's DDL, of the list, map or record that a view's function gets for its JSON.
+    ``dimensions`` is how many an array is declared with, if it says so.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class ColumnType:
     bits: int | None = field(default=None, compare=False)
     meaning: Meaning = field(default="", compare=False)
     shape: str = ""
+    dimensions: int | None = field(default=None, compare=False)
 
     @property
     def said(self) -> str:

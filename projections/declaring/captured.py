@@ -99,7 +99,7 @@ def _type_of(kind: Any, place: str) -> ColumnType:
         return ColumnType("string", meaning="map")
     if python_type is list:
         items = _type_of(kind.item_type, place)
-        return ColumnType("string", items=items, shape=f"array<{items.ddl}>")
+        return ColumnType("string", items=items, shape=f"array<{items.ddl}>", dimensions=kind.dimensions)
     if python_type is Decimal:
         return _decimal(kind, place)
     if python_type in (dt.time, dt.datetime) and kind.timezone:

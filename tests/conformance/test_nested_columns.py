@@ -84,7 +84,7 @@ shops = Table.from_changelog(
         "shops",
         MetaData(),
         Column("id", Integer, primary_key=True),
-        Column("fees", ARRAY(Numeric(8, 2))),
+        Column("fees", ARRAY(Numeric(8, 2), dimensions=1)),
         Column("goods", JSON),
         Column("city", Text),
     ),

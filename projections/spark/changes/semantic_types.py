@@ -8,9 +8,10 @@ of an array whose items say by themselves what they are. Null is a value that do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from cdc.column_types import INNER_ARRAY
 from cdc.semantic_types import (
     BEGINLESS,
     BEGINLESS_DAYS,
@@ -95,8 +96,8 @@ def typed(text: Column, column: ColumnType, form: FieldForm | None, mark: Column
 
 
 def of_text(text: Column, column: ColumnType) -> Column:
-    """A text that is never unavailable as the column's type; null where it does not fit."""
-    return _value(text, column, None)
+    """A text that no source sent, and that is never unavailable, as the column's type; null where it does not fit."""
+    return _value(text, replace(column, dimensions=1), None)
 
 
 def _fits(column: ColumnType, form: FieldForm) -> Column:
@@ -117,7 +118,7 @@ def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
     from pyspark.sql import functions as F
 
     if column.items is not None:
-        return _array(text, column.items, None if form is None else form.items)
+        return _array(text, column.items, form and form.items, is_flat=column.dimensions == 1)
     if column.shape:
         return canonical(text, column.shape)
     if column.bits is not None:
@@ -257,16 +258,27 @@ def _exact(text: Column, column: ColumnType) -> Column:
     return F.when(plain, value).when((digits <= free) & same, value)
 
 
-def _array(text: Column, items: ColumnType, form: FieldForm | None) -> Column:
-    """The array as JSON of its items, each of which says by itself what it is."""
+def _array(text: Column, items: ColumnType, form: FieldForm | None, *, is_flat: bool) -> Column:
+    """The array as JSON of its items, each of which says by itself what it is; null of an array of arrays."""
     from pyspark.sql import functions as F
 
     texts = F.from_json(text, "array<string>")
     opened = F.transform(texts, lambda item: _said(typed(item, items, form), items))
     pairs = F.arrays_zip(texts.alias("text"), opened.alias("value"))
     broken = F.exists(pairs, lambda pair: pair["text"].isNotNull() & pair["value"].isNull())
+    if not is_flat:
+        broken |= _is_nested(texts, items)
     is_array = F.substring(text, 1, 1) == "["
     return F.when(is_array & ~F.coalesce(broken, F.lit(True)), F.to_json(opened))
+
+
+def _is_nested(texts: Column, items: ColumnType) -> Column:
+    """Whether a list looks like an array of arrays: as in Python, of nulls alone or of the names of Java's classes."""
+    from pyspark.sql import functions as F
+
+    if items.kind == "string" and items.meaning in ("", "uuid"):
+        return F.exists(texts, lambda item: F.coalesce(item.rlike(f"^{INNER_ARRAY}$"), F.lit(False)))
+    return (F.size(texts) > 0) & F.forall(texts, lambda item: item.isNull())
 
 
 def _said(value: Column, column: ColumnType) -> Column:
