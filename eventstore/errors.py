@@ -5,6 +5,7 @@ FactfoldError                  message, remedy, place
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
 ├── InvalidBound               a version or limit to read by that is below zero
+├── InvalidSettings            a setting that is unknown or has a wrong value
 ├── DeclarationError           a class is declared in a way that cannot work
 │   ├── UnsupportedFieldType   a field has no place in Avro
 │   └── UnknownHandler         `on_x` without an event `X`
@@ -50,6 +51,7 @@ FactfoldError                  message, remedy, place
     ├── TopicMismatch          a topic exists with other partitions or policy
     ├── ProducerFenced         another producer of the same transactional id was opened
     ├── OffsetsGone            records a group had not read were deleted
+    ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
     └── GroupActive            a group with members cannot be moved
 """
 
@@ -88,6 +90,7 @@ __all__ = [
     "OutcomeUnknown",
     "PartitionsFixed",
     "ProducerFenced",
+    "RecordsUnreadable",
     "Refused",
     "RegistryRefused",
     "RegistryUnreachable",
@@ -380,6 +383,14 @@ class ProducerFenced(KafkaError):
 
 class OffsetsGone(KafkaError):
     """Records that a group had not read yet were deleted from their topic."""
+
+
+class RecordsUnreadable(KafkaError):
+    """A batch of records, the first at `offset`, unpacks to more than the client takes, or is damaged."""
+
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, offset: int = 0) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.offset = offset
 
 
 class GroupActive(KafkaError):

@@ -43,6 +43,8 @@ HEADER_CONSTANTS: Final[tuple[tuple[str, str], ...]] = (
 # What a dead letter tells beside its record's own headers: dead_letter_topic, dead_letter_offset, …
 DEAD_LETTER_PREFIX: Final = "dead_letter_"
 DEAD_LETTER_MESSAGE_LENGTH: Final = 1000
+# How many bytes the value had of a record that was too large to be kept: it stays where its dead letter says.
+DEAD_LETTER_OMITTED: Final = "dead_letter_omitted_bytes"
 # The branch that a record of a branch topic was put into.
 BRANCH_HEADER: Final = "factfold_branch"
 

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from eventstore.closing import Closing
 from eventstore.delivery.calls import HandlerThread
-from eventstore.errors import BrokerUnreachable, OffsetsGone
+from eventstore.errors import BrokerUnreachable, OffsetsGone, RecordsUnreadable
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
+from eventstore.kafka.batches import is_unreadable, unreadable
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 
@@ -84,6 +85,8 @@ class RangeReader(Closing):
             self.reached[message.topic() or ""][message.partition() or 0] = message.offset() or 0
         elif problem.name() in OUT_OF_RANGE:
             raise _gone(message)
+        elif is_unreadable(message):
+            raise unreadable(message)
         elif problem.name() not in PASSING:
             with typed_errors(self._servers, topic=message.topic()):
                 raise KafkaException(problem)
@@ -128,6 +131,38 @@ def read_range(
     with RangeReader(settings) as reader:
         reader.seek({topic: first})
         yield from reader.read_up_to({topic: ends}, deadline=deadline)
+
+
+def end_of_batch(settings: Settings, topic: str, partition: int, *, first: int) -> int:
+    """Return the offset after a batch that cannot be unpacked and begins with `first`.
+
+    Only the client knows where batches end, and it says no more than that it could not unpack one: offsets are tried,
+    in steps twice as long each, then by halves. BrokerUnreachable.
+    """
+    with OffsetReader(settings) as offsets:
+        end = offsets.end_offsets([topic], committed=False)[topic][partition]
+    with RangeReader(settings) as reader:
+        last, step = first, 1
+        while last + step < end and _is_within(reader, topic, partition, last + step):
+            last, step = last + step, step * 2
+        after = min(last + step, end)
+        while after - last > 1:
+            middle = (last + after) // 2
+            last, after = (middle, after) if _is_within(reader, topic, partition, middle) else (last, middle)
+    return after
+
+
+def _is_within(reader: RangeReader, topic: str, partition: int, offset: int) -> bool:
+    """Whether an offset belongs to a batch that begins before it and cannot be unpacked."""
+    reader.seek({topic: {partition: offset}})
+    until = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < until:
+        try:
+            if reader.poll(0.2) or reader.reached[topic][partition] > offset:
+                return False
+        except RecordsUnreadable as found:
+            return found.offset < offset
+    raise _stalled(reader.reached, DEADLINE_SECONDS)
 
 
 def _gone(message: Message) -> OffsetsGone:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
+from eventstore.kafka.batches import PassedOver
 from eventstore.settings import Settings
 from eventstore.subscriptions import Start, Subscription
 
@@ -80,7 +81,7 @@ class Places:
         """Note that a partition has nothing more before this offset: markers of transactions carry no message."""
         self._ends[message.partition() or 0] = message.offset() or 0
 
-    def done(self, messages: Iterable[Message]) -> None:
+    def done(self, messages: Iterable[Message | PassedOver]) -> None:
         """Note records as done and begin to commit."""
         offsets = {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
         self._done.update((partition, offset) for partition, offset in offsets.items() if partition in self._owned)

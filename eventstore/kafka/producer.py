@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import MAX_DEAD_LETTER_BYTES
+
+_TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,12 @@ class RecordProducer:
                 self._producer.poll(0.1)
             else:
                 return
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Say whether a record was refused because of its size, by the client or by the broker."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].name() in _TOO_LARGE
 
 
 def _producer_settings(settings: Settings, deadline: float) -> dict[str, Any]:

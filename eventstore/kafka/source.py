@@ -12,19 +12,27 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import FactfoldError, OffsetsGone, SchemaError, TopicMissing
+from eventstore.errors import BrokerRefused, FactfoldError, OffsetsGone, SchemaError, TopicMissing
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
-from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer
+from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
+from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer, end_of_batch
 from eventstore.kafka.groups import group_lag
 from eventstore.kafka.places import Places, start_places
-from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
-from eventstore.topics import DEAD_LETTER_PREFIX, dead_letter_headers, dead_letter_topic, event_of, not_an_event
+from eventstore.topics import (
+    DEAD_LETTER_OMITTED,
+    DEAD_LETTER_PREFIX,
+    dead_letter_headers,
+    dead_letter_topic,
+    event_of,
+    not_an_event,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -39,7 +47,7 @@ _POLL_MARGIN_SECONDS: Final = 240.0
 class KafkaArrival:
     """One record with what it holds, or with the reason why that cannot be read."""
 
-    message: Message
+    message: Message | PassedOver
     type: str | None = None
     id: str = ""
     schema: RegisteredSchema | None = None
@@ -55,7 +63,13 @@ class KafkaArrival:
     @property
     def place(self) -> str:
         """Topic, partition and offset."""
-        return f"{self.message.topic()}[{self.message.partition()}]@{self.message.offset()}"
+        return f"{self.message.topic()}[{self.message.partition()}]@{self.offset}"
+
+    @property
+    def offset(self) -> int:
+        """The record's offset, the first one of records that cannot be unpacked."""
+        message = self.message
+        return message.first if isinstance(message, PassedOver) else message.offset() or 0
 
     @property
     def origin(self) -> Origin:
@@ -98,6 +112,7 @@ class KafkaSource:
         self._paused = False
         self._closing = False
         self._ahead: list[KafkaArrival] = []
+        self._passed: dict[int, int] = {}
 
     @property
     def kept_as(self) -> str:
@@ -150,8 +165,8 @@ class KafkaSource:
         with typed_errors(self._servers, topic=self._topic):
             message = self._consumer.poll(0)
         self._raise_failure()
-        if message is not None and self._is_record(message):
-            self._ahead.append(self._arrival(message))
+        if message is not None:
+            self._ahead += self._arrivals(message)
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
         """Nothing: the offsets' home is the broker, and the inbox bridges the gap."""
@@ -166,9 +181,12 @@ class KafkaSource:
         self._ahead = [*arrivals, *self._ahead]
 
     def dead_letter(self, letter: DeadLetter[KafkaArrival]) -> None:
-        """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError."""
+        """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError.
+
+        Of a record that no topic takes, as one that unpacks to much more, its place alone.
+        """
         message = letter.arrival.message
-        origin = (self._topic, message.partition() or 0, message.offset() or 0)
+        origin = (self._topic, message.partition() or 0, letter.arrival.offset)
         told = dead_letter_headers(
             origin,
             group=letter.group,
@@ -179,16 +197,14 @@ class KafkaSource:
         )
         # A dead letter that was sent back and died again tells of its last death only.
         own = tuple(pair for pair in _headers(message) if not pair[0].startswith(DEAD_LETTER_PREFIX))
-        self._producer.send(
-            [
-                OutgoingRecord(
-                    topic=self._subscription.dead_letter_topic,
-                    key=_bytes(message.key()),
-                    value=_bytes(message.value()),
-                    headers=own + told,
-                )
-            ]
-        )
+        name, key, value = self._subscription.dead_letter_topic, _bytes(message.key()), _bytes(message.value())
+        try:
+            self._producer.send([OutgoingRecord(topic=name, key=key, value=value, headers=own + told)])
+        except BrokerRefused as refused:
+            if not is_too_large(refused):
+                raise
+            left_out = ((DEAD_LETTER_OMITTED, str(len(value or b"")).encode()),)
+            self._producer.send([OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out)])
 
     def lag(self) -> Lag:
         """Return how far the group is behind what is committed in the topic."""
@@ -221,7 +237,7 @@ class KafkaSource:
     def _read(self, timeout: float) -> list[KafkaArrival]:
         messages = self._fetch(timeout)
         self._raise_failure()
-        return [self._arrival(message) for message in messages if self._is_record(message)]
+        return [arrival for message in messages for arrival in self._arrivals(message)]
 
     def _fetch(self, timeout: float) -> list[Message]:
         with typed_errors(self._servers, topic=self._topic):
@@ -230,6 +246,22 @@ class KafkaSource:
             if first is None:
                 return []
             return [first, *self._consumer.consume(self._subscription.batch - 1, 0)]
+
+    def _arrivals(self, message: Message) -> list[KafkaArrival]:
+        if is_unreadable(message):
+            return self._passed_over(message)
+        return [self._arrival(message)] if self._is_record(message) else []
+
+    def _passed_over(self, message: Message) -> list[KafkaArrival]:
+        """Go on behind a batch that cannot be unpacked, once: the client tells of it until it is told to go on."""
+        partition, first = message.partition() or 0, message.offset() or 0
+        if not self._places.owns(partition) or first < self._passed.get(partition, 0):
+            return []
+        end = end_of_batch(self._settings, self._topic, partition, first=first)
+        with typed_errors(self._servers, topic=self._topic):
+            self._consumer.seek(TopicPartition(self._topic, partition, end))
+        self._passed[partition] = end
+        return [KafkaArrival(PassedOver(self._topic, partition, first, end), problem=unreadable(message))]
 
     def _is_record(self, message: Message) -> bool:
         problem = message.error()
@@ -299,6 +331,8 @@ class KafkaSource:
         placed = self._guarded(lambda: start_places(self._settings, consumer, self._subscription, partitions))
         if placed is None:
             return
+        for partition in placed:
+            self._passed.pop(partition.partition, None)
         consumer.incremental_assign(placed)
         self._places.given(placed)
         # librdkafka remembers that a partition was paused through the loss of it: one that is back would stay silent.
@@ -396,7 +430,7 @@ def _hexadecimal(text: bytes) -> str:
     return number.hex()
 
 
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+def _headers(message: Message | PassedOver) -> list[tuple[str, bytes | None]]:
     # The client hands bytes out as it got them; its types allow for what a producer may put in.
     return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
