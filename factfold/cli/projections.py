@@ -64,14 +64,20 @@ def rebuild(
     keys_url: KeysUrl = None,
     archive: Archived = None,
     cut_over: Annotated[
-        bool, typer.Option("--cutover/--no-cutover", help="Let the new views serve; without, diff and cutover follow.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--cutover/--no-cutover",
+            help="Let the new views serve whatever differs, or leave that to diff and cutover. "
+            "Default: they serve, unless rows of an unchanged definition differ.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Build the group's views from the whole log, beside those that serve; then compare the two, and switch.
 
-    What differs is told, and stops nothing: --no-cutover leaves the switch to you. One that was killed goes on from
-    what it had committed.
+    Exit code 3 if rows of an unchanged definition differ: the new views then do not serve. Rows of a changed definition
+    may differ. A rebuild that was killed goes on from what it had committed.
     """
     from projections import rebuild as build
 
@@ -85,6 +91,8 @@ def rebuild(
         print_json(dataclasses.asdict(report) | figures)
     else:
         _tell_report(report, [view.name for view in definition.views])
+    if report.withheld:
+        raise typer.Exit(DIFFERS)
 
 
 def _tell_report(report: RebuildReport, views: list[str]) -> None:
@@ -95,7 +103,18 @@ def _tell_report(report: RebuildReport, views: list[str]) -> None:
         tell_comparison(report.comparison)
     if report.not_compared:
         typer.echo(f"not compared: {report.not_compared}")
-    typer.echo("it serves" if report.serves else "it does not serve yet: factfold projections diff, then cutover")
+    typer.echo(_told_end(report))
+
+
+def _told_end(report: RebuildReport) -> str:
+    if report.serves:
+        return "it serves"
+    if not report.withheld:
+        return "it does not serve yet: factfold projections diff, then cutover"
+    return (
+        "it does not serve: the definition is unchanged, and its rows differ from the serving ones\n"
+        "remedy: find out which are right (factfold projections diff), then factfold projections cutover or drop"
+    )
 
 
 @app.command()

@@ -39,6 +39,7 @@ class RebuildReport:
     """What a rebuild did: records read, rows by table and view, seconds by step.
 
     ``comparison`` is by view, and None where there was nothing to compare with or ``not_compared`` says why.
+    ``withheld`` if rows of an unchanged definition differ from the serving ones, and nobody asked for the cut-over.
     """
 
     generation: int
@@ -47,8 +48,14 @@ class RebuildReport:
     seconds: dict[str, float] = field(default_factory=dict)
     resumed: bool = False
     serves: bool = False
+    withheld: bool = False
     comparison: Mapping[str, ViewComparison] | None = None
     not_compared: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a row differs from the serving generation's."""
+        return any(not view.equal for view in (self.comparison or {}).values())
 
     @property
     def total_seconds(self) -> float:
@@ -66,15 +73,16 @@ def rebuild(
     environment: Environment,
     group: ProjectionGroup,
     *,
-    cut_over: bool = True,
+    cut_over: bool | None = None,
     on_progress: OnProgress = lambda progress: None,
 ) -> RebuildReport:
     """Build a new generation up to the ends of the topics, compare it with the serving one, and let it serve.
 
     The serving run goes on meanwhile. A rebuild that was killed goes on from what it had committed, given the same
-    definition. Without ``cut_over`` the new generation is left to `diff` and `cut_over`; the old one stays for
-    `rollback` until it is dropped. ``on_progress`` is called with each step as it begins, and twice a second from
-    another thread while records are read.
+    definition. By default rows of an unchanged definition that differ from the serving ones do not serve: either
+    generation may be the wrong one. ``cut_over=True`` switches whatever differs, and with False the new generation is
+    left to `diff` and `cut_over`. The old one stays for `rollback` until it is dropped. ``on_progress`` is called with
+    each step as it begins, and twice a second from another thread while records are read.
 
     Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged where another definition has served
     under the same version, EndNotKnown where it would end before what is served.
@@ -89,7 +97,7 @@ class _Rebuild:
         self._group = group
         self._meter = meter
 
-    def run(self, *, cut_over: bool) -> RebuildReport:
+    def run(self, *, cut_over: bool | None) -> RebuildReport:
         with self._meter.step("plan"):
             build, ends = self._begin()
         builder = Builder(self._environment, self._group, build, self._meter)
@@ -99,7 +107,8 @@ class _Rebuild:
         report = RebuildReport(build.run.generation, builder.records, rows, resumed=build.resumed)
         with CatchUp(self._environment, self._group, build.run) as catch_up:
             self._compare(catch_up, build, report)
-            if cut_over:
+            report.withheld = cut_over is None and report.differs and self._serves_unchanged()
+            if cut_over is not False and not report.withheld:
                 with self._meter.step("serve"):
                     switch_to(self._environment, self._group, catch_up, build.layout, at_least=ends)
                 report.serves = True
@@ -114,6 +123,10 @@ class _Rebuild:
         served = next((state.progress for state in self._store.states(self._group.name, SERVING)), {})
         whole = whole_log(self._environment, self._group, served=served)
         return begin(self._environment, self._group, columns, whole), whole.end
+
+    def _serves_unchanged(self) -> bool:
+        """Whether the serving generation was built by this definition: then its rows should be the same."""
+        return self._store.serving_state(self._group.name).run.fingerprint == self._group.fingerprint()
 
     def _compare(self, catch_up: CatchUp, build: Build, report: RebuildReport) -> None:
         if not self._store.states(self._group.name, SERVING):

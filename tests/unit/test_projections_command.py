@@ -20,6 +20,7 @@ from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
 from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration, TableStoreUnavailable
 from projections.rebuilding.progress import ProgressMeter, RebuildProgress, counted_once
+from projections.rebuilding.rebuild import RebuildReport
 from projections.running.follower import Follower
 from projections.running.restarts import Restarts
 from projections.tablestore.port import runner_of
@@ -227,3 +228,50 @@ def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):
     looked = CliRunner().invoke(application(), ["projections", "list", "--views-url", f"sqlite:///{path}"])
     assert isinstance(looked.exception, TableStoreUnavailable)
     assert not path.exists()
+
+
+@pytest.fixture
+def rebuilding(monkeypatch):
+    """Run ``factfold projections rebuild`` over a report of the test's own; returns the result and the choice."""
+
+    @contextmanager
+    def opened(*_):
+        yield SimpleNamespace()
+
+    def run(report, *options):
+        asked = []
+        monkeypatch.setattr(cli_projections, "opened_environment", opened)
+        monkeypatch.setattr(
+            "projections.rebuild", lambda *_, cut_over, on_progress: asked.append(cut_over) or report, raising=False
+        )
+        given = [
+            "projections",
+            "rebuild",
+            "tests.conformance.ticket_batches:GROUP",
+            "--views-url",
+            "sqlite:///views.db",
+        ]
+        return CliRunner().invoke(application(), [*given, *options], catch_exceptions=False), asked
+
+    return run
+
+
+ROWS = dict.fromkeys((view.name for view in GROUP.views), 3)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_rebuild_whose_rows_differ_under_an_unchanged_definition_ends_3(rebuilding, options):
+    result, asked = rebuilding(RebuildReport(2, 9, ROWS, withheld=True), *options)
+    assert (result.exit_code, asked) == (3, [None])
+    if options:
+        assert json.loads(result.stdout)["withheld"]
+    else:
+        assert "the definition is unchanged, and its rows differ" in result.stdout
+        assert "factfold projections diff" in result.stdout
+        assert "factfold projections cutover" in result.stdout
+
+
+@pytest.mark.parametrize(("options", "choice"), [([], None), (["--cutover"], True), (["--no-cutover"], False)])
+def test_a_rebuild_that_withholds_nothing_ends_0_and_is_told_what_was_chosen(rebuilding, options, choice):
+    result, asked = rebuilding(RebuildReport(2, 9, ROWS, serves=choice is not False), *options)
+    assert (result.exit_code, asked) == (0, [choice])
