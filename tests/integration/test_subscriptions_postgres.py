@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
+from structlog.testing import capture_logs
 
-from eventstore import ANY, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, StoreUnavailable
 from eventstore.inbox import Inbox, inbox_table
@@ -149,6 +152,35 @@ def test_a_moment_is_the_place_of_its_first_event_whatever_the_clocks_of_writers
         with Subscriber(declared, source, engine=engine) as subscriber:
             assert subscriber.run_once(timeout=5).handled == 3
     assert amounts(engine) == [1, 2, 3]
+
+
+class Person(Aggregate):
+    @event
+    class Joined:
+        email: Annotated[str, Personal(erased="(erased)")]
+
+
+def test_what_postgresql_quotes_of_a_row_is_in_no_log_and_no_dead_letter(engine):
+    """Its message is `Key (email)=(…) already exists`, SQLAlchemy adds the parameters."""
+    with engine.begin() as tx:
+        tx.exec_driver_sql("create table people (email text primary key)")
+
+    @subscription("person", group="members", attempts=1)
+    def join(event: Person.Joined, tx: sa.Connection) -> None:
+        for _ in range(2):
+            tx.execute(sa.text("insert into people values (:email)"), {"email": event.email})
+
+    with SqlEventStore(engine, keys=MasterKeys({"one": os.urandom(32)})) as store:
+        store.create_tables()
+        store.append("person-1", [Person.Joined(email="annabel@example.org")], expected=ANY)
+        source = StoreSource(store, join, category="person")
+        with capture_logs() as logged, Subscriber(join, source, engine=engine) as subscriber:
+            assert subscriber.run_once(timeout=5).dead == 1
+    with engine.connect() as connection:
+        (letter,) = connection.execute(sa.text("select * from factfold_dead_letters")).all()
+    assert letter.message == 'duplicate key value violates unique constraint "people_pkey"'
+    assert "annabel" not in f"{letter} {logged}"
+    assert "people_pkey" in logged[0]["exception"]
 
 
 @pytest.fixture
