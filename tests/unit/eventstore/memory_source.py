@@ -59,9 +59,8 @@ def arrivals(*amounts):
 
 
 class MemorySource:
-    kept_as = "payments"
-
-    def __init__(self, *batches, fails=()):
+    def __init__(self, *batches, fails=(), kept_as="payments"):
+        self.kept_as = kept_as
         self.waiting = list(batches)
         self.acknowledged = []
         self.dead = []
