@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUT_OF_REACH", "DataKey", "Erasure", "FollowedKeys", "KeyStore", "MasterKeys", "Origin", "PersonalData",
-    "key_ids_in", "keys_elsewhere", "new_data_key", "subjects_in",
+    "keys_elsewhere", "keys_in", "new_data_key", "subjects_in",
 ]  # fmt: skip
 
 _SECRET_BYTES: Final = 32
@@ -210,9 +210,12 @@ def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_i
     return {check_subject(subject_of(schema, name, values, aggregate_id)) for name in schema.personal}
 
 
-def key_ids_in(schema: RegisteredSchema, values: Mapping[str, Any], _: str = "") -> set[UUID]:
-    """Return the keys that a decoded event is sealed under; InvalidSeal."""
-    return {key_id_of(values[name], f"{schema.name}.{name}") for name in schema.personal}
+def keys_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[tuple[UUID, str]]:
+    """Return the keys that a decoded event is sealed under, each with whom it must be of; InvalidSeal."""
+    return {
+        (key_id_of(values[name], f"{schema.name}.{name}"), subject_of(schema, name, values, aggregate_id))
+        for name in schema.personal
+    }
 
 
 def keys_elsewhere(subject: str, stream: str) -> KeysMissing:

@@ -11,9 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from eventstore.errors import NotFramedAvro, SchemaConflict, UnknownSchema
+
+_IDS: Final = range(2**31)
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,44 @@ class RegisteredSchema:
 
     @classmethod
     def from_json(cls, payload: bytes) -> RegisteredSchema:
-        """Read what `to_json` wrote, which is also the value of a record of the schemas topic."""
+        """Read what `to_json` wrote, which is also the value of a record of the schemas topic; NotFramedAvro."""
         try:
-            found = json.loads(payload)
-            return cls(found["id"], found["name"], found["schema"], found.get("registry"))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise NotFramedAvro(
-                f"{payload[:60]!r} is not a registered schema",
-                remedy="keep foreign records out of the schemas topic",
-            ) from error
+            return cls.from_values(json.loads(payload))
+        except (ValueError, RecursionError) as error:
+            raise _no_schema(repr(payload[:60])) from error
+
+    @classmethod
+    def from_values(cls, found: Any) -> RegisteredSchema:
+        """Read the same as values of JSON; NotFramedAvro."""
+        try:
+            schema = cls(found["id"], found["name"], found["schema"], found.get("registry"))
+            if schema._is_sound():
+                return schema
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        raise _no_schema(f"a {type(found).__name__}")
+
+    def _is_sound(self) -> bool:
+        """Whether everything has the type that readers take it for, and the JSON can be written."""
+        fields = [(field["name"], field["type"]) for field in self.schema["fields"]]
+        texts = [self.name, self.registry or "", *(name for name, _ in fields)]
+        self.to_json()
+        return (
+            type(self.id) is int
+            and self.id in _IDS
+            and all(isinstance(text, str) for text in texts)
+            and type(self.schema.get("version", 1)) is int
+            and all(isinstance(kind.get("subject", ""), str) for _, kind in fields if is_sealed(kind))
+        )
 
     def to_json(self) -> bytes:
         """Return UTF-8 JSON with the keys id, name and schema, and registry where one gave the id."""
         origin = {} if self.registry is None else {"registry": self.registry}
         return canonical({"id": self.id, "name": self.name, "schema": self.schema, **origin}).encode()
+
+
+def _no_schema(told: str) -> NotFramedAvro:
+    return NotFramedAvro(f"{told} is not a registered schema", remedy="keep foreign records out of the schemas topic")
 
 
 def canonical(schema: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.validation import validate
 
+from eventstore.avro_limits import endless
 from eventstore.errors import InvalidEventData, NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.union_encoding import branch_names
@@ -29,9 +30,44 @@ def encode_value(avro: Any, value: Any) -> bytes:
 
 
 def decode_value(avro: Any, body: bytes) -> Any:
-    """Return the plain value of a bare Avro body."""
-    return schemaless_reader(
-        BytesIO(body), parse_schema(avro), None, return_record_name=True, return_record_name_override=True
+    """Return the plain value of a bare Avro body; NotFramedAvro, which tells nothing of it."""
+    buffer = BytesIO(body)
+    try:
+        parsed = parse_schema(avro)
+        if (problem := endless(parsed)) is not None:
+            raise ValueError(problem)
+        value = schemaless_reader(buffer, parsed, None, return_record_name=True, return_record_name_override=True)
+    except Exception:
+        value, whole = None, False
+    else:
+        whole = buffer.tell() == len(body)
+    if whole:
+        return value
+    raise NotFramedAvro(  # out here, so that no cause tells the value
+        f"{len(body)} bytes are no Avro value of the type that their schema declares",
+        remedy="find the writer that changed the value or its schema",
+    )
+
+
+def require_avro(schema: RegisteredSchema) -> None:
+    """Raise NotFramedAvro unless a schema, the clear types of its personal fields and their placeholders are Avro."""
+    _parsed(schema)
+    for declared in schema.personal.values():
+        placeholder(declared)
+
+
+def _parsed(schema: RegisteredSchema) -> Any:
+    try:
+        parsed = parse_schema(dict(schema.schema))
+        problem = endless(parsed)
+    except Exception as error:
+        parsed, problem = None, f"is no Avro schema ({type(error).__name__})"
+    if problem is None:
+        return parsed
+    raise NotFramedAvro(
+        f"schema {schema.id} of {schema.name} {problem}",
+        remedy="find who registered it; nothing can be read by it",
+        place=schema.name,
     )
 
 
@@ -41,8 +77,15 @@ def full_names(schema: Mapping[str, Any]) -> Any:
 
 
 def placeholder(declared: Mapping[str, Any]) -> Any:
-    """Return the plain value that a personal field shows once its person is erased, by its type in the schema."""
-    return decode_value(declared["personal"], base64.b64decode(declared["erased"]))
+    """Return the plain value that a personal field shows once its person is erased, by its type in the schema.
+
+    NotFramedAvro.
+    """
+    try:
+        body = base64.b64decode(declared["erased"], validate=True)
+    except (KeyError, TypeError, ValueError):
+        body = b""
+    return decode_value(declared["personal"], body)
 
 
 class AvroEncoder:
@@ -50,7 +93,7 @@ class AvroEncoder:
 
     def __init__(self, registered: RegisteredSchema) -> None:
         self._registered = registered
-        self._parsed = parse_schema(dict(registered.schema))
+        self._parsed = _parsed(registered)
         self._named = branch_names(self._parsed)
         self._frame = _FRAME.pack(0, registered.id)
 
@@ -118,7 +161,7 @@ class AvroDecoder:
 
     def _parse(self, schema_id: int) -> tuple[RegisteredSchema, Any]:
         schema = self._lookup(schema_id)
-        return self._parsed.setdefault(schema_id, (schema, parse_schema(dict(schema.schema))))
+        return self._parsed.setdefault(schema_id, (schema, _parsed(schema)))
 
 
 def schema_id_of(framed: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -188,11 +188,19 @@ def event_of(
             schema_version=schema.version,
             data=data,
             metadata=_metadata(texts),
-            time=datetime.fromisoformat(texts["ce_time"]),
+            time=_zoned(texts["ce_time"]),
             position=Position(0, int(texts["ce_position"])),
         )
-    except (KeyError, ValueError, InvalidIdentifier) as error:
+    except (KeyError, ValueError, OverflowError, InvalidIdentifier) as error:
         raise not_an_event(f"its headers lack or misstate {error}", place) from error
+
+
+def _zoned(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"'ce_time': {text!r} has no zone")
+    time.astimezone(UTC)  # which the first and the last day of the calendar may not have
+    return time
 
 
 def _texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:

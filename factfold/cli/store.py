@@ -117,6 +117,12 @@ def import_(
     with_keys: Annotated[
         bool, typer.Option("--with-keys", help="Take over the keys of personal fields; needs the master keys.")
     ] = False,
+    with_erasures: Annotated[
+        bool, typer.Option("--with-erasures", help="Destroy the keys that the file says were destroyed; for good.")
+    ] = False,
+    with_topics: Annotated[
+        bool, typer.Option("--with-topics", help="Publish new categories to the topics that the file names.")
+    ] = False,
     key_store: KeyStoreOption = None,
     master_keys: MasterKeysIfAny = None,
 ) -> None:
@@ -124,7 +130,9 @@ def import_(
     keys = named_keys(key_store, master_keys)
     with _open(database, schema, keys) as opened, _progress("importing") as tell:
         opened.create_tables()
-        done = opened.import_file(file, format=form, keys=with_keys, on_progress=tell)
+        done = opened.import_file(
+            file, format=form, keys=with_keys, erasures=with_erasures, topics=with_topics, on_progress=tell
+        )
     taken = f", {done.keys:,} keys taken over" if with_keys else ""
     archived = f", {done.archived:,} streams archived" if done.archived else ""
     typer.echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}{archived}")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -136,7 +136,7 @@ def test_what_was_erased_stays_so_and_is_numbered_behind_what_was_erased_here(
     assert told(target) == ["(erased)", "(erased)", "(erased)", "", "1"]
     with SqlKeyStore(source.engine, MASTER) as there, SqlKeyStore(target.engine, MASTER) as here:
         assert list(here.destroyed(1, here.erasures())) == list(there.destroyed(0, 2))
-    assert target.import_file(tmp_path / name, keys=True).keys == 0
+    assert target.import_file(tmp_path / name, keys=True, erasures=True).keys == 0
 
 
 def test_an_erasure_between_two_imports_is_carried_over_and_one_here_is_not_undone(
@@ -149,10 +149,50 @@ def test_an_erasure_between_two_imports_is_carried_over_and_one_here_is_not_undo
     source.append("patient-8", [Patient.Admitted(name="Bob again")], expected=ANY)
     target.erase(str(SOMEBODY))
     source.export_file(path, keys=True)
-    assert target.import_file(path, keys=True).keys == 2
+    with pytest.raises(ImportConflict, match="the key of '8' was destroyed, and it is alive here") as no:
+        target.import_file(path, keys=True)
+    assert "--with-erasures" in no.value.remedy
+    assert told(target) == ["(erased)", "Bob", "", "1"]
+    assert target.import_file(path, keys=True, erasures=True).keys == 2
     assert told(target) == ["(erased)", "(erased)", "", "1", "Bob again"]
     with SqlKeyStore(target.engine, MASTER) as keys:
         assert (keys.erasures(), len(keys.destroyed(0, 2))) == (2, 2)
+
+
+def test_a_file_of_no_events_destroys_no_key(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
+    target, path = admitted(opened()), tmp_path / "keys.jsonl"
+    ((key_id, _),) = [found for (subject, _), found in keys_of(target).items() if subject == "8"]
+    erased = {"kind": "key", "id": str(key_id), "subject": "8", "erased": "2026-01-01T00:00:00+00:00", "erasure": 1}
+    lines = [{"kind": "export", "format": 1, "keys": 1}, erased, {"kind": "end", "events": 0}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    with pytest.raises(ImportConflict, match="the key of '8' was destroyed, and it is alive here"):
+        target.import_file(path, keys=True)
+    lines[1]["subject"] = "9"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    with pytest.raises(ImportConflict, match="is of '9' in the file, and of '8' here"):
+        target.import_file(path, keys=True, erasures=True)
+    assert told(target) == ["Ada", "Bob", "cough", "1"]
+
+
+@pytest.mark.parametrize("known", ["in the file", "in the store"])
+def test_an_event_under_the_key_of_somebody_else_is_refused(
+    opened: Callable[..., SqlEventStore], tmp_path: Path, known: str
+) -> None:
+    source, target, path = admitted(opened()), opened(), tmp_path / "all.jsonl"
+    source.export_file(path, keys=True)
+    if known == "in the store":
+        target.import_file(path, keys=True)
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if json.loads(line).get("stream") == "patient-8")
+    lines = changed(lines, at, stream="patient-9", id=str(uuid4()))
+    if known == "in the store":
+        lines = [line for line in lines if json.loads(line)["kind"] != "key"]
+        del lines[0]
+        lines = [json.dumps({"kind": "export", "format": 1}) + "\n", *lines]
+    path.write_text("".join(lines), "utf-8")
+    with pytest.raises(InvalidExport, match="it is about '9', and sealed under the key of somebody else"):
+        target.import_file(path, keys=known == "in the file")
+    assert target.head("patient-9") is None
 
 
 def test_of_one_category_only_the_keys_of_its_subjects_go_along(

@@ -16,7 +16,8 @@ import pytest
 from sqlalchemy import select
 
 from eventstore import ANY, Aggregate, Metadata, NewEvent, SqlEventStore, event
-from eventstore.errors import EventIdTaken, FactfoldError, ImportConflict, InvalidExport, StreamArchived
+from eventstore.backends.sql.transfer.importing import Importer
+from eventstore.errors import EventIdTaken, ImportConflict, InvalidExport, StoreUnavailable, StreamArchived
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import partition_of
 
@@ -81,7 +82,7 @@ def test_what_is_imported_is_what_was_exported(
     target = opened()
     report = source.export_file(tmp_path / name)
     assert (report.events, report.categories, report.schemas) == (12, 2, 2)
-    assert target.import_file(tmp_path / name).imported == 12
+    assert target.import_file(tmp_path / name, topics=True).imported == 12
     assert rows(target) == rows(source)
     assert (target.categories(), target.schemas()) == (source.categories(), source.schemas())
     assert [e.data for e in target.read_all()] == [e.data for e in source.read_all()]
@@ -93,9 +94,9 @@ def test_an_import_that_is_repeated_stores_what_is_missing(
     source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
 ) -> None:
     target = opened()
-    target.import_file(_exported(source, tmp_path / name))
+    target.import_file(_exported(source, tmp_path / name), topics=True)
     source.append("sale-0", [sale("later")], expected=ANY)
-    again = target.import_file(_exported(source, tmp_path / name))
+    again = target.import_file(_exported(source, tmp_path / name), topics=True)
     assert (again.imported, again.present) == (1, 12)
     assert rows(target) == rows(source)
 
@@ -104,7 +105,7 @@ def test_the_streams_go_on_where_they_ended(
     source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
 ) -> None:
     target = opened()
-    target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    target.import_file(_exported(source, tmp_path / "all.jsonl"), topics=True)
     assert target.append("sale-0", [sale("new")], expected=4).version == 5
     assert [e.version for e in target.read_all(category="sale") if e.stream == "sale-0"] == list(range(6))
     first = next(iter(source.read_stream("sale-0")))
@@ -118,7 +119,7 @@ def test_one_category_is_exported_with_its_own_schemas(
     report = source.export_file(tmp_path / "visits.jsonl", category="visit")
     assert (report.events, report.categories, report.schemas) == (3, 1, 1)
     target = opened()
-    target.import_file(tmp_path / "visits.jsonl")
+    target.import_file(tmp_path / "visits.jsonl", topics=True)
     assert [e.data["number"] for e in target.read_all()] == [0, 1, 2]
 
 
@@ -127,7 +128,7 @@ def test_a_category_that_is_there_keeps_its_partitions(
 ) -> None:
     target = opened()
     target.declare_category("sale", partitions=3)
-    target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    target.import_file(_exported(source, tmp_path / "all.jsonl"), topics=True)
     sales = [row for row in rows(target) if row["category"] == "sale"]
     assert {(row["topic"], row["partition"] == partition_of(row["stream"], 3)) for row in sales} == {("sale", True)}
 
@@ -140,29 +141,29 @@ def test_what_is_archived_is_archived_there_too_and_stays_readable(
         source.archive_stream(stream, expected=head)
     source.delete_stream("visit-1", expected=0)
     target = opened()
-    assert target.import_file(_exported(source, tmp_path / name)).archived == 1
+    assert target.import_file(_exported(source, tmp_path / name), topics=True).archived == 1
     assert list(target.archived_streams()) == ["sale-0"]
     assert _marks(target) == _marks(source)
     assert rows(target) == rows_exported(source)
     with pytest.raises(StreamArchived):
         target.append("sale-0", [sale("z")], expected=4)
-    assert target.import_file(tmp_path / name).archived == 0
+    assert target.import_file(tmp_path / name, topics=True).archived == 0
 
 
 def test_a_mark_is_made_where_the_stream_ends_as_it_did_there_and_goes_where_it_went_on(
     source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
 ) -> None:
     target = opened()
-    target.import_file(_exported(source, tmp_path / "first.jsonl"))
+    target.import_file(_exported(source, tmp_path / "first.jsonl"), topics=True)
     source.archive_stream("sale-0", expected=4)
     source.archive_stream("sale-1", expected=1)
     target.append("sale-1", [sale("here alone")], expected=1)
-    report = target.import_file(_exported(source, tmp_path / "archived.jsonl"))
+    report = target.import_file(_exported(source, tmp_path / "archived.jsonl"), topics=True)
     assert (report.imported, report.archived) == (0, 1)
     assert list(target.archived_streams()) == ["sale-0"]
     source.unarchive_stream("sale-0")
     source.append("sale-0", [sale("after all")], expected=4)
-    assert target.import_file(_exported(source, tmp_path / "on.jsonl")).imported == 1
+    assert target.import_file(_exported(source, tmp_path / "on.jsonl"), topics=True).imported == 1
     assert list(target.archived_streams()) == []
     assert target.append("sale-0", [sale("and here")], expected=5).version == 6
 
@@ -171,10 +172,10 @@ def test_a_snapshot_goes_where_a_mark_comes(
     source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
 ) -> None:
     target = opened()
-    target.import_file(_exported(source, tmp_path / "first.jsonl"))
+    target.import_file(_exported(source, tmp_path / "first.jsonl"), topics=True)
     target.keep_snapshot(AggregateSnapshot("visit-0", 0, bytes(8)))
     source.archive_stream("visit-0", expected=0)
-    target.import_file(_exported(source, tmp_path / "archived.jsonl"))
+    target.import_file(_exported(source, tmp_path / "archived.jsonl"), topics=True)
     assert target.snapshot("visit-0") is None
 
 
@@ -184,7 +185,7 @@ def test_a_file_of_before_there_were_marks_is_read(
     table = pq.read_table(_exported(source, tmp_path / "new.parquet"))
     pq.write_table(table.drop_columns(["archived"]), tmp_path / "old.parquet")
     target = opened()
-    assert target.import_file(tmp_path / "old.parquet").imported == 12
+    assert target.import_file(tmp_path / "old.parquet", topics=True).imported == 12
 
 
 def _marks(store: SqlEventStore) -> list[tuple[Any, ...]]:
@@ -202,7 +203,7 @@ def rows_exported(store: SqlEventStore) -> list[dict[str, Any]]:
 def test_an_empty_store_is_exported_too(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         opened().export_file(tmp_path / name)
-        assert opened().import_file(tmp_path / name).imported == 0
+        assert opened().import_file(tmp_path / name, topics=True).imported == 0
 
 
 def test_people_can_read_the_lines(source: SqlEventStore, tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_a_bad_file_is_refused_by_its_line_and_nothing_is_stored(
     target = opened()
     path = edited(_exported(source, tmp_path / "all.jsonl"), change)
     with pytest.raises(InvalidExport, match=said) as refused:
-        target.import_file(path)
+        target.import_file(path, topics=True)
     assert refused.value.place is not None
     assert line is None or refused.value.place.endswith(f"line {line}")
     assert rows(target) == []
@@ -289,18 +290,18 @@ def test_a_file_that_is_no_parquet_is_refused(
 ) -> None:
     (tmp_path / "all.parquet").write_bytes(content)
     with pytest.raises(InvalidExport, match="no Parquet"):
-        opened().import_file(tmp_path / "all.parquet")
+        opened().import_file(tmp_path / "all.parquet", topics=True)
 
 
 def test_a_parquet_of_something_else_is_refused(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "all.parquet")
     with pytest.raises(InvalidExport, match="no export"):
-        opened().import_file(tmp_path / "all.parquet")
+        opened().import_file(tmp_path / "all.parquet", topics=True)
 
 
 def test_a_file_that_is_not_there_is_refused(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
     with pytest.raises(InvalidExport, match="no such file"):
-        opened().import_file(tmp_path / "none.jsonl")
+        opened().import_file(tmp_path / "none.jsonl", topics=True)
 
 
 @pytest.mark.parametrize(
@@ -325,10 +326,10 @@ def test_a_file_whose_streams_have_gaps_or_repetitions_is_refused_whole(
     target = opened()
     path = edited(_exported(source, tmp_path / "all.jsonl"), change)
     if said is None:
-        assert target.import_file(path).imported == 12
+        assert target.import_file(path, topics=True).imported == 12
         return
     with pytest.raises(ImportConflict, match=said):
-        target.import_file(path)
+        target.import_file(path, topics=True)
     assert rows(target) == []
 
 
@@ -338,7 +339,7 @@ def test_an_import_into_a_store_where_the_stream_went_another_way_is_refused(
     target = opened()
     target.append("sale-1", [sale("other")], expected=ANY)
     with pytest.raises(ImportConflict, match="'sale-1' has another event at version 0") as refused:
-        target.import_file(_exported(source, tmp_path / "all.jsonl"))
+        target.import_file(_exported(source, tmp_path / "all.jsonl"), topics=True)
     assert refused.value.place == "sale-1@0"
     assert len(rows(target)) == 1
 
@@ -350,23 +351,66 @@ def test_an_event_that_stands_elsewhere_is_refused(
     first = next(iter(source.read_stream("sale-1")))
     target.append("sale-7", [NewEvent(sale("x"), id=first.id)], expected=ANY)
     with pytest.raises(ImportConflict, match="stands elsewhere"):
+        target.import_file(_exported(source, tmp_path / "all.jsonl"), topics=True)
+
+
+def test_a_file_that_is_bad_at_its_end_leaves_nothing(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
+    source, target = opened(), opened()
+    source.append("visit-1", [Visit.Begun(number=n) for n in range(6_000)], expected=ANY)
+    path = edited(_exported(source, tmp_path / "all.jsonl"), _changed(5_900, version=-1))
+    with pytest.raises(InvalidExport, match="no version"):
+        target.import_file(path)
+    assert (rows(target), target.categories(), target.schemas()) == ([], [], [])
+
+
+def test_a_conflict_at_the_end_of_a_file_leaves_nothing(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:
+    source, target = opened(), opened()
+    source.append("visit-1", [Visit.Begun(number=n) for n in range(6_000)], expected=ANY)
+    source.append("visit-2", [Visit.Begun(number=1)], expected=ANY)
+    target.append("visit-2", [Visit.Begun(number=2)], expected=ANY)
+    with pytest.raises(ImportConflict, match="'visit-2' has another event at version 0"):
         target.import_file(_exported(source, tmp_path / "all.jsonl"))
+    path = edited(_exported(source, tmp_path / "all.jsonl"), _changed(6_000, version=1))
+    with pytest.raises(ImportConflict, match="the file has two events visit-1@1"):
+        target.import_file(path)
+    assert (target.head("visit-1"), target.head("visit-2")) == (None, 0)
 
 
 def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeated(
-    opened: Callable[[], SqlEventStore], tmp_path: Path
+    opened: Callable[[], SqlEventStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = opened(), opened()
     source.append("visit-1", [Visit.Begun(number=n) for n in range(12_000)], expected=ANY)
-    path = _exported(source, tmp_path / "all.jsonl")
-    whole = path.read_text(encoding="utf-8")
-    edited(path, _changed(11_000, version=-1))
-    with pytest.raises(FactfoldError, match="no version"):
+    path, batches = _exported(source, tmp_path / "all.jsonl"), list[int]()
+    insert = Importer.insert
+
+    def cut_off(self: Importer, values: Any, batch: Any) -> None:
+        batches.append(len(batch))
+        if len(batches) == 3:
+            raise StoreUnavailable("cut off", remedy="repeat")
+        insert(self, values, batch)
+
+    monkeypatch.setattr(Importer, "insert", cut_off)
+    with pytest.raises(StoreUnavailable):
         target.import_file(path)
     assert target.head("visit-1") == 9_999
-    path.write_text(whole, encoding="utf-8")
     told: list[tuple[int, int]] = []
     again = target.import_file(path, on_progress=lambda done, total: told.append((done, total)))
     assert (again.imported, again.present) == (2_000, 10_000)
     assert [e.data["number"] for e in target.read_stream("visit-1")] == list(range(12_000))
     assert told[-1][0] == told[-1][1]
+
+
+def test_a_topic_is_taken_over_where_that_is_asked_for_only(
+    source: SqlEventStore, opened: Callable[[], SqlEventStore], tmp_path: Path
+) -> None:
+    target, path = opened(), _exported(source, tmp_path / "all.jsonl")
+    with pytest.raises(
+        ImportConflict, match=r"'sale' of the file has the topic 'shop\.sales', and here .*'sale'"
+    ) as no:
+        target.import_file(path)
+    assert "--with-topics" in no.value.remedy
+    assert (rows(target), target.categories(), target.schemas()) == ([], [], [])
+    target.declare_category("sale", partitions=7, topic="own.sales")
+    assert target.import_file(path).imported == 12
+    assert [one.topic for one in target.categories()] == ["own.sales", "visit"]

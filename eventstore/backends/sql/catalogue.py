@@ -118,9 +118,16 @@ class SqlCatalogue:
         return category
 
     def adopt(self, offered: Category) -> Category:
-        """Create a category as another store has it; under a topic of our own, where ours have a prefix it lacks."""
-        topic = offered.topic if offered.topic.startswith(self._topic_prefix) else None
-        return self.declare(offered.name, partitions=offered.partitions, topic=topic, fixed=False)
+        """Create a category as another store has it, if it is new, under the topic of `topic_of`."""
+        return self.declare(offered.name, partitions=offered.partitions, topic=self.topic_of(offered), fixed=False)
+
+    def topic_of(self, offered: Category) -> str:
+        """Return the topic that a category of another store gets here: its own; ours, where ours have a prefix."""
+        return offered.topic if offered.topic.startswith(self._topic_prefix) else self.own_topic(offered.name)
+
+    def own_topic(self, name: str) -> str:
+        """Return the topic of a new category that is given none."""
+        return f"{self._topic_prefix}{name}"
 
     def all_categories(self) -> list[Category]:
         """Return every category, by name."""
@@ -168,7 +175,7 @@ class SqlCatalogue:
         table = self._tables.categories
         row = {
             "category": check_category(name),
-            "topic": check_topic(f"{self._topic_prefix}{name}" if topic is None else topic),
+            "topic": check_topic(self.own_topic(name) if topic is None else topic),
             "partitions": partitions,
             "generation": 1,
         }

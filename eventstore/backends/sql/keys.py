@@ -69,12 +69,13 @@ class SqlKeys:
                     found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
         return found
 
-    def known(self, ids: Collection[UUID]) -> set[UUID]:
-        """Return those of some ids that are keys of this store, destroyed ones too; no master key is needed."""
-        column, found = self._table.c.key_id, set[UUID]()
+    def known(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
+        """Return the subjects of those ids that are keys of this store, destroyed ones too; without a master key."""
+        columns, found = self._table.c, dict[UUID, str]()
         with self._read() as connection:
             for part in bindable(list(ids)):
-                found.update(connection.execute(select(column).where(column.in_(part))).scalars())
+                query = select(columns.key_id, columns.subject).where(columns.key_id.in_(part))
+                found.update((key_id, subject) for key_id, subject in connection.execute(query))
         return found
 
     def erase(self, subject: str) -> int:

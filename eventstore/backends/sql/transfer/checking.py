@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from eventstore.backends.sql.transfer.contents import EventRow, ExportReader, Head, damaged, not_an_event
-from eventstore.erasure import key_ids_in, subjects_in
+from eventstore.backends.sql.transfer.contents import EventRow, Head, damaged, not_an_event
+from eventstore.erasure import keys_in, subjects_in
 from eventstore.errors import InvalidIdentifier, KeysMissing, SchemaError
-from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder
+from eventstore.schema_registry import RegisteredSchema, fingerprint
+from eventstore.serialization import AvroDecoder, require_avro
+
+T = TypeVar("T")
+
+Known = Callable[[Collection[UUID]], Mapping[UUID, str | None]]
+"""Finds those of some ids that are keys of a store, with their subjects where it knows them."""
 
 
 class FileEvents:
@@ -21,8 +26,6 @@ class FileEvents:
         self._path = path
         self._categories = {category.name for category in head.categories}
         self._decoder = AvroDecoder(head.schemas.__getitem__)
-        self.are_personal = any(schema.personal for schema in head.schemas.values())
-        """Whether any event may have personal fields."""
 
     def subjects(self, rows: Iterable[EventRow]) -> set[tuple[str, str]]:
         """Return whom events are about (first) and in which streams (second); InvalidExport for what is no event."""
@@ -32,19 +35,36 @@ class FileEvents:
                 found |= {(subject, str(row.stream)) for subject in self._read(row, subjects_in, schema, values)}
         return found
 
-    def key_ids(self, rows: Iterable[EventRow]) -> dict[UUID, EventRow]:
-        """Return the keys that events are sealed under, each with one of these; InvalidExport."""
-        found: dict[UUID, EventRow] = {}
-        for row in rows:
-            for schema, values in self._decoded(row):
-                found |= dict.fromkeys(self._read(row, key_ids_in, schema, values), row)
-        return found
+    def check(self, rows: Iterable[EventRow], known: Known, coming: Mapping[UUID, str]) -> None:
+        """Decode events, and refuse one whose key is neither here nor coming, or is somebody else's.
+
+        ``coming`` has the subjects of the keys that come along. InvalidExport, KeysMissing.
+        """
+        keys = [
+            (row, *key) for row in rows for decoded in self._decoded(row) for key in self._read(row, keys_in, *decoded)
+        ]
+        elsewhere = {key_id for _, key_id, _ in keys if key_id not in coming}
+        subjects = {**known(elsewhere), **coming} if elsewhere else coming
+        for row, key_id, subject in keys:
+            if key_id not in subjects:
+                raise self._keys_missing(row)
+            if subjects[key_id] not in (None, subject):
+                raise damaged(f"it is about {subject!r}, and sealed under the key of somebody else", self.place(row))
+
+    def _keys_missing(self, row: EventRow) -> KeysMissing:
+        return KeysMissing(
+            "events of the file are sealed under keys that this key store does not know, as "
+            f"{row.stream}@{row.version}",
+            remedy="export and import with keys=True (--with-keys), or open the store with the key store of the "
+            "service that wrote them: SqlEventStore(url, keys=…), --key-store module:name",
+            place=self.place(row),
+        )
 
     def place(self, row: EventRow) -> str:
         """Return where in the file an event stands."""
         return f"{self._path}, line or row {row.number}"
 
-    def _read(self, row: EventRow, read: Callable[..., set[Any]], schema: RegisteredSchema, values: Any) -> set[Any]:
+    def _read(self, row: EventRow, read: Callable[..., set[T]], schema: RegisteredSchema, values: Any) -> set[T]:
         try:
             return read(schema, values, row.stream.id)
         except (SchemaError, InvalidIdentifier) as error:
@@ -81,19 +101,12 @@ def _has_nul(value: Any) -> bool:
     return False
 
 
-def require_keys(
-    reader: ExportReader, path: Path, known: Callable[[Collection[UUID]], Collection[UUID]], coming: Sequence[UUID]
-) -> None:
-    """Read a whole file for keys that are neither known here nor coming with it; KeysMissing, InvalidExport."""
-    events, held = FileEvents(reader.head, path), set(coming)
-    for batch in reader.batches(lambda done, total: None):
-        wanted = events.key_ids(batch)
-        held.update(known([key_id for key_id in wanted if key_id not in held]))
-        if missing := [row for key_id, row in wanted.items() if key_id not in held]:
-            raise KeysMissing(
-                f"events of the file are sealed under keys that this key store does not know, as {missing[0].stream}"
-                f"@{missing[0].version}",
-                remedy="export and import with keys=True (--with-keys), or open the store with the key store of the "
-                "service that wrote them: SqlEventStore(url, keys=…), --key-store module:name",
-                place=events.place(missing[0]),
-            )
+def check_head(head: Head, path: Path) -> None:
+    """Refuse schemas by which nothing could be read; InvalidExport."""
+    for schema in head.schemas.values():
+        if schema.registry is None and fingerprint(schema.schema) != schema.id:
+            raise damaged(f"schema {schema.id} of {schema.name} is not what its id says", str(path))
+        try:
+            require_avro(schema)
+        except SchemaError as error:
+            raise damaged(error.message, str(path)) from error

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from eventstore.backends.sql.transfer.keys import WrappedKey
 from eventstore.errors import FactfoldError, InvalidExport
-from eventstore.identifiers import StreamName, check_type_name
+from eventstore.identifiers import StreamName, check_source, check_type_name
 from eventstore.messages import Metadata
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import Category
@@ -21,6 +21,9 @@ FORMAT: Final = 1
 # 5,000 events of about 120 bytes are a transaction of some 3 MB.
 BATCH: Final = 5_000
 _HIGHEST: Final = 2**31 - 1
+
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What reading values of the wrong form raises."""
 
 Format = Literal["jsonl", "parquet"]
 Progress = Callable[[int, int], None]
@@ -90,12 +93,9 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
         version = values["version"]
         if type(version) is not int or not 0 <= version <= _HIGHEST:
             raise ValueError(f"{version!r} is no version")
-        archived = values.get("archived")
-        for time in (values["time"], *([] if archived is None else [archived])):
-            if not isinstance(time, datetime) or time.tzinfo is None:
-                raise ValueError(f"{time!r} is no time with a zone")
-        if (values["payload"] is None) != (values["type"] == DELETED_TYPE) or not isinstance(values["source"], str):
-            raise ValueError("its payload or its source is missing")
+        archived, payload = values.get("archived"), values["payload"]
+        if (payload is None) != (values["type"] == DELETED_TYPE) or not isinstance(payload, bytes | None):
+            raise ValueError("its payload is missing")
         why = {name: values.get(name) for name in ("correlation_id", "causation_id", "traceparent")}
         return EventRow(
             number=number,
@@ -103,14 +103,21 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
             stream=StreamName.parse(values["stream"]),
             version=version,
             type=check_type_name(values["type"]),
-            payload=values["payload"],
-            time=values["time"],
-            source=values["source"],
+            payload=payload,
+            time=_zoned(values["time"]),
+            source=check_source(values["source"]),
             metadata=Metadata(**why),
-            archived=None if archived is None or values["payload"] is None else archived.astimezone(UTC),
+            archived=None if archived is None or payload is None else _zoned(archived).astimezone(UTC),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, FactfoldError) as error:
+    except (*MALFORMED, FactfoldError) as error:
         raise not_an_event(error, place) from error
+
+
+def _zoned(time: Any) -> datetime:
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise ValueError(f"{time!r} is no time with a zone")
+    time.astimezone(UTC)  # which the first and the last day of the calendar may not have
+    return time
 
 
 def not_an_event(error: Exception, place: str) -> InvalidExport:

@@ -1,39 +1,35 @@
-"""A file's events into a store: their ids, versions and times stay, their places in the store are new."""
+"""A file's events into a store: their ids, versions and times stay, their places in the store are new.
+
+The whole file is checked before anything of it is applied: its events, its keys, its categories, and all of them
+against the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Text, column, select, tuple_, values
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.keys import SqlKeys
-from eventstore.backends.sql.transfer.checking import FileEvents, require_keys
-from eventstore.backends.sql.transfer.contents import (
-    EventRow,
-    ExportReader,
-    Format,
-    Progress,
-    damaged,
-    format_of,
-)
+from eventstore.backends.sql.transfer.checking import FileEvents, check_head
+from eventstore.backends.sql.transfer.conflicts import Conflicts, Ends
+from eventstore.backends.sql.transfer.contents import EventRow, ExportReader, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
 from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey
 from eventstore.backends.sql.transfer.marks import MarkTransfer
 from eventstore.erasure import KeyStore, MasterKeys
-from eventstore.errors import FactfoldError, ImportConflict, InvalidExport, KeysMissing
-from eventstore.schema_registry import fingerprint
+from eventstore.errors import ImportConflict, InvalidExport, KeysMissing
+from eventstore.schema_registry import check_same
 from eventstore.serialization import schema_id_of
 from eventstore.store import Category
-from eventstore.topics import DELETED_TYPE, message_key, partition_of
+from eventstore.topics import message_key, partition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,139 +42,118 @@ class ImportReport:
     archived: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an import takes of a file beside its events: keys that these open, erasures, topics."""
+
+    keys: MasterKeys | None
+    erasures: bool
+    topics: bool
+
+
 class Importer:
     """Reads a file batch by batch, each in a transaction of its own; one that is repeated finds what is there."""
 
     def __init__(self, database: Database, catalogue: SqlCatalogue, subjects: SqlKeys, keys: KeyStore | None) -> None:
         self._database = database
-        self._events = database.tables.events
         self._catalogue = catalogue
         self._subjects = subjects
         self._keys = keys
+        self._conflicts = Conflicts(database)
+        self._transfer = KeyTransfer(database)
 
-    def load(
-        self, path: Path, wanted: Format | None, on_progress: Progress, *, keys: MasterKeys | None
-    ) -> ImportReport:
+    def load(self, path: Path, wanted: Format | None, on_progress: Progress, *, taken: Taken) -> ImportReport:
         """Import a file, with its data keys where master keys are given that open them.
 
-        InvalidExport, ImportConflict, SchemaConflict; KeysMissing before anything is stored.
+        InvalidExport, ImportConflict, SchemaConflict, KeysMissing, all before anything is stored, unless the store
+        or the file changes meanwhile.
         """
         form = format_of(path, wanted)
+        coming = self._check(_reader(path, form), path, taken)
         reader = _reader(path, form)
-        coming = [] if keys is None else _keys_in(reader, path)
-        if FileEvents(reader.head, path).are_personal:
-            require_keys(_reader(path, form), path, self._known, [key.id for key in coming])
-        taken = 0 if keys is None else KeyTransfer(self._database).take(coming, keys)
-        step, marks = _Batches(self, reader, path), MarkTransfer(self._database)
+        added = 0 if taken.keys is None else self._transfer.take(coming, taken.keys, erasures=taken.erasures)
+        step, marks = _Batches(self, reader.head, path), MarkTransfer(self._database)
         imported = present = archived = 0
         for batch in reader.batches(on_progress):
             new = step.store(batch)
             imported, present = imported + len(new), present + len(batch) - len(new)
             archived += marks.take(batch, new)
-        return ImportReport(imported, present, taken, archived)
+        return ImportReport(imported, present, added, archived)
+
+    def _check(self, reader: ExportReader, path: Path, taken: Taken) -> Sequence[WrappedKey]:
+        """Read the whole file and compare it with the store; returns the keys that come along."""
+        check_head(reader.head, path)
+        self._check_catalogue(reader.head, taken)
+        coming = [] if taken.keys is None else _keys_in(reader, path)
+        if taken.keys is not None:
+            self._transfer.check(coming, taken.keys, erasures=taken.erasures)
+        events, ends, subjects = FileEvents(reader.head, path), Ends(), {key.id: key.subject for key in coming}
+        for batch in reader.batches(lambda done, total: None):
+            events.check(batch, self._known, subjects)
+            self._conflicts.check_before(batch, ends)
+        return coming
+
+    def _check_catalogue(self, head: Head, taken: Taken) -> None:
+        here = {schema.id: schema for schema in self._catalogue.all_schemas()}
+        for schema in head.schemas.values():
+            if schema.id in here:
+                check_same(here[schema.id], schema)
+        known = {category.name for category in self._catalogue.all_categories()}
+        for category in head.categories:
+            if category.name not in known and not taken.topics:
+                self._require_own_topic(category)
+
+    def _require_own_topic(self, offered: Category) -> None:
+        adopted, own = self._catalogue.topic_of(offered), self._catalogue.own_topic(offered.name)
+        if adopted != own:
+            raise ImportConflict(
+                f"category {offered.name!r} of the file has the topic {adopted!r}, and here it would have {own!r}",
+                remedy="take over the topics of the file: topics=True, --with-topics; or declare the category before: "
+                "declare_category(…, topic=…)",
+                place=offered.name,
+            )
 
     def note(self, pairs: set[tuple[str, str]]) -> None:
         """Remember which subjects stand in which streams: an erasure asks for it."""
         self._subjects.note(pairs)
 
-    def _known(self, ids: Collection[UUID]) -> Collection[UUID]:
-        return self._subjects.known(ids) if self._keys is None else self._keys.keys(ids)
+    def _known(self, ids: Collection[UUID]) -> Mapping[UUID, str | None]:
+        """Return those ids that are keys here, with their subjects where the keys are the store's own."""
+        return self._subjects.known(ids) if self._keys is None else dict.fromkeys(self._keys.keys(ids))
 
-    def categories(self, path: Path, reader: ExportReader) -> dict[str, Category]:
-        """Make the categories and schemas of the file; a category that is there keeps its topic and partitions."""
-        for schema in reader.head.schemas.values():
-            if schema.registry is None and fingerprint(schema.schema) != schema.id:
-                raise damaged(f"schema {schema.id} of {schema.name} is not what its id says", str(path))
-        try:
-            self._catalogue.register(reader.head.schemas.values())
-            named = {one.name: self._catalogue.adopt(one) for one in reader.head.categories}
-        except (TypeError, KeyError) as error:
-            raise damaged(f"its head cannot be used: {error}", str(path)) from error
-        return named
+    def categories(self, head: Head) -> dict[str, Category]:
+        """Make the categories and schemas of a file; a category that is there keeps its topic and partitions."""
+        self._catalogue.register(head.schemas.values())
+        return {one.name: self._catalogue.adopt(one) for one in head.categories}
+
+    def new_of(self, batch: Sequence[EventRow]) -> list[EventRow]:
+        """Return the events of a batch that the store does not hold; ImportConflict."""
+        return self._conflicts.new_of(batch)
 
     def insert(self, rows: list[dict[str, Any]], batch: Sequence[EventRow]) -> None:
         """Store a batch, or nothing of it; ImportConflict."""
         try:
             with self._database.writing() as connection:
-                self._check_deleted(connection, batch)
-                self._check_predecessors(connection, [row for row in batch if row.payload is not None])
+                self._conflicts.check(connection, batch)
                 self._database.dialect.insert_rows(connection, rows)
         except DBAPIError as error:
             if self._database.dialect.violated(error) is None:
                 raise
-            raise self._taken(batch) from error
-
-    def present(self, batch: Sequence[EventRow]) -> dict[UUID, tuple[str, int]]:
-        """Return the places of those events of a batch that the store holds."""
-        columns = self._events.c
-        found: dict[UUID, tuple[str, int]] = {}
-        with self._database.statement() as connection:
-            for ids in bindable([row.id for row in batch]):
-                query = select(columns.id, columns.stream, columns.version).where(columns.id.in_(ids))
-                found.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
-        return found
-
-    def _check_deleted(self, connection: Connection, batch: Sequence[EventRow]) -> None:
-        """Let no event come to a deleted stream, and no deletion to a stream with events."""
-        columns = self._events.c
-        by_stream = {str(row.stream): row for row in batch}
-        for names in bindable(list(by_stream)):
-            wanted = values(column("stream", Text), name="wanted").data([(name,) for name in names]).cte("wanted")
-            last = select(columns.type).where(columns.stream == wanted.c.stream).order_by(columns.version.desc())
-            for stream, kind in connection.execute(select(wanted.c.stream, last.limit(1).scalar_subquery())):
-                row = by_stream[stream]
-                if kind == DELETED_TYPE:
-                    raise _conflict(f"stream {stream!r} was deleted here", row)
-                if kind is not None and row.payload is None:
-                    raise _conflict(f"stream {stream!r} was deleted there, and has events here", row)
-
-    def _check_predecessors(self, connection: Connection, batch: Sequence[EventRow]) -> None:
-        """Let no stream begin in its middle, or go on after a gap."""
-        places: dict[tuple[str, int], EventRow] = {}
-        for row in batch:
-            if places.setdefault((str(row.stream), row.version), row) is not row:
-                raise _conflict(f"the file has two events {row.stream}@{row.version}", row)
-        before = {(s, v - 1): row for (s, v), row in places.items() if v > 0 and (s, v - 1) not in places}
-        for stored in self._stored(connection, list(before)):
-            del before[stored]
-        for (stream, version), row in before.items():
-            raise _conflict(f"version {version} of stream {stream!r} is neither here nor in the file before", row)
-
-    def _stored(self, connection: Connection, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        columns = self._events.c
-        place: ColumnElement[Any] = tuple_(columns.stream, columns.version)
-        found: list[tuple[str, int]] = []
-        for part in bindable(places):
-            query = select(columns.stream, columns.version).where(place.in_(part))
-            found += [(stream, version) for stream, version in connection.execute(query)]
-        return found
-
-    def _taken(self, batch: Sequence[EventRow]) -> FactfoldError:
-        places = {(str(row.stream), row.version): row for row in batch}
-        with self._database.statement() as connection:
-            taken = self._stored(connection, list(places))
-        if not taken:
-            return _conflict("an event of this batch has an id that another event has", batch[0])
-        stream, version = min(taken)
-        return _conflict(f"stream {stream!r} has another event at version {version}", places[stream, version])
+            raise self._conflicts.taken(batch) from error
 
 
 class _Batches:
     """What a file's batches share: its decoder and its categories."""
 
-    def __init__(self, importer: Importer, reader: ExportReader, path: Path) -> None:
+    def __init__(self, importer: Importer, head: Head, path: Path) -> None:
         self._importer = importer
-        self._events = FileEvents(reader.head, path)
-        self._categories = importer.categories(path, reader)
+        self._events = FileEvents(head, path)
+        self._categories = importer.categories(head)
 
     def store(self, batch: list[EventRow]) -> list[EventRow]:
         """Store those events that are not there yet, and return them."""
         self._importer.note(self._events.subjects(batch))
-        known = self._importer.present(batch)
-        for row in batch:
-            if known.get(row.id, (str(row.stream), row.version)) != (str(row.stream), row.version):
-                raise _conflict(f"event {row.id} stands elsewhere: {known[row.id]}", row)
-        new = [row for row in batch if row.id not in known]
+        new = self._importer.new_of(batch)
         if new:
             self._importer.insert([self._values(row) for row in new], new)
         return new
@@ -224,11 +199,3 @@ def _reader(path: Path, wanted: Format) -> ExportReader:
     from eventstore.backends.sql.transfer.parquet import ParquetReader
 
     return ParquetReader(path)
-
-
-def _conflict(why: str, row: EventRow) -> ImportConflict:
-    return ImportConflict(
-        f"{why} (line or row {row.number} of the file)",
-        remedy="import into an empty store, or into one that holds a beginning of the same streams",
-        place=f"{row.stream}@{row.version}",
-    )

@@ -10,12 +10,13 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.transfer.contents import (
     BATCH,
     FORMAT,
+    MALFORMED,
     EventRow,
     Head,
     Progress,
@@ -25,8 +26,11 @@ from eventstore.backends.sql.transfer.contents import (
 )
 from eventstore.backends.sql.transfer.keys import WrappedKey
 from eventstore.errors import InvalidIdentifier, NotFramedAvro
+from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import Category
+
+_NUMBERS: Final = range(1, 2**31)
 
 
 class JsonLinesWriter:
@@ -94,7 +98,7 @@ class JsonLinesReader:
         if first["kind"] != "export" or first.get("format") != FORMAT:
             raise damaged("this is no export of events that this release can read", self._place(number))
         categories: list[Category] = []
-        schemas: dict[int, RegisteredSchema] = {}
+        schemas: list[RegisteredSchema] = []
         keys: list[WrappedKey] = []
         for number, read, values in self._lines:
             if values["kind"] not in ("category", "schema", "key"):
@@ -106,13 +110,12 @@ class JsonLinesReader:
                 elif values["kind"] == "key":
                     keys.append(WrappedKey.from_json(values))
                 else:
-                    schema = RegisteredSchema.from_json(json.dumps(values).encode())
-                    schemas[schema.id] = schema
-            except (KeyError, TypeError, ValueError, AttributeError, NotFramedAvro, InvalidIdentifier) as error:
+                    schemas.append(RegisteredSchema.from_values(values))
+            except (*MALFORMED, NotFramedAvro, InvalidIdentifier) as error:
                 raise damaged(f"this is no {values['kind']}", self._place(number)) from error
         if first.get("keys", 0) != len(keys):
             raise damaged(f"the file has {len(keys)} keys, its head says {first.get('keys', 0)}", self._place(number))
-        return Head(categories, schemas, keys if "keys" in first else None)
+        return _head(categories, schemas, keys if "keys" in first else None, str(self._path))
 
     def _rest(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         if self._next is not None:
@@ -129,7 +132,7 @@ class JsonLinesReader:
                     values = json.loads(line)
                     if not isinstance(values.get("kind"), str):
                         raise ValueError("it has no kind")
-                except (ValueError, AttributeError) as error:
+                except MALFORMED as error:
                     raise damaged(f"this is no line of an export: {error}", self._place(number)) from error
                 yield number, read, values
 
@@ -142,7 +145,7 @@ class JsonLinesReader:
             times: dict[str, Any] = {
                 name: datetime.fromisoformat(values[name]) for name in ("time", "archived") if name in values
             }
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise not_an_event(error, place) from error
         return event_row({**values, "payload": payload, **times}, number=number, place=place)
 
@@ -165,9 +168,24 @@ def _category_values(category: Category) -> dict[str, Any]:
 
 def _category(values: Mapping[str, Any]) -> Category:
     numbers = values["partitions"], values["generation"]
-    if any(type(number) is not int or number < 1 for number in numbers):
+    if any(type(number) is not int or number not in _NUMBERS for number in numbers):
         raise TypeError("partitions and generation count from 1")
-    return Category(values["name"], values["topic"], *numbers)
+    return Category(check_category(values["name"]), check_topic(values["topic"]), *numbers)
+
+
+def _head(
+    categories: Sequence[Category], schemas: Sequence[RegisteredSchema], keys: Sequence[WrappedKey] | None, place: str
+) -> Head:
+    """Put a head together; InvalidExport where it says two things of one name or id."""
+    names: list[list[object]] = [
+        [one.name for one in categories],
+        [schema.id for schema in schemas],
+        [key.id for key in keys or ()],
+    ]
+    for found in names:
+        if len(set(found)) < len(found):
+            raise damaged("its head has a category, a schema or a key twice", place)
+    return Head(categories, {schema.id: schema for schema in schemas}, keys)
 
 
 def _text(value: object) -> str:
@@ -198,8 +216,9 @@ def head_of_json(text: str | bytes, place: str) -> Head:
         found = json.loads(text)
         if found["format"] != FORMAT:
             raise ValueError("another format")
-        schemas = [RegisteredSchema.from_json(json.dumps(one).encode()) for one in found["schemas"]]
+        schemas = [RegisteredSchema.from_values(one) for one in found["schemas"]]
         keys = [WrappedKey.from_json(one) for one in found["keys"]] if "keys" in found else None
-        return Head([_category(one) for one in found["categories"]], {schema.id: schema for schema in schemas}, keys)
-    except (ValueError, KeyError, TypeError, AttributeError, NotFramedAvro, InvalidIdentifier) as error:
+        categories = [_category(one) for one in found["categories"]]
+    except (*MALFORMED, NotFramedAvro, InvalidIdentifier) as error:
         raise damaged("this is no export of events that this release can read", place) from error
+    return _head(categories, schemas, keys, place)

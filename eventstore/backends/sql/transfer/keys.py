@@ -7,7 +7,7 @@ here does not come back.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -79,28 +79,54 @@ class KeyTransfer:
         with self._database.statement() as connection:
             return [_key(row) for row in connection.execute(query)]
 
-    def take(self, keys: Sequence[WrappedKey], master: MasterKeys) -> int:
-        """Keep what is new of a file's keys, all or none; return how much that is. KeysMissing, ImportConflict."""
+    def check(self, keys: Sequence[WrappedKey], master: MasterKeys, *, erasures: bool) -> None:
+        """Compare a file's keys with those that are here, and change nothing; the errors of `take`."""
+        for key in keys:
+            _require_openable(key, master)
+        with self._database.statement() as connection:
+            here = self._here(connection, keys)
+            _require_agreeing(keys, here, erasures=erasures)
+            self._require_theirs(connection, keys, here)
+
+    def take(self, keys: Sequence[WrappedKey], master: MasterKeys, *, erasures: bool) -> int:
+        """Keep what is new of a file's keys, all or none; return how much that is.
+
+        Keys that are alive here are destroyed with ``erasures`` only. KeysMissing, ImportConflict.
+        """
         for key in keys:
             _require_openable(key, master)
         with self._database.writing() as connection:
             self._database.dialect.order_erasures(connection)
             here = self._here(connection, keys)
-            destroyed = [key for key in keys if key.wrapped is None and here.get(key.id, True)]
+            _require_agreeing(keys, here, erasures=erasures)
+            destroyed = [key for key in keys if key.wrapped is None and (key.id not in here or here[key.id].wrapped)]
             live = [key for key in keys if key.wrapped is not None and key.id not in here]
             self._destroy(connection, sorted(destroyed, key=lambda key: key.erasure or 0), here)
             self._add(connection, live)
         return len(destroyed) + len(live)
 
-    def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, bool]:
-        """Whether each key that is here already is alive."""
-        columns, found = self._keys.c, dict[UUID, bool]()
+    def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, WrappedKey]:
+        """Those of a file's keys that are here already, as they are here."""
+        found = dict[UUID, WrappedKey]()
         for ids in bindable([key.id for key in keys]):
-            query = select(columns.key_id, columns.wrapped.is_not(None)).where(columns.key_id.in_(ids))
-            found.update((key_id, bool(alive)) for key_id, alive in connection.execute(query))
+            rows = connection.execute(select(self._keys).where(self._keys.c.key_id.in_(ids)))
+            found.update((row.key_id, _key(row)) for row in rows)
         return found
 
-    def _destroy(self, connection: Connection, keys: Sequence[WrappedKey], here: Mapping[UUID, bool]) -> None:
+    def _require_theirs(self, connection: Connection, keys: Sequence[WrappedKey], here: Collection[UUID]) -> None:
+        """Refuse a key for a subject who has another one, and keeps it; ImportConflict."""
+        columns, destroyed = self._keys.c, {key.id for key in keys if key.wrapped is None}
+        subjects = [key.subject for key in keys if key.wrapped is not None and key.id not in here]
+        for part in bindable(subjects):
+            query = select(columns.key_id, columns.subject)
+            alive = connection.execute(query.where(columns.subject.in_(part), columns.wrapped.is_not(None)))
+            for key_id, subject in alive:
+                if key_id not in destroyed:
+                    raise _other_key(subject)
+        if len(set(subjects)) < len(subjects):
+            raise _other_key(next(subject for subject in subjects if subjects.count(subject) > 1))
+
+    def _destroy(self, connection: Connection, keys: Sequence[WrappedKey], here: Collection[UUID]) -> None:
         """Number erasures behind those that are here: whoever follows them sees no number change."""
         columns = self._keys.c
         last: int = connection.scalar(select(func.coalesce(func.max(columns.erasure), 0))) or 0
@@ -118,11 +144,33 @@ class KeyTransfer:
         connection.execute(upsert(connection, self._keys).on_conflict_do_nothing(), rows)
         stored = self._here(connection, keys)
         if (other := next((key for key in keys if key.id not in stored), None)) is not None:
+            raise _other_key(other.subject)
+
+
+def _require_agreeing(keys: Sequence[WrappedKey], here: Mapping[UUID, WrappedKey], *, erasures: bool) -> None:
+    """Refuse keys that are of somebody else here, and erasures that were not asked for; ImportConflict."""
+    for key in keys:
+        known = here.get(key.id)
+        if known is not None and known.subject != key.subject:
             raise ImportConflict(
-                f"subject {other.subject!r} has another key here than in the file",
-                remedy="import into an empty store, or into one that took its keys from the same store",
-                place=other.subject,
+                f"key {key.id} is of {key.subject!r} in the file, and of {known.subject!r} here",
+                remedy="export the file again from the store that its keys are of",
+                place=key.subject,
             )
+        if known is not None and known.wrapped is not None and key.wrapped is None and not erasures:
+            raise ImportConflict(
+                f"the file says that the key of {key.subject!r} was destroyed, and it is alive here",
+                remedy="destroy it here too, which nobody can undo: erasures=True, --with-erasures",
+                place=key.subject,
+            )
+
+
+def _other_key(subject: str) -> ImportConflict:
+    return ImportConflict(
+        f"subject {subject!r} has another key here than in the file",
+        remedy="import into an empty store, or into one that took its keys from the same store",
+        place=subject,
+    )
 
 
 def _key(row: Row[Any]) -> WrappedKey:

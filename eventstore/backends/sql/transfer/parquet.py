@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.backends.sql.transfer.contents import BATCH, EventRow, Head, Progress, damaged, event_row
+from eventstore.backends.sql.transfer.contents import BATCH, MALFORMED, EventRow, Head, Progress, damaged, event_row
 from eventstore.backends.sql.transfer.jsonl import data_json, head_json, head_of_json
 from eventstore.errors import UnsupportedBackend
 
@@ -64,9 +64,9 @@ class ParquetReader:
         self._path = path
         try:
             self._file = pq.ParquetFile(path)
-        except (pa.ArrowException, OSError) as error:
+            metadata = self._file.schema_arrow.metadata or {}
+        except (pa.ArrowException, OSError, *MALFORMED) as error:
             raise damaged(f"this is no Parquet file: {error}", str(path)) from error
-        metadata = self._file.schema_arrow.metadata or {}
         self.head = head_of_json(metadata.get(_HEAD, b""), str(path))
 
     def batches(self, on_progress: Progress) -> Iterator[list[EventRow]]:
@@ -77,7 +77,7 @@ class ParquetReader:
                 yield [self._event(row, number) for number, row in enumerate(batch.to_pylist(), start=done + 1)]
                 done += batch.num_rows
                 on_progress(done, total)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, *MALFORMED) as error:
             raise damaged(f"the rows cannot be read: {error}", f"{self._path}, row {done + 1}") from error
         finally:
             self._file.close()
