@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 
 from eventstore.backends.sql import greenlets
@@ -138,6 +139,7 @@ def engine_for(database: str | URL) -> Engine:
     with _usable():
         url = _with_driver(database, sqlite="pysqlite")
         engine = create_engine(url, **_options(url))
+        listen(engine, "do_connect", _settle_threshold)
     if engine.dialect.is_async:
         raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
     return engine
@@ -156,9 +158,24 @@ def async_engine_for(database: str | URL) -> AsyncEngine:
     with _usable():
         url = _with_driver(database, sqlite="aiosqlite")
         try:
-            return create_async_engine(url, **_options(url))
+            engine = create_async_engine(url, **_options(url))
         except InvalidRequestError as error:
             raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
+        listen(engine.sync_engine, "do_connect", _settle_threshold)
+        return engine
+
+
+def _settle_threshold(dialect: object, record: object, arguments: list[Any], options: dict[str, Any]) -> None:
+    """Give psycopg the URL's `prepare_threshold` as it takes it: a number, or None for `none`."""
+    given = options.get("prepare_threshold")
+    if not isinstance(given, str):
+        return
+    if given != "none" and not given.isdecimal():
+        raise UnsupportedBackend(
+            f"prepare_threshold={given[:20]!r} in the database's URL is no number",
+            remedy="write ?prepare_threshold=none, or the number of times after which a statement is prepared",
+        )
+    options["prepare_threshold"] = None if given == "none" else int(given)
 
 
 @contextmanager

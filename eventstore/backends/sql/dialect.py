@@ -64,6 +64,9 @@ class Dialect(Protocol):
     def is_not_prepared(self, error: DBAPIError) -> bool:
         """Say whether an error reports a table or a column that does not exist."""
 
+    def is_pooled(self, error: DBAPIError) -> bool:
+        """Say whether an error shows that a pooler gives each transaction another connection."""
+
     def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
         """Return what the lock of another connection prevents, and the remedy; None for any other error."""
 

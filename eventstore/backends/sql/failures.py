@@ -10,12 +10,12 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from eventstore.backends.sql.dialect import Dialect
-from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable
+from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable, UnsupportedBackend
 
 
 @contextmanager
 def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
-    """Raise StoreUnavailable or StoreNotPrepared; violated constraints and lost races pass unchanged."""
+    """Raise StoreUnavailable, StoreNotPrepared or UnsupportedBackend; violated constraints and lost races pass unchanged."""
     try:
         yield
     except PoolTimeout as error:
@@ -32,6 +32,12 @@ def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | N
         return StoreNotPrepared(
             "tables or columns of the event store are missing",
             remedy="call create_tables() once after each upgrade, and check the schema's name",
+            place=place,
+        )
+    if dialect.is_pooled(error):
+        return UnsupportedBackend(
+            f"a connection pooler gives each transaction another connection: {_first_line(error)}",
+            remedy="write ?prepare_threshold=none into the database's URL, or let the pooler pool sessions",
             place=place,
         )
     if reason := dialect.locked_out(error):

@@ -241,6 +241,10 @@ class PostgresDialect:
         """Say whether a table, its schema or a column does not exist."""
         return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000", "42703")
 
+    def is_pooled(self, error: DBAPIError) -> bool:
+        """Say whether a prepared statement is not there, is there already, or is another one."""
+        return getattr(error.orig, "sqlstate", None) in ("26000", "42P05", "08P01")
+
     def locked_out(self, error: DBAPIError) -> None:
         """Nothing: whoever meets another writer tries again, or hears that it lost a race."""
 

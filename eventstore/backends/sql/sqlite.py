@@ -110,6 +110,10 @@ class SqliteDialect:
         """Say whether the same statement may well succeed now; waiting for the lock is the driver's work."""
         return False
 
+    def is_pooled(self, error: DBAPIError) -> bool:
+        """Never: a file has no pooler."""
+        return False
+
     def is_not_prepared(self, error: DBAPIError) -> bool:
         """Say whether a table or a column does not exist."""
         return any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))

@@ -1,0 +1,103 @@
+"""Behind PgBouncer, which gives each transaction another connection: named where it fails, and a setting that works."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, make_url
+
+from eventstore import NO_STREAM, Aggregate, AsyncSqlEventStore, SqlEventStore, UnsupportedBackend, event
+from factfold.stack.ports import free_ports, is_free
+from tests.waiting import wait_until
+
+_SERVERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+STREAMS, EVENTS = 8, 20
+
+
+class Parcel(Aggregate):
+    @event
+    class Weighed:
+        grams: int
+
+
+@pytest.fixture
+def pooled(database: Callable[[], str], tmp_path: Path) -> Iterator[URL]:
+    """The URL of an empty database behind a pooler of transactions with two connections."""
+    program = shutil.which("pgbouncer", path=_SERVERS)
+    if program is None:
+        pytest.skip("pgbouncer is not installed: apt-get install pgbouncer")
+    there, port = make_url(database()), free_ports(["pooler"])["pooler"]
+    settings = tmp_path / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n{there.database} = host={there.host} port={there.port} user={there.username}"
+        f" password={there.password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nlogfile = /dev/stderr\n"
+    )
+    os.chmod(tmp_path, 0o755)
+    settings.chmod(0o644)
+    # It refuses to run as root.
+    account = ["-u", "nobody"] if os.geteuid() == 0 else []
+    running = subprocess.Popen(
+        [program, "-q", *account, settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: not is_free(port), what="the pooler")
+        yield there.set(port=port)
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def append_and_read(store: SqlEventStore) -> None:
+    """Several threads, so that a transaction meets a connection that has prepared other statements."""
+
+    def fill(number: int) -> None:
+        for version in range(EVENTS):
+            store.append(
+                f"parcel-{number}", [Parcel.Weighed(grams=version)], expected=version - 1 if version else NO_STREAM
+            )
+            assert len(list(store.read_stream(f"parcel-{number}"))) == version + 1
+
+    with ThreadPoolExecutor(STREAMS) as threads:
+        list(threads.map(fill, range(STREAMS)))
+
+
+def test_a_store_says_what_a_pooler_of_transactions_needs(pooled: URL) -> None:
+    with SqlEventStore(pooled) as store:
+        with pytest.raises(UnsupportedBackend, match="pooler") as refused:
+            store.create_tables()
+            store.register(Parcel)
+            append_and_read(store)
+    assert "prepare_threshold=none" in refused.value.remedy
+
+
+def test_a_store_works_behind_one_with_the_setting(pooled: URL) -> None:
+    with SqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
+        store.create_tables()
+        store.register(Parcel)
+        append_and_read(store)
+        assert len(list(store.read_all())) == STREAMS * EVENTS
+
+
+def test_so_does_one_for_asyncio(pooled: URL) -> None:
+    async def fill(store: AsyncSqlEventStore, number: int) -> None:
+        for version in range(EVENTS):
+            await store.append(
+                f"parcel-{number}", [Parcel.Weighed(grams=version)], expected=version - 1 if version else NO_STREAM
+            )
+
+    async def work() -> int:
+        async with AsyncSqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
+            await store.create_tables()
+            await store.register(Parcel)
+            await asyncio.gather(*(fill(store, number) for number in range(STREAMS)))
+            return len([event async for event in store.read_all()])
+
+    assert asyncio.run(work()) == STREAMS * EVENTS
