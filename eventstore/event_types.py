@@ -173,7 +173,7 @@ class EventType:
     def today(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Do as `upcast`, and give the fields that the writer did not know their defaults, as plain values.
 
-        A field without a default that the writer did not know stays away.
+        InvalidEventData for such a field without a default.
         """
         return [(kind, kind.completed(plain)) for kind, plain in self.upcast(version, values)]
 
@@ -287,11 +287,8 @@ class EventType:
         )
 
     def completed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return plain values of today's fields alone, defaults included; one that has none may be missing."""
-        if values.keys() == self._names:
-            return values
-        known = {field.name: values[field.name] for field in self.fields if field.name in values}
-        return {f.name: self.default_of(f.name) for f in self.fields if f.default is not None} | known
+        """Return plain values of today's fields alone, defaults included; InvalidEventData for a missing field."""
+        return values if values.keys() == self._names else self._fitted(values)
 
     def _fitted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {field.name: self._value(field, values) for field in self.fields}

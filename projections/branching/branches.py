@@ -54,15 +54,16 @@ class Branches:
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
         """The branch of one event, in plain Python; ``schema`` is the one that its record was written by.
 
-        Raises UnknownEventType for a type that the aggregate does not declare, InvalidPredicate where a predicate
-        cannot be put to records of the schema. Both are dead letters for whoever routes. Without a schema the values
+        Raises UnknownEventType for a type that the aggregate does not declare, InvalidEventData for an event that
+        cannot be read as of today, InvalidPredicate where a predicate cannot be put to records of the schema. All are
+        dead letters for whoever routes. Without a schema the values
         alone are looked at, of the predicates up to the one that matches.
         """
         kind = self.aggregate.stored_type(event.type)
+        ((_, values),) = kind.today(event.schema_version, event.data)
         if schema is not None and schema.id not in self._accepted:
             self.require_comparable(kind.seen(schema))
             self._accepted.add(schema.id)
-        ((_, values),) = kind.today(event.schema_version, event.data)
         matching = (name for name, matches in self._matchers.items() if matches(kind.name, values))
         return next(matching, self.otherwise)
 

@@ -31,6 +31,7 @@ Start = Literal["beginning", "end"]
 # The names of the errors that plain Python raises for the same records.
 _ERRORS: Final[Mapping[str, str]] = {
     "not_avro": "NotFramedAvro", "bad_avro": "NotFramedAvro", "bad_cast": "InvalidEventData",
+    "field_missing": "InvalidEventData",
     "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "invalid_predicate": "InvalidPredicate",
 }  # fmt: skip
 _MESSAGES: Final[Mapping[str, str]] = {

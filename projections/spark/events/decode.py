@@ -166,7 +166,9 @@ class Decoder:
             whole = F.when(sound.isNull(), fault("bad_avro", F.lit(schema.name)))
             if reading.changes and not self.as_written:
                 whole = whole.when(~sound, fault("bad_cast", F.lit(f"{schema.name}: {reading.problem or _MISFIT}")))
-            choice = choice.when(_has_id(schema), whole.otherwise(good(schema)))
+            lacking = F.lit(f"{reading.kind.name}: {', '.join(reading.missing)}")
+            rest = fault("field_missing", lacking) if reading.missing else good(schema)
+            choice = choice.when(_has_id(schema), whole.otherwise(rest))
         framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
         return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(not_avro)
 

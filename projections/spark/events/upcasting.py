@@ -62,6 +62,14 @@ class Reading:
         return not self.kind.upcasters.declared_from(self.written.version)
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """The required fields of today that such records have no value for; a function may give them one."""
+        if self.needs_python or self.problem is not None:
+            return ()
+        held = {field["name"] for field in self.seen.schema["fields"]}
+        return tuple(field.name for field in self.kind.fields if field.default is None and field.name not in held)
+
+    @property
     def changes(self) -> bool:
         """Whether what is read differs from what was written."""
         return self.problem is not None or self.seen.schema != self.written.schema

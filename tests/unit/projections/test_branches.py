@@ -34,6 +34,8 @@ PAYMENTS = branches(
 
 
 def recorded(name, **data):
+    kind = Payment.event_types.get(name)
+    data = (dict.fromkeys(field.name for field in kind.fields) if kind else {}) | data
     return RecordedEvent(
         id=uuid.uuid4(), stream="payment-1", version=0, type=name, schema_id=1, data=data, metadata=Metadata(),
         time=datetime.now(UTC), position=Position(0, 1),
