@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, make_url
 
-from eventstore import NO_STREAM, Aggregate, AsyncSqlEventStore, SqlEventStore, UnsupportedBackend, event
+from eventstore import (
+    NO_STREAM,
+    Aggregate,
+    AsyncSqlEventStore,
+    ExpectedVersion,
+    SqlEventStore,
+    UnsupportedBackend,
+    event,
+)
 from factfold.stack.ports import free_ports, is_free
 from tests.waiting import wait_until
 
@@ -55,8 +63,14 @@ def pooled(database: Callable[[], str], tmp_path: Path) -> Iterator[URL]:
         running.wait()
 
 
+def before(version: int) -> ExpectedVersion:
+    return version - 1 if version else NO_STREAM
+
+
 def append_and_read(store: SqlEventStore) -> None:
     """Several threads, so that a transaction meets a connection that has prepared other statements."""
+    store.create_tables()
+    store.register(Parcel)
 
     def fill(number: int) -> None:
         for version in range(EVENTS):
@@ -72,16 +86,12 @@ def append_and_read(store: SqlEventStore) -> None:
 def test_a_store_says_what_a_pooler_of_transactions_needs(pooled: URL) -> None:
     with SqlEventStore(pooled) as store:
         with pytest.raises(UnsupportedBackend, match="pooler") as refused:
-            store.create_tables()
-            store.register(Parcel)
             append_and_read(store)
     assert "prepare_threshold=none" in refused.value.remedy
 
 
 def test_a_store_works_behind_one_with_the_setting(pooled: URL) -> None:
     with SqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
-        store.create_tables()
-        store.register(Parcel)
         append_and_read(store)
         assert len(list(store.read_all())) == STREAMS * EVENTS
 

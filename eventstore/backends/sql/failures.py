@@ -15,7 +15,7 @@ from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable,
 
 @contextmanager
 def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
-    """Raise StoreUnavailable, StoreNotPrepared or UnsupportedBackend; violated constraints and lost races pass unchanged."""
+    """Raise StoreUnavailable, StoreNotPrepared or UnsupportedBackend; constraints and lost races pass unchanged."""
     try:
         yield
     except PoolTimeout as error:
