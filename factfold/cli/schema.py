@@ -94,7 +94,7 @@ def _registry(url: str | None) -> ConfluentRegistry:
     from eventstore.errors import DeclarationError
 
     given = {} if url is None else {"registry": {"url": url}}
-    settings = Settings(**given).registry  # type: ignore[arg-type]  # user and password are added from the environment
+    settings = Settings(**given).registry  # user and password are added from the environment
     if settings is None:
         raise DeclarationError("no registry is named", remedy="say --registry URL, or set FACTFOLD_REGISTRY__URL")
     # Who runs the command may register, whatever the services of this environment may.
