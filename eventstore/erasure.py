@@ -51,12 +51,16 @@ Decoded = tuple[RegisteredSchema, dict[str, Any], Origin]
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What erasing a subject did: how many keys are destroyed, in which streams it stands, how many snapshots went."""
+    """What erasing a subject did: how many keys are destroyed, in which streams it stands, how many snapshots went.
+
+    ``left`` says what the erasure could not remove from the database's files, and what to do about it.
+    """
 
     subject: str
     keys: int
     streams: Sequence[str]
     snapshots: int
+    left: Sequence[str] = ()
 
 
 OUT_OF_REACH: Final = (
@@ -64,7 +68,9 @@ OUT_OF_REACH: Final = (
     "view topics, until they are compacted; lake history and archives of opened data",
     "dead letters and logs of services that wrote an opened value into them",
     "the services' own tables: let them handle the erasure, or ask them for the subject",
-    "backups and the write-ahead log of the key table: the key is in them until they expire",
+    "backups and PostgreSQL's write-ahead log of the key table: the wrapped key is in them until they expire",
+    "free space of PostgreSQL's pages and of the disk: a wrapped key may be in it until it is used again; after "
+    "`factfold keys rotate`, run VACUUM FULL subject_keys when no service appends",
     "exports with keys: delete the files, and erase the subject in every store that imported one",
     "events recorded before their field was marked personal: delete the streams, or republish them under the mark",
     "ids of persons: in stream names and message keys, in the clear fields that name subjects, and in the tables "

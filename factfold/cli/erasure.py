@@ -35,11 +35,15 @@ def erase(
         done = store.erase(subject)
     if as_json:
         told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
-        typer.echo(json.dumps({**told, "out_of_reach": OUT_OF_REACH}))
+        typer.echo(json.dumps({**told, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))
         return
     typer.echo(
         f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped"
     )
+    if done.left:
+        typer.echo("left in the database, until you see to it:")
+        for place in done.left:
+            typer.echo(f"  - {place}")
     typer.echo("out of reach, for you to see to:")
     for place in OUT_OF_REACH:
         typer.echo(f"  - {place}")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
 from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.sql.database import Database
 from eventstore.errors import DeclarationError, KeysMissing
 from factfold.cli.entry import application
 
@@ -93,6 +94,18 @@ def test_what_is_out_of_reach_is_told_whole(url: str) -> None:
     told = " ".join(run("erase", "1", "--database", url, "--yes").output.split())
     for place in ("before their field was marked personal", "stream names and message keys", "subject_streams"):
         assert place in told
+
+
+def test_what_keeps_former_rows_is_told_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SqlEventStore(url) as store:
+        store.create_tables()
+    assert "left in the database" not in run("erase", "1", "--database", url, "--yes").output
+    monkeypatch.setattr(Database, "scrub", lambda self, tables: ["a reader: erase again"])
+    told = run("erase", "1", "--database", url, "--yes").output
+    assert "left in the database, until you see to it:\n  - a reader: erase again\nout of reach" in told
+    assert json.loads(run("erase", "1", "--database", url, "--yes", "--json").output)["left"] == [
+        "a reader: erase again"
+    ]
 
 
 def test_keys_go_into_the_file_and_out_of_it_where_that_is_asked_for(url: str, tmp_path: Path) -> None:

@@ -6,21 +6,22 @@ The engine may be the `sync_engine` of an asyncio one: what is done with it, in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, make_url
 from sqlalchemy.event import listen
-from sqlalchemy.exc import ArgumentError, InvalidRequestError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
 
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.dialect import Dialect, dialect_of
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
-from eventstore.errors import UnsupportedBackend
+from eventstore.errors import FactfoldError, UnsupportedBackend
+from eventstore.shown_urls import shown_url
 from eventstore.store import StoreVersion
 
 if TYPE_CHECKING:
@@ -108,6 +109,18 @@ class Database:
             self.dialect.lock(connection)
             yield connection if self.dialect.single_writer else None
 
+    def scrub(self, tables: Sequence[Table]) -> list[str]:
+        """Remove former rows of tables from the database's files, after the transaction that changed them.
+
+        Returns what that does not reach, for people: it is no error.
+        """
+        try:
+            with self.statement() as connection:
+                return self.dialect.scrub(connection, tables)
+        except (FactfoldError, DBAPIError) as error:
+            names = ", ".join(table.name for table in tables)
+            return [f"former rows of {names} in the database's files: removing them failed ({type(error).__name__})"]
+
     def take_turns(self) -> None:
         """Let other tasks of the loop work for a moment, where there is one; threads take turns by themselves."""
         if self.engine.dialect.is_async:
@@ -194,7 +207,7 @@ def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:
     return UnsupportedBackend(
         f"the driver {url.drivername} is {problem}",
         remedy=f"name no driver, only {url.get_backend_name()}://…, or use {other}",
-        place=url.render_as_string(hide_password=True),
+        place=shown_url(url),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine
+from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
+from eventstore.shown_urls import shown_url
 
 T = TypeVar("T")
 
@@ -39,6 +40,15 @@ class Dialect(Protocol):
 
     def order_erasures(self, connection: Connection) -> None:
         """Let one transaction at a time destroy keys, until this one ends: their numbers are seen in their order."""
+
+    def overwrite_deleted(self, connection: Connection) -> None:
+        """Let nothing stay in the file of what this connection changes or deletes from now on, where that can be."""
+
+    def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        """Remove former rows of tables from the database's files; return what keeps some of them, for people.
+
+        The connection is in no transaction.
+        """
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Insert a batch; WrongExpectedVersion by what is visible, DBAPIError where a race was lost."""
@@ -91,5 +101,5 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
     raise UnsupportedBackend(
         f"the event store does not speak {engine.dialect.name} through {engine.driver}",
         remedy="use postgresql+psycopg://… or sqlite:///…",
-        place=engine.url.render_as_string(hide_password=True),
+        place=shown_url(engine.url),
     )

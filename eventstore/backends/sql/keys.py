@@ -33,6 +33,7 @@ class SqlKeys:
         self._dialect = database.dialect
         self._master = master
         self._typed = partial(typed_failures, database.engine, database.dialect)
+        self._scrub = database.scrub
         self._read: Callable[[], AbstractContextManager[Connection]] = database.statement
         self._write: Callable[[], AbstractContextManager[Connection]] = database.writing
 
@@ -54,7 +55,7 @@ class SqlKeys:
         with self._read() as connection:
             found = self._live(connection, wanted)
         if missing := [subject for subject in wanted if subject not in found]:
-            with self._write() as connection:
+            with self._changing() as connection:
                 self._add(connection, missing)
                 # Another writer may have been faster: whoever was, there is one key of a subject.
                 found |= self._live(connection, missing)
@@ -80,15 +81,32 @@ class SqlKeys:
 
     def erase(self, subject: str) -> int:
         """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier."""
+        destroyed = self.destroy(subject)
+        self.scrub()
+        return destroyed
+
+    def destroy(self, subject: str) -> int:
+        """Do as `erase`, and leave it to the caller to `scrub`."""
         check_subject(subject)
         columns = self._table.c
         number = select(func.coalesce(func.max(columns.erasure), 0) + 1).scalar_subquery()
         destroyed = {"wrapped": None, "master": None, "erased": datetime.now(UTC), "erasure": number}
         # A subject has one key at most.
         statement = update(self._table).where(columns.subject == subject, columns.wrapped.is_not(None))
-        with self._write() as connection:
+        with self._changing() as connection:
             self._dialect.order_erasures(connection)
             return connection.execute(statement.values(destroyed)).rowcount
+
+    def scrub(self) -> list[str]:
+        """Remove former rows of the keys from the database's files; return what keeps them."""
+        return self._scrub([self._table])
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        """Lend a connection for changes of keys."""
+        with self._write() as connection:
+            self._dialect.overwrite_deleted(connection)
+            yield connection
 
     def was_here(self, subject: str) -> bool:
         """Say whether a subject has a key, or had one that was destroyed."""
@@ -113,11 +131,12 @@ class SqlKeys:
         done, columns, current = 0, self._table.c, self.master().current
         others = select(self._table).where(columns.wrapped.is_not(None), columns.master != current)
         while True:
-            with self._write() as connection:
+            with self._changing() as connection:
                 self._dialect.order_erasures(connection)
                 rows = connection.execute(others.limit(_PAGE)).all()
                 done += sum(self._rewrap(connection, row) for row in rows)
             if len(rows) < _PAGE:
+                self.scrub()
                 return done
 
     def _rewrap(self, connection: Connection, row: Row[Any]) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, cast, func, inspect, text
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, Text, cast, func, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
@@ -16,6 +17,7 @@ from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import StoreNotPrepared
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
+from eventstore.shown_urls import shown_url
 from eventstore.topics import DELETED_TYPE
 
 # "fact" as a number: two processes that create the tables at once wait for each other.
@@ -23,6 +25,7 @@ _CREATION_LOCK: Final = 0x66616374
 _ERASURE_LOCK: Final = _CREATION_LOCK + 1
 _BATCH_LOCKS: Final = _CREATION_LOCK + 2
 _NO_RIGHT: Final = "42501"
+_NOT_REMOVABLE: Final = re.compile(r"(\d+) are dead but not yet removable")
 
 _COLUMNS: Final = (
     "id, stream, version, category, type, schema_id, payload, message_key, partition, topic, "
@@ -196,6 +199,32 @@ class PostgresDialect:
         """Wait for other erasures to commit."""
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _ERASURE_LOCK})
 
+    def overwrite_deleted(self, connection: Connection) -> None:
+        """Nothing: former rows stay until they are vacuumed."""
+
+    def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        """Vacuum the tables; what it says tells whether former rows had to stay."""
+        return [kept for table in tables for kept in self._vacuum(connection, table)]
+
+    def _vacuum(self, connection: Connection, table: Table) -> list[str]:
+        said: list[str] = []
+        driver: Any = connection.connection.driver_connection
+
+        def listen(notice: psycopg.errors.Diagnostic) -> None:
+            said.append(notice.message_primary or "")
+
+        driver.add_notice_handler(listen)
+        try:
+            name = connection.dialect.identifier_preparer.format_table(table)
+            connection.exec_driver_sql(f"vacuum (verbose) {name}")
+        finally:
+            driver.remove_notice_handler(listen)
+        kept = [int(number) for text in said for number in _NOT_REMOVABLE.findall(text)]
+        if kept and not any(kept):
+            return []
+        why = "an open transaction may still read them: end it" if kept else f"VACUUM says: {' '.join(said)[:200]}"
+        return [f"former rows of the table {table.name} in PostgreSQL's files; {why}, and erase again"]
+
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Append in one statement; WrongExpectedVersion, or the driver's error where a race was lost."""
         inserted = Inserted(*_answer(connection, *self._statement(batch)))
@@ -254,7 +283,7 @@ def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:
     return StoreNotPrepared(
         f"schema {schema!r} is missing, and {user} may not create it in database {database}",
         remedy=f'let its owner run: CREATE SCHEMA "{schema}" AUTHORIZATION "{user}"',
-        place=connection.engine.url.render_as_string(hide_password=True),
+        place=shown_url(connection.engine.url),
     )
 
 

@@ -31,6 +31,7 @@ class SqlSnapshots:
     def drop(self, streams: Sequence[str]) -> int:
         """Forget the snapshots of streams; return how many there were."""
         with self._database.writing() as connection:
+            self._database.dialect.overwrite_deleted(connection)
             parts = [delete(self._table).where(self._table.c.stream.in_(part)) for part in bindable(streams)]
             return sum(connection.execute(part).rowcount for part in parts)
 

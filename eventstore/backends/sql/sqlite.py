@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, delete, false, func, insert, select, text, true
+from sqlalchemy import ColumnElement, Connection, Table, delete, false, func, insert, select, text, true
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
@@ -24,6 +24,10 @@ _PRIMARY_CODE: Final = 0xFF
 _STALE: Final = (
     "the transaction has read the event store's file before another one wrote to it",
     "run the transaction again, and begin it with BEGIN IMMEDIATE before its first read",
+)
+_SCRUB_MILLISECONDS: Final = 2_000
+_KEPT_BY_READERS: Final = (
+    "the write-ahead log of the SQLite file, which another connection is using: end its transaction, and erase again"
 )
 _LOCKED: Final = (
     "another connection has the lock of the event store's file",
@@ -60,6 +64,20 @@ class SqliteDialect:
 
     def order_erasures(self, connection: Connection) -> None:
         """Nothing: there is one writer."""
+
+    def overwrite_deleted(self, connection: Connection) -> None:
+        """Have freed parts of pages overwritten with zeros."""
+        connection.exec_driver_sql("pragma secure_delete = on")
+
+    def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        """Bring the write-ahead log into the file and empty it, which waits a moment for those who read in it."""
+        before = connection.exec_driver_sql("pragma busy_timeout").scalar_one()
+        connection.exec_driver_sql(f"pragma busy_timeout = {min(before, _SCRUB_MILLISECONDS)}")
+        try:
+            busy, *_ = connection.exec_driver_sql("pragma wal_checkpoint(truncate)").one()
+        finally:
+            connection.exec_driver_sql(f"pragma busy_timeout = {before}")
+        return [_KEPT_BY_READERS] if busy else []
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""

@@ -187,16 +187,25 @@ class SqlEventStore(Closing):
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable, InvalidIdentifier;
+        Aggregate snapshots of its streams are dropped. Then former rows are removed from the database's files; what
+        keeps them is told in `Erasure.left`. Safe to call again. StoreUnavailable, InvalidIdentifier;
         KeysMissing where the store was opened without keys and the subject, which stands in its streams, never had one
         in the store itself.
         """
         streams = self._subjects.streams(check_subject(subject))
-        keys = (self._keys or self._subjects).erase(subject)
+        held = self._keys or self._subjects
+        keys = held.destroy(subject) if isinstance(held, SqlKeys) else held.erase(subject)
         dropped = self._snapshots.drop(streams)
+        left = self._scrub(held, streams)
         if streams and not keys and self._keys is None and not self._subjects.was_here(subject):
             raise keys_elsewhere(subject, streams[0])
-        return Erasure(subject, keys, streams, dropped)
+        return Erasure(subject, keys, streams, dropped, left)
+
+    def _scrub(self, held: KeyStore, streams: Sequence[str]) -> list[str]:
+        """Remove former rows of keys and snapshots from their databases' files; return what keeps them, once each."""
+        left = held.scrub() if isinstance(held, SqlKeys) else []
+        snapshots = self._database.scrub([self.tables.snapshots]) if streams else []
+        return list(dict.fromkeys([*left, *snapshots]))
 
     def read_stream(
         self,

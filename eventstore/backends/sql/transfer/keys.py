@@ -96,6 +96,7 @@ class KeyTransfer:
         for key in keys:
             _require_openable(key, master)
         with self._database.writing() as connection:
+            self._database.dialect.overwrite_deleted(connection)
             self._database.dialect.order_erasures(connection)
             here = self._here(connection, keys)
             _require_agreeing(keys, here, erasures=erasures)
@@ -103,6 +104,8 @@ class KeyTransfer:
             live = [key for key in keys if key.wrapped is not None and key.id not in here]
             self._destroy(connection, sorted(destroyed, key=lambda key: key.erasure or 0), here)
             self._add(connection, live)
+        if destroyed:
+            self._database.scrub([self._keys])
         return len(destroyed) + len(live)
 
     def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, WrappedKey]:
