@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,11 +10,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidIdentifier, NotFramedAvro
-from eventstore.identifiers import Position, check_topic
+from eventstore.identifiers import Position, check_source, check_topic
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
 
+# The CloudEvents source of a store that is given none: one service alone, whose topics need no name in front.
+DEFAULT_SOURCE: Final = "/factfold"
 SCHEMAS_TOPIC: Final = "factfold.schemas"
 DEFAULT_PARTITIONS: Final = 4
 
@@ -48,6 +51,9 @@ DEAD_LETTER_OMITTED: Final = "dead_letter_omitted_bytes"
 # The branch that a record of a branch topic was put into.
 BRANCH_HEADER: Final = "factfold_branch"
 
+_NOT_OF_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+# With a category, a branch and a group behind it the name is a topic still.
+_LONGEST_SERVICE: Final = 40
 _UNLIMITED: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT: Final = {"cleanup.policy": "compact", **_UNLIMITED}
 # What Kafka's Java producer sends unless told otherwise is 1 MiB, key and headers included; a longer event would
@@ -74,6 +80,22 @@ class TopicSpec:
 
     def __post_init__(self) -> None:
         check_topic(self.name)
+
+
+def topic_of_category(category: str, *, source: str = DEFAULT_SOURCE) -> str:
+    """Return the topic that a service gives a category: `shop.order` for the source `/shop`, `order` for the default.
+
+    The last part of the source's path names the service. InvalidIdentifier if no topic can have that name.
+    """
+    if source == DEFAULT_SOURCE:
+        return category
+    service = _NOT_OF_TOPICS.sub("-", check_source(source).rstrip("/").rpartition("/")[2]).strip("-.")
+    if not service or len(service) > _LONGEST_SERVICE:
+        raise InvalidIdentifier(
+            f"source {source[:80]!r} gives no name for the topic of category {category!r}",
+            remedy="end the source in a short name (/shop), or give the topic: topic_prefix=, topic=",
+        )
+    return check_topic(f"{service}.{category}")
 
 
 def event_topic(name: str, *, partitions: int) -> TopicSpec:

@@ -67,7 +67,8 @@ def lay_road(
     settings = Settings.for_broker(info.bootstrap_servers)
     service_url, views_url = (database_url(info, database) for database in (name, f"{name}_views"))
     engine = sa.create_engine(service_url)
-    store = SqlEventStore(engine, source=f"/{name}")
+    # One service on a stack of its own: its views, branches and subscriptions name topics by categories alone.
+    store = SqlEventStore(engine, source=f"/{name}", topic_prefix="")
     store.create_tables()
     for aggregate in aggregates:
         store.declare_category(aggregate.category, partitions=partitions)

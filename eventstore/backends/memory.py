@@ -33,6 +33,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -51,7 +52,7 @@ class MemoryEventStore(Closing):
     def __init__(
         self,
         *,
-        source: str = "/memory",
+        source: str = DEFAULT_SOURCE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | None = None,
@@ -65,7 +66,7 @@ class MemoryEventStore(Closing):
         self._deleted: set[str] = set()
         self._archived: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
-        self._catalogue = MemoryCatalogue()
+        self._catalogue = MemoryCatalogue(self._source)
         self._snapshots: dict[str, AggregateSnapshot] = {}
         self._subjects: dict[str, set[str]] = {}
         self._decoder = AvroDecoder(self._catalogue.schema)

@@ -10,13 +10,14 @@ from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.store import Category
-from eventstore.topics import DEFAULT_PARTITIONS
+from eventstore.topics import DEFAULT_PARTITIONS, topic_of_category
 
 
 class MemoryCatalogue:
     """Categories by name and schemas by id; safe for threads, as its dictionaries are."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._categories: dict[str, Category] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
 
@@ -39,7 +40,8 @@ class MemoryCatalogue:
 
     def ensure(self, name: str, *, partitions: int = DEFAULT_PARTITIONS, topic: str | None = None) -> Category:
         """Return a category, a new one where there is none; InvalidIdentifier."""
-        offered = Category(check_category(name), check_topic(topic or name), partitions=partitions, generation=1)
+        chosen = topic or topic_of_category(check_category(name), source=self._source)
+        offered = Category(check_category(name), check_topic(chosen), partitions=partitions, generation=1)
         return self._categories.setdefault(name, offered)
 
     def declare(self, name: str, *, partitions: int, topic: str | None) -> Category:

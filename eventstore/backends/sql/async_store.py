@@ -22,6 +22,7 @@ from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -80,8 +81,8 @@ class AsyncSqlEventStore:
         database: str | URL | AsyncEngine,
         *,
         schema: str | None = None,
-        source: str = "/factfold",
-        topic_prefix: str = "",
+        source: str = DEFAULT_SOURCE,
+        topic_prefix: str | None = None,
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _NOW,
         new_id: Callable[[], UUID] | None = None,

@@ -19,7 +19,7 @@ from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry, check_same, unknown_schema
 from eventstore.store import Category
-from eventstore.topics import DEFAULT_PARTITIONS, SCHEMAS_TOPIC
+from eventstore.topics import DEFAULT_PARTITIONS, SCHEMAS_TOPIC, topic_of_category
 
 SCHEMA_EVENT_TYPE = "factfold.schema_registered"
 
@@ -31,7 +31,12 @@ class SqlCatalogue:
     """
 
     def __init__(
-        self, database: Database, *, source: str, topic_prefix: str = "", registry: SchemaRegistry | None = None
+        self,
+        database: Database,
+        *,
+        source: str,
+        topic_prefix: str | None = None,
+        registry: SchemaRegistry | None = None,
     ) -> None:
         self._tables = database.tables
         self._read, self._write = database.statement, database.writing
@@ -123,10 +128,12 @@ class SqlCatalogue:
 
     def topic_of(self, offered: Category) -> str:
         """Return the topic that a category of another store gets here: its own; ours, where ours have a prefix."""
-        return offered.topic if offered.topic.startswith(self._topic_prefix) else self.own_topic(offered.name)
+        return offered.topic if offered.topic.startswith(self._topic_prefix or "") else self.own_topic(offered.name)
 
     def own_topic(self, name: str) -> str:
         """Return the topic of a new category that is given none."""
+        if self._topic_prefix is None:
+            return topic_of_category(name, source=self._source)
         return f"{self._topic_prefix}{name}"
 
     def all_categories(self) -> list[Category]:

@@ -46,12 +46,11 @@ class Deletion:
 class Deleter:
     """Deletes streams, each in a transaction of its own."""
 
-    def __init__(self, database: Database, *, source: str, clock: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database
         self._events = database.tables.events
         self._places = database.tables.deleted_events
         self._snapshots, self._archived = database.tables.snapshots, database.tables.archived_streams
-        self._source = source
         self._clock = clock
 
     def delete(self, deletion: Deletion) -> int:
@@ -96,7 +95,7 @@ class Deleter:
 
     def _last(self, connection: Connection, stream: str) -> Row[Any] | None:
         columns = self._events.c
-        wanted = ("stream", "version", "type", "category", "partition", "topic")
+        wanted = ("stream", "version", "type", "category", "partition", "topic", "ce_source")
         query = select(*(columns[name] for name in wanted)).where(columns.stream == stream)
         return connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
 
@@ -112,7 +111,7 @@ class Deleter:
             "message_key": message_key(last.stream, version),
             "partition": last.partition,
             "topic": last.topic,
-            "ce_source": self._source,
+            "ce_source": last.ce_source,  # readers of that service alone take the deletion, too
             "time": now,
             "ce_time": rfc3339(now),
             "correlation_id": None,

@@ -44,6 +44,7 @@ from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StoreVersion, StreamAppend
+from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -56,8 +57,9 @@ def _now() -> datetime:
 class SqlEventStore(Closing):
     """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
-    `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here.
-    `topic_prefix` stands in front of the topics of categories that are new and are given no topic of their own.
+    `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here: it names the
+    service. New categories without a topic of their own get `shop.order` for the source `/shop`, or `order` behind
+    `topic_prefix`, where that is given. Categories that exist keep their topics.
     `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
     `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
     `new_id` makes the ids of events that come without one, by default UUIDs of version 7.
@@ -69,8 +71,8 @@ class SqlEventStore(Closing):
         database: str | URL | Engine,
         *,
         schema: str | None = None,
-        source: str = "/factfold",
-        topic_prefix: str = "",
+        source: str = DEFAULT_SOURCE,
+        topic_prefix: str | None = None,
         registry: SchemaRegistry | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], UUID] | None = None,
@@ -79,16 +81,16 @@ class SqlEventStore(Closing):
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         self.tables = Tables(schema)
-        self.topic_prefix = topic_prefix
+        self.source = check_source(source)
+        self.topic_prefix = topic_prefix or ""
         self._database = Database(self.engine, self.tables)
-        self._source = check_source(source)
         self._clock, self._new_id = clock, new_id
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
         self._appender = Appender(self._database, self._reader)
-        self._deleter = Deleter(self._database, source=source, clock=clock)
+        self._deleter = Deleter(self._database, clock=clock)
         self._archive = Archive(self._database, self._reader, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
@@ -160,7 +162,7 @@ class SqlEventStore(Closing):
             draft = self._catalogue.registered(draft, connection=shared)
             categories = self._catalogue.categories(draft.categories, connection=shared)
             personal = self._personal(draft, shared)
-        batch = draft.batch(categories, source=self._source, clock=self._clock, new_id=self._new_id, personal=personal)
+        batch = draft.batch(categories, source=self.source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 
     def within(self, connection: Connection) -> JoinedStreams:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, insert, inspect, select
 from sqlalchemy.event import listen, remove
 
-from eventstore import ANY, NO_STREAM, Aggregate, Metadata, SqlEventStore, WrongExpectedVersion, event
+from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, WrongExpectedVersion, event
 from eventstore.errors import (
     InvalidIdentifier,
     PartitionsFixed,
@@ -73,7 +73,7 @@ def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:
         "payload": kind.encode(Order.Placed(sku="tea")),
         "message_key": "order-7@0",
         "partition": partition_of("order-7", 4),
-        "topic": "order",
+        "topic": "shop.order",
         "ce_source": "/shop",
         "time": None,
         "ce_time": "2026-01-02T03:04:05.000060Z",
@@ -138,7 +138,7 @@ def test_a_category_gets_four_partitions_unless_declared(store: SqlEventStore) -
     store.declare_category("parcel", partitions=8, topic="shop.parcel")
     store.register(Order)
     assert [(c.name, c.topic, c.partitions, c.generation) for c in store.categories()] == [
-        ("order", "order", 4, 1),
+        ("order", "shop.order", 4, 1),
         ("parcel", "shop.parcel", 8, 1),
     ]
 
@@ -255,3 +255,47 @@ def _foreign_engine() -> Any:
 def test_a_hostile_schema_name_is_refused(schema: str) -> None:
     with pytest.raises(InvalidIdentifier):
         SqlEventStore("sqlite://", schema=schema)
+
+
+def _topics(store: SqlEventStore | MemoryEventStore) -> dict[str, str]:
+    return {category.name: category.topic for category in store.categories()}
+
+
+def _sql_store(url: str, **options: Any) -> SqlEventStore:
+    store = SqlEventStore(url, **options)
+    store.create_tables()
+    return store
+
+
+@pytest.mark.parametrize("kind", ["sql", "memory"])
+@pytest.mark.parametrize(("source", "topic"), [(None, "order"), ("/shop", "shop.order")])
+def test_a_new_category_gets_the_topic_of_its_service(url: str, kind: str, source: str | None, topic: str) -> None:
+    options = {} if source is None else {"source": source}
+    with MemoryEventStore(**options) if kind == "memory" else _sql_store(url, **options) as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.declare_category("parcel", partitions=2, topic="parcels")
+        assert _topics(store) == {"order": topic, "parcel": "parcels"}
+
+
+def test_a_category_that_exists_keeps_its_topic(url: str) -> None:
+    with _sql_store(url, source="/shop", topic_prefix="") as earlier:
+        earlier.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+    with _sql_store(url, source="/shop") as store:
+        store.append("order-2", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        assert _topics(store) == {"order": "order", "parcel": "shop.parcel"}
+        assert {row["topic"] for row in _rows(store, "events")} == {"order", "shop.parcel"}
+
+
+def test_a_given_prefix_goes_before_the_name_of_the_service(url: str) -> None:
+    with _sql_store(url, source="/shop", topic_prefix="acme-") as store:
+        store.register(Order)
+        assert _topics(store) == {"order": "acme-order"}
+
+
+def test_a_deletion_has_the_source_of_its_stream(url: str) -> None:
+    with _sql_store(url, source="/shop") as store:
+        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+    with _sql_store(url) as command_line:
+        command_line.delete_stream("order-1", expected=ANY)
+        assert {row["ce_source"] for row in _rows(command_line, "events")} == {"/shop"}

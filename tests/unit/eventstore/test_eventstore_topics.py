@@ -26,6 +26,7 @@ from eventstore.topics import (
     partition_of,
     recorded_event,
     schemas_topic,
+    topic_of_category,
 )
 
 
@@ -118,3 +119,29 @@ def test_a_tombstone_is_no_event() -> None:
 
 def test_header_names_are_cloudevents_in_binary_mode() -> None:
     assert all(header.startswith("ce_") or header == "traceparent" for _, header in HEADER_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("source", "topic"),
+    [
+        ("/factfold", "order"),
+        ("/shop", "shop.order"),
+        ("shop", "shop.order"),
+        ("/eu/shop/", "shop.order"),
+        ("https://shop.example/orders", "orders.order"),
+        ("https://shop.example", "shop.example.order"),
+        ("urn:acme:shop", "urn-acme-shop.order"),
+        ("/depot ü", "depot.order"),
+        ("/..shop..", "shop.order"),
+        ("/" + "s" * 40, "s" * 40 + ".order"),
+    ],
+)
+def test_a_topic_carries_the_name_of_its_service(source: str, topic: str) -> None:
+    assert topic_of_category("order", source=source) == topic
+
+
+@pytest.mark.parametrize("source", ["/", "//", "/ü", "/..", "/" + "s" * 41])
+def test_a_source_that_names_no_topic_is_refused_with_a_remedy(source: str) -> None:
+    with pytest.raises(InvalidIdentifier, match="gives no name for the topic of category 'order'") as caught:
+        topic_of_category("order", source=source)
+    assert "topic_prefix=" in caught.value.remedy
