@@ -41,18 +41,18 @@ class Payment(Aggregate):
     @event
     class Received:
         amount: Decimal
-        wide: Annotated[Decimal, Digits(38, 10)] | None
-        count: int | None
-        ratio: float | None
-        share: float | None
-        note: str | None
-        flag: bool | None
-        day: dt.date | None
-        at: dt.datetime | None
-        customer: UUID | None
-        method: Method | None
-        currency: Currency | None
-        address: Address | None
+        wide: Annotated[Decimal, Digits(38, 10)] | None = None
+        count: int | None = None
+        ratio: float | None = None
+        share: float | None = None
+        note: str | None = None
+        flag: bool | None = None
+        day: dt.date | None = None
+        at: dt.datetime | None = None
+        customer: UUID | None = None
+        method: Method | None = None
+        currency: Currency | None = None
+        address: Address | None = None
 
     @event
     class Refunded:
