@@ -17,6 +17,7 @@ from cdc.placeholders import own_placeholder
 from cdc.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.sqlite_values import json_of
 from eventstore.identifiers import check_topic
+from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
@@ -296,5 +297,5 @@ def _require_sqlite(engine: Engine) -> None:
         raise InvalidConnector(
             f"triggers capture tables of SQLite, not of {engine.dialect.name}",
             remedy="declare a PostgresSource for Debezium",
-            place=engine.url.render_as_string(hide_password=True),
+            place=shown_url(engine.url),
         )

@@ -46,6 +46,7 @@ from eventstore.backends.sql.transactions import (
 )
 from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+from eventstore.shown_urls import shown_url
 
 _SUPPORTED: Final = (("postgresql", "psycopg"), ("sqlite", "pysqlite"), ("sqlite", "aiosqlite"))
 
@@ -228,7 +229,7 @@ class Inbox:
             raise StoreNotPrepared(
                 f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
                 remedy="stop its subscribers and drop it; they handle again what their groups have not acknowledged",
-                place=self._engine.url.render_as_string(hide_password=True),
+                place=shown_url(self._engine.url),
             )
 
 
@@ -237,5 +238,5 @@ def _check_supported(engine: Engine) -> None:
         raise UnsupportedBackend(
             f"the inbox does not speak {engine.dialect.name} through {engine.driver}",
             remedy="use an engine of postgresql+psycopg://… or sqlite:///…",
-            place=engine.url.render_as_string(hide_password=True),
+            place=shown_url(engine.url),
         )

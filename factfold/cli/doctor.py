@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from eventstore.errors import FactfoldError
+from eventstore.shown_urls import shown_url
 
 # PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
 _DISK_GB = 5
@@ -120,7 +121,7 @@ def _store(url: str, schema: str | None) -> str:
     from eventstore.errors import StoreNotPrepared, StoreRestored
 
     with SqlEventStore(url, schema=schema) as store:
-        version, place = store.version(), store.engine.url.render_as_string(hide_password=True)
+        version, place = store.version(), shown_url(store.engine.url)
         if not version.is_current:
             raise StoreNotPrepared(
                 f"the tables are at version {version.found or 'none'}, this release wants {version.newest}",

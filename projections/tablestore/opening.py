@@ -6,6 +6,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from eventstore.shown_urls import shown_url
 from projections.errors import TableStoreUnavailable
 from projections.tablestore.sql import SqlTableStore
 
@@ -42,7 +43,7 @@ def open_table_store(url: str) -> SqlTableStore:
         raise TableStoreUnavailable(
             "views in Delta Lake are read by Spark, and there is none here",
             remedy="ask for them by Spark (read_view), or keep the group in PostgreSQL",
-            place=url,
+            place=shown_url(url),
         )
     if path := sqlite_path(url):
         from projections.tablestore.sqlite import SqliteTableStore

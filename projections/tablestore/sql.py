@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import sqlalchemy as sa
 import stamina
 
+from eventstore.shown_urls import shown_url
 from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
@@ -56,7 +57,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
     @property
     def place(self) -> str:
         """How an error names the database: without its password."""
-        return self._engine.url.render_as_string(hide_password=True)
+        return shown_url(self._engine.url)
 
     @abstractmethod
     def target(self, table: sa.Table, run: Run | None = None) -> Target:

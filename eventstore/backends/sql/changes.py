@@ -13,6 +13,7 @@ from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Tab
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import failures, sqlite
+from eventstore.shown_urls import shown_url
 
 _METADATA: Final = MetaData()
 
@@ -59,5 +60,5 @@ def changing(engine: Engine) -> Iterator[Connection]:
             yield connection
     except DBAPIError as error:
         if reason := sqlite.locked_out(error):
-            raise failures.locked_out(*reason, error, engine.url.render_as_string(hide_password=True)) from error
+            raise failures.locked_out(*reason, error, shown_url(engine.url)) from error
         raise

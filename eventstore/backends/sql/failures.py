@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from eventstore.backends.sql.dialect import Dialect
 from eventstore.errors import FactfoldError, StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+from eventstore.shown_urls import shown_url
 
 
 @contextmanager
@@ -65,4 +66,4 @@ def _unavailable(why: str, place: str) -> StoreUnavailable:
 
 
 def _place(engine: Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
+    return shown_url(engine.url)

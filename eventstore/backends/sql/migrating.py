@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from eventstore.backends.sql.models import MIGRATIONS, Tables
 from eventstore.errors import StoreNewer, StoreNotPrepared
+from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -91,7 +92,7 @@ def _is_new(connection: Connection, tables: Tables) -> bool:
             raise StoreNotPrepared(
                 f"there is a table {name!r} that is not an event store's",
                 remedy='give the store a schema of its own (PostgreSQL: schema="…"), or a file of its own (SQLite)',
-                place=connection.engine.url.render_as_string(hide_password=True),
+                place=shown_url(connection.engine.url),
             )
     return not present and version_of(connection, tables) is None
 

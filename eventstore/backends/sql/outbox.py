@@ -22,6 +22,7 @@ from eventstore.backends.sql.models import Tables
 from eventstore.closing import Closing
 from eventstore.errors import OutboxConnectorFound, StoreRestored, UnsupportedBackend
 from eventstore.identifiers import Position
+from eventstore.shown_urls import shown_url
 from eventstore.topics import HEADER_COLUMNS, HEADER_CONSTANTS
 
 # "rela" as a number; the second half of the lock's key is the store's schema.
@@ -164,7 +165,7 @@ class Outbox(Closing):
             raise UnsupportedBackend(
                 f"there is no relay for {engine.dialect.name}: it needs PostgreSQL's sessions and transaction ids",
                 remedy="keep the store in PostgreSQL, or subscribe to the store itself, which needs no Kafka",
-                place=engine.url.render_as_string(hide_password=True),
+                place=shown_url(engine.url),
             )
         self._engine, self._dialect = engine, dialect_of(engine, tables)
         self._failure = engine.dialect.loaded_dbapi.Error

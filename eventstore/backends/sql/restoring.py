@@ -30,6 +30,7 @@ from sqlalchemy import cast as cast_to
 
 from eventstore.backends.sql.database import Database
 from eventstore.errors import StoreRestored
+from eventstore.shown_urls import shown_url
 
 _SLOTS: Final = (
     "select slot_name from pg_replication_slots where database = current_database() and slot_type = 'logical'"
@@ -91,7 +92,7 @@ def _check_slots(connection: Connection) -> None:
         raise StoreRestored(
             f"replication slot {slots[0]!r} would publish this as updates, and an outbox connector stops at those",
             remedy='apply the connector with on_update="warn", then: factfold store renumber --published',
-            place=connection.engine.url.render_as_string(hide_password=True),
+            place=shown_url(connection.engine.url),
         )
 
 

@@ -20,6 +20,7 @@ from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import check_tenant
 from eventstore.schema_registry import SchemaRegistry
+from eventstore.shown_urls import shown_url
 
 _SCHEMA: Final = "tenant_"
 
@@ -74,5 +75,5 @@ def _require_schemas(database: str | URL | Engine) -> None:
         raise UnsupportedBackend(
             "SQLite has no schemas to keep tenants apart",
             remedy="give each tenant a file of its own: SqlEventStore('sqlite:///acme.db', topic_prefix='acme-')",
-            place=url.render_as_string(hide_password=True),
+            place=shown_url(url),
         )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from eventstore.errors import DeclarationError, StoreUnavailable
+from eventstore.shown_urls import shown_url
 
 # "fact" as a number, as the store's own: processes that create tables at once wait for each other.
 _CREATION_LOCK: Final = 0x66616374
@@ -67,7 +68,7 @@ def unavailable(engine: Engine, error: BaseException) -> StoreUnavailable:
         f"the handler's database {'refuses' if answers else 'does not answer'}: {why}",
         remedy="check that it runs, its address, user and password, rights and locks; what was not committed "
         "arrives again",
-        place=engine.url.render_as_string(hide_password=True),
+        place=shown_url(engine.url),
     )
 
 
@@ -92,7 +93,7 @@ def check_transactional(tx: Connection) -> None:
         raise DeclarationError(
             "the engine is in autocommit mode, where nothing is committed or taken back as one",
             remedy="give an engine without isolation_level='AUTOCOMMIT'",
-            place=tx.engine.url.render_as_string(hide_password=True),
+            place=shown_url(tx.engine.url),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eventstore.shown_urls import shown_url
 from projections.errors import InvalidDefinition
 from projections.spark.lakehouse.places import view_name
 from projections.spark.lakehouse.store import DeltaTableStore
@@ -36,6 +37,8 @@ def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFr
     found = read_views(spark, url, group=group)
     if view not in found:
         raise InvalidDefinition(
-            f"group {group!r} serves no view {view!r}", remedy=f"its views are: {', '.join(found)}", place=url
+            f"group {group!r} serves no view {view!r}",
+            remedy=f"its views are: {', '.join(found)}",
+            place=shown_url(url),
         )
     return found[view]

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.shown_urls import shown_url
 from projections.batch_size import BatchSize
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
@@ -81,7 +82,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             raise TableStoreUnavailable(
                 "this Spark session has no Delta Lake",
                 remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
-                place=url,
+                place=shown_url(url),
             )
         self.root = spelled(url.removeprefix("delta:"))
         self.spark = spark.newSession()
@@ -94,8 +95,8 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
 
     @property
     def place(self) -> str:
-        """The URL."""
-        return f"delta:{self.root.removeprefix(LOCAL)}"
+        """The URL, without what opens it."""
+        return shown_url(f"delta:{self.root.removeprefix(LOCAL)}")
 
     def prepare(self) -> None:
         """Nothing: a ledger is made with its first row."""
