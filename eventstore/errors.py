@@ -49,6 +49,7 @@ FactfoldError                  message, remedy, place
     ├── BrokerRefused          a broker answered no
     ├── TopicMissing           a topic does not exist
     ├── TopicMismatch          a topic exists with other partitions or policy
+    ├── ForeignRecord          a topic holds a record of another service
     ├── ProducerFenced         another producer of the same transactional id was opened
     ├── OffsetsGone            records a group had not read were deleted
     ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
@@ -71,6 +72,7 @@ __all__ = [
     "EventIdTaken",
     "EventTooLarge",
     "FactfoldError",
+    "ForeignRecord",
     "GroupActive",
     "HandlerHung",
     "ImportConflict",
@@ -375,6 +377,10 @@ class TopicMissing(KafkaError):
 
 class TopicMismatch(KafkaError):
     """A topic exists with another partition count or cleanup policy than asked for."""
+
+
+class ForeignRecord(KafkaError):
+    """A topic holds a record that another service wrote, or another store."""
 
 
 class ProducerFenced(KafkaError):

@@ -21,12 +21,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
 
 from eventstore.delivery.signature import HandlerSignature, signature_of
 from eventstore.errors import DeclarationError
 from eventstore.event_types import visible_names
-from eventstore.identifiers import check_group, check_topic
+from eventstore.identifiers import check_group, check_source, check_topic
+from eventstore.topics import DEFAULT_SOURCE, topic_of_category
+
+if TYPE_CHECKING:
+    from eventstore.aggregate import Aggregate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +50,7 @@ class Subscription(Generic[P, R]):
     `start` counts where the group has no place yet. `timeout` and `backoff` are seconds: a handler is given up after
     the one, the first retry waits the other, each further one twice as long, a minute at most. `batch` bounds the
     records of one transaction. `unreadable` says what becomes of a record without a readable event. The inbox forgets
-    an event after `remember`.
+    an event after `remember`. With `source` a record of another service is not readable either.
     """
 
     handler: Callable[P, R]
@@ -61,9 +65,12 @@ class Subscription(Generic[P, R]):
     batch: int = 2000
     unreadable: Unreadable = "dead-letter"
     remember: timedelta = timedelta(days=30)
+    source: str | None = None
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
+        if self.source is not None:
+            check_source(self.source)
         check_group(self.group)
         check_topic(self.dead_letter_topic)
         for problem, remedy in _mistakes(self):
@@ -90,7 +97,7 @@ class Subscription(Generic[P, R]):
 
 
 def subscription(
-    topic: str,
+    topic: str | type[Aggregate],
     *,
     group: str,
     guarantee: Guarantee | None = None,
@@ -98,23 +105,29 @@ def subscription(
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Subscribe a handler to a topic; members of one group share its partitions, each group gets every event.
 
+    An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
     `guarantee` is effectively once for a handler that takes `tx`, at least once for one that does not. The other
     options are the fields of Subscription. DeclarationError, InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
+    read = topic if isinstance(topic, str) else _topic_of(topic, options.get("source"))
 
     def declare(handler: Callable[P, R]) -> Subscription[P, R]:
         signature = signature_of(handler, names)
         chosen: Guarantee = guarantee or (EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE)
         return Subscription(
-            handler=handler, topic=topic, group=group, signature=signature, guarantee=chosen, **_known(options)
+            handler=handler, topic=read, group=group, signature=signature, guarantee=chosen, **_known(options)
         )
 
     return declare
 
 
+def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
+    return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
+
+
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember")
+    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source")
     for name in options:
         if name not in known:
             raise DeclarationError(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from eventstore.errors import InvalidIdentifier, NotFramedAvro
+from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
 from eventstore.identifiers import Position, check_source, check_topic
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -223,6 +223,18 @@ def _zoned(text: str) -> datetime:
         raise ValueError(f"'ce_time': {text!r} has no zone")
     time.astimezone(UTC)  # which the first and the last day of the calendar may not have
     return time
+
+
+def require_source(headers: Iterable[tuple[str, bytes | None]], source: str, *, place: str) -> None:
+    """Raise ForeignRecord unless the record's headers name a source."""
+    value = next((value for name, value in headers if name == "ce_source"), None)
+    found = "none" if value is None else repr(value.decode(errors="replace"))
+    if found != repr(source):
+        raise ForeignRecord(
+            f"the record is of another service: {source!r} is declared, and the record's source is {found}",
+            remedy="read a topic that the service alone fills, or leave out source= to take every source's events",
+            place=place,
+        )
 
 
 def _texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:

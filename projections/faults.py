@@ -28,6 +28,7 @@ MESSAGES: Final[Mapping[str, str]] = {
     "bad_avro": "the record's body does not fit its schema {detail}",
     "bad_cast": "the record cannot be read as of today: {detail}",
     "field_missing": "the record has no value for a required field of {detail}",
+    "other_source": "the record is of another service: {detail}",
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event of the encoding that the table was declared with",
     "no_row": "the record is no row of a view: key and value are not JSON objects",
@@ -79,6 +80,8 @@ def _remedy(kind: str, detail: str, topic: str) -> str:
         return remedy_of_history(columns)
     if kind == "field_missing":
         return "give the field a default; if another service fills the topic, read a topic of your own service"
+    if kind == "other_source":
+        return "read a topic that your service alone fills (topic=), or leave out source= to take every source's events"
     return "nothing was applied: correct the producer or the declared type, then start again"
 
 

@@ -15,7 +15,7 @@ from projections.faults import BadRecords
 from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
-from projections.tables import ChangelogTable, Table, VersionTable, checked_identifier
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable, checked_identifier
 from projections.views import View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
@@ -170,9 +170,10 @@ class ProjectionGroup:
 
     @property
     def headed_topics(self) -> frozenset[str]:
-        """The topics whose records are read with headers: the event's time, or the id that values are sealed for."""
+        """The topics whose records are read with headers: the event's time, its source, or the id it is sealed for."""
         timed = {t.topic for t in self.tables.values() if isinstance(t, EventStream) and t.timed_by_record}
-        return frozenset(timed | {t.topic for t in self.tables.values() if t.personal})
+        named = {t.topic for t in self.tables.values() if isinstance(t, EventTable | EventStream) and t.source}
+        return frozenset(timed | named | {t.topic for t in self.tables.values() if t.personal})
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
 from projections.columns import ColumnType
-from projections.declaring.setters import Setter, agreed_type
+from projections.declaring.event_tables import topic_of
+from projections.declaring.setters import Setter, agreed_type, placeholders, taken_from_personal
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.tables import EVENT_TIME, Table, placeholders, taken_from_personal
+from projections.tables import EVENT_TIME, Table
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
@@ -21,7 +22,8 @@ class EventStream(Table):
     """The events of some types as rows, in the state for ever; made by ``Stream.from_events``.
 
     ``time`` is the column of the event time; ``fields`` gives each of the events' columns its setters. ``id_column`` is
-    set where a stream may hold several such events: then the key is ``id@version``.
+    set where a stream may hold several such events: then the key is ``id@version``. ``source`` is whose events are
+    meant, None for whatever the topic holds.
     """
 
     aggregate: type[Aggregate]
@@ -29,6 +31,7 @@ class EventStream(Table):
     fields: Mapping[str, tuple[Setter, ...]]
     time: str
     id_column: str | None
+    source: str | None = field(default=None, kw_only=True)
 
     @property
     def append_only(self) -> bool:
@@ -64,7 +67,8 @@ class EventStream(Table):
         fields = [(c, [s.event.name for s in setters]) for c, setters in self.fields.items()]
         events = [event.name for event in self.events]
         own = f"{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
-        return f"{super().signature()}|{own}{placeholders(self.fields)}"
+        source = "" if self.source is None else f"|source {self.source}"
+        return f"{super().signature()}|{own}{placeholders(self.fields)}{source}"
 
 
 class Stream:
@@ -81,6 +85,7 @@ class Stream:
         columns: Sequence[str] | None = None,
         name: str | None = None,
         topic: str | None = None,
+        source: str | None = None,
     ) -> EventStream:
         """The events of the given types, each a row.
 
@@ -88,7 +93,8 @@ class Stream:
         Where there may be several, ``id`` names the column of the aggregate's id, and ``key`` that of ``id@version``.
         The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
         ``time`` is the timestamp field that says when it happened; without it, the column ``event_time`` holds when the
-        event was recorded (the record's ``ce_time``). Raises InvalidDefinition or UnknownColumn.
+        event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. Raises
+        InvalidDefinition, UnknownColumn, or InvalidIdentifier for a source that gives no topic.
         """
         types = _own_types(aggregate, [events] if isinstance(events, type) else events)
         identity = {c: ColumnType("string") for c in (key, id) if c is not None}
@@ -99,7 +105,7 @@ class Stream:
         _require_distinct([key, *([id] if id else []), *typed, *([] if time else [RECORD_TIME])], aggregate.__name__)
         every = {**identity, **typed, moment: typed.get(moment, ColumnType("timestamp"))}
         return EventStream(
-            topic or aggregate.category, (key,), every, name=name,
+            topic or topic_of(aggregate, source), (key,), every, name=name, source=source,
             aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
 from projections.declaring.captured import NO_SHAPES, key_and_columns, nullable_if_absent, nullable_keys
-from projections.declaring.setters import Setter
+from projections.declaring.setters import Setter, placeholders, taken_from_personal
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
 
@@ -219,6 +219,7 @@ class Table:
         columns: Declared | None = None,
         name: str | None = None,
         topic: str | None = None,
+        source: str | None = None,
     ) -> EventTable: ...
 
     @overload
@@ -231,6 +232,7 @@ class Table:
         key: str,
         columns: Declared | None = None,
         name: str,
+        source: str | None = None,
     ) -> View: ...
 
     @staticmethod
@@ -240,17 +242,20 @@ class Table:
         columns: Declared | None = None,
         name: str | None = None,
         topic: str | None = None,
+        source: str | None = None,
     ) -> EventTable | View:
         """The latest state of each aggregate, keyed by the aggregate's id.
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
         aggregate's own ``evolve`` folds its state fields in Python workers. Several aggregates of one id are one table,
         which the store keeps as a view of that ``name``: an id has a row where any of them has a stream, and each
-        column is set by the events of one of them. Raises InvalidDefinition.
+        column is set by the events of one of them. ``source`` names the service whose events are meant, as its store
+        does: it gives the topic, unless that is given, and records of another source are bad records. Raises
+        InvalidDefinition, or InvalidIdentifier for a source that gives no topic.
         """
         from projections.declaring.event_tables import folded
 
-        return folded(aggregates, key=key, columns=columns, name=name, topic=topic)
+        return folded(aggregates, key=key, columns=columns, name=name, topic=topic, source=source)
 
     @staticmethod
     def from_changelog(
@@ -313,10 +318,14 @@ class Table:
 
 @dataclass(frozen=True)
 class EventTable(Table):
-    """A table folded from an event topic; ``setters`` is None where the aggregate's own evolve folds."""
+    """A table folded from an event topic; ``setters`` is None where the aggregate's own evolve folds.
+
+    ``source`` is whose events are meant, None for whatever the topic holds.
+    """
 
     aggregate: type[Aggregate]
     setters: Setters | None
+    source: str | None = field(default=None, kw_only=True)
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...]:
@@ -343,7 +352,9 @@ class EventTable(Table):
             fold = hashlib.sha256(self.aggregate.state_source().encode()).hexdigest()
         else:
             fold = str([(c, [(s.event.name, s.field, s.value) for s in ss]) for c, ss in sorted(self.setters.items())])
-        return f"{super().signature()}|{self.aggregate.category}|{fold}{placeholders(self.setters or {})}"
+        own = f"{self.aggregate.category}|{fold}{placeholders(self.setters or {})}"
+        own += "" if self.source is None else f"|source {self.source}"
+        return f"{super().signature()}|{own}"
 
 
 @dataclass(frozen=True)
@@ -431,17 +442,6 @@ class VersionTable(CapturedTable):
     def sometimes_unavailable(self) -> tuple[str, ...]:
         """Columns whose value a change event may leave out (TOAST)."""
         return _of_variable_length(self)
-
-
-def taken_from_personal(setters: Mapping[str, Sequence[Setter]]) -> tuple[str, ...]:
-    """The columns that any of their setters takes from a personal field."""
-    return tuple(column for column, choices in setters.items() if any(setter.personal for setter in choices))
-
-
-def placeholders(setters: Mapping[str, Sequence[Setter]]) -> str:
-    """What columns show of persons who were erased, as a part of a signature; nothing without personal ones."""
-    shown = {column: [s.placeholder for s in setters[column]] for column in taken_from_personal(setters)}
-    return f"|{shown}" if shown else ""
 
 
 def _of_variable_length(table: Table) -> tuple[str, ...]:

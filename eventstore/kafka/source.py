@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import BrokerRefused, FactfoldError, OffsetsGone, SchemaError, TopicMissing
+from eventstore.errors import BrokerRefused, FactfoldError, ForeignRecord, OffsetsGone, SchemaError, TopicMissing
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
 from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
 from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer, end_of_batch
@@ -32,6 +32,7 @@ from eventstore.topics import (
     dead_letter_topic,
     event_of,
     not_an_event,
+    require_source,
 )
 
 if TYPE_CHECKING:
@@ -284,13 +285,15 @@ class KafkaSource:
             return KafkaArrival(message)
         try:
             headers = cast("dict[str, bytes]", dict(_headers(message)))
+            if self._subscription.source is not None:
+                require_source(headers.items(), self._subscription.source, place="")
             kind, event_id = headers["ce_type"].decode(), _hexadecimal(headers["ce_id"])
             if self._types is not None and kind not in self._types:
                 # A body that nobody wants is not decoded.
                 self._check_known(kind, value)
                 return KafkaArrival(message)
             schema, data = self._decoder.decode(value)
-        except SchemaError as problem:
+        except (SchemaError, ForeignRecord) as problem:
             return self._unreadable(message, problem)
         except (KeyError, ValueError, AttributeError) as error:
             return self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))

@@ -19,7 +19,9 @@ from projections.tables import EventTable, Setters, Table, checked_identifier
 from projections.views import Declaration, View
 
 
-def cogrouped(aggregates: Sequence[type[Aggregate]], *, key: str, columns: Setters | None, name: str) -> View:
+def cogrouped(
+    aggregates: Sequence[type[Aggregate]], *, key: str, columns: Setters | None, name: str, source: str | None
+) -> View:
     """One row an id that any of the aggregates has, with the columns of all; InvalidDefinition.
 
     ``name`` is the view's, and begins the names of its tables.
@@ -27,7 +29,9 @@ def cogrouped(aggregates: Sequence[type[Aggregate]], *, key: str, columns: Sette
     checked_identifier(name, what="table")
     own = dict.fromkeys(aggregates) if columns is None else _by_owner(aggregates, columns)
     tables = {
-        f"{name}_{snake_case(aggregate.__name__)}": Table.from_events(aggregate, key=key, columns=own[aggregate])
+        f"{name}_{snake_case(aggregate.__name__)}": Table.from_events(
+            aggregate, key=key, columns=own[aggregate], source=source
+        )
         for aggregate in aggregates
     }
     _require_apart(tables)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eventstore.aggregate import Aggregate
+from eventstore.topics import DEFAULT_SOURCE, topic_of_category
 from projections.columns import ColumnType, from_python
 from projections.declaring.setters import Setter, agreed_type
 from projections.errors import InvalidDefinition
@@ -22,6 +24,7 @@ def folded(
     columns: Declared | None,
     name: str | None,
     topic: str | None,
+    source: str | None,
 ) -> EventTable | View:
     """The table of one aggregate, or of several of one id; InvalidDefinition."""
     _require_aggregates(aggregates)
@@ -29,13 +32,20 @@ def folded(
     if columns is not None:
         setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in columns.items()}
     if len(aggregates) > 1:
-        return _of_several(aggregates, key=key, columns=setters, name=name, topic=topic)
+        return _of_several(aggregates, key=key, columns=setters, name=name, topic=topic, source=source)
     (aggregate,) = aggregates
-    topic = topic or aggregate.category
+    topic = topic or topic_of(aggregate, source)
     _require_key_apart(aggregate, key, aggregate.state_fields() if setters is None else setters)
     if setters is None:
-        return _evolved_table(aggregate, name=name, topic=topic, key=key)
-    return _declared_table(aggregate, setters, name=name, topic=topic, key=key)
+        table = _evolved_table(aggregate, name=name, topic=topic, key=key)
+    else:
+        table = _declared_table(aggregate, setters, name=name, topic=topic, key=key)
+    return replace(table, source=source)
+
+
+def topic_of(aggregate: type[Aggregate], source: str | None) -> str:
+    """The topic that the service of a source gives an aggregate's events; the category where none is named."""
+    return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
 
 
 def _require_aggregates(given: Sequence[Any]) -> None:
@@ -62,6 +72,7 @@ def _of_several(
     columns: Setters | None,
     name: str | None,
     topic: str | None,
+    source: str | None,
 ) -> View:
     from projections.declaring.cogrouping import cogrouped
 
@@ -78,7 +89,7 @@ def _of_several(
             "@view(key='order_id', roots=(orders, payments))",
             place=place,
         )
-    return cogrouped(aggregates, key=key, columns=columns, name=name)
+    return cogrouped(aggregates, key=key, columns=columns, name=name, source=source)
 
 
 def _declared_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,3 +77,14 @@ def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> Column
         remedy="give every setter of a column the same type, and at least one setter",
         place=place,
     )
+
+
+def taken_from_personal(setters: Mapping[str, Sequence[Setter]]) -> tuple[str, ...]:
+    """The columns that any of their setters takes from a personal field."""
+    return tuple(column for column, choices in setters.items() if any(setter.personal for setter in choices))
+
+
+def placeholders(setters: Mapping[str, Sequence[Setter]]) -> str:
+    """What columns show of persons who were erased, as a part of a signature; nothing without personal ones."""
+    shown = {column: [s.placeholder for s in setters[column]] for column in taken_from_personal(setters)}
+    return f"|{shown}" if shown else ""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Offsets = Mapping[str, Mapping[int, int]]
 
 
-HEADERS: Final = ("ce_time", "ce_id")
-"""What a projection may need of a record's headers: the time of the event, and its id."""
+HEADERS: Final = ("ce_time", "ce_id", "ce_source")
+"""What a projection may need of a record's headers: the time of the event, its id, and the service that wrote it."""
 
 
 def header_text(name: str) -> str:

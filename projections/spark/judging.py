@@ -71,7 +71,7 @@ class Judge:
         elif isinstance(table, EventTable | EventStream):
             # Read as of today where columns are taken from them; evolve is handed what was written.
             as_written = isinstance(table, EventTable) and table.setters is None
-            decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written)
+            decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written, source=table.source)
             yield decoder.faults()
             if isinstance(table, EventStream):
                 yield prepare_timeless(table, decoder)

@@ -29,10 +29,12 @@ class MemoryLog:
     def __init__(self, schemas: Mapping[int, RegisteredSchema] | None = None) -> None:
         self._schemas = dict(schemas or {})
         self._topics: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+        self._sources: dict[tuple[str, int], str | None] = {}
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None) -> int:
-        """Add a record, and return its offset."""
+    def append(self, topic: str, key: bytes | None, value: bytes | None, *, source: str | None = None) -> int:
+        """Add a record, of a service's where ``source`` is given, and return its offset."""
         records = self._topics.setdefault(topic, [])
+        self._sources[topic, len(records)] = source
         records.append((key, value))
         return len(records) - 1
 
@@ -57,7 +59,8 @@ class MemoryLog:
         """The records of a range."""
         schema = arrow_record_schema(headed=headed)
         rows = [
-            dict(zip(schema.names, (topic, _PARTITION, start + number, key, value, None), strict=False))
+            dict(zip(schema.names, (topic, _PARTITION, start + number, key, value), strict=False))
+            | ({"ce_source": self._sources.get((topic, start + number))} if headed else {})
             for topic, parts in offsets.end.items()
             for start, end in ((offsets.start[topic][_PARTITION], parts[_PARTITION]),)
             for number, (key, value) in enumerate(self._topics.get(topic, ())[start:end])

@@ -80,7 +80,7 @@ class ViewTrial(Closing):
         table = self._folding(stream)
         for event in events:
             key = f"{stream}@{self._versions[stream]}".encode()
-            self._log.append(table.topic, key, event_type_of(event).encode(event))
+            self._log.append(table.topic, key, event_type_of(event).encode(event), source=table.source)
             self._versions[stream] += 1
 
     def check(self) -> None:

@@ -37,8 +37,8 @@ PARTITION: Final = 0
 _PAGE: Final = 20_000  # rows at a time: some 4 MB of events
 _ORDER_XID: Final = 0  # of every event on SQLite; named, because the index of a category has it before the position
 
-Record = tuple[int, str, bytes | None, str | None, str | None]
-"""Offset, key, value, and of an event the time as its record's header has it, and the id as 32 hexadecimal digits."""
+Record = tuple[int, str, bytes | None, str | None, str | None, str | None]
+"""Offset, key, value, and of an event: time as its record's header has it, id as 32 hexadecimal digits, source."""
 
 
 class SqliteLog(Closing):
@@ -69,8 +69,7 @@ class SqliteLog(Closing):
         self._look_up([topic])
         table, ours = self._sources[topic]
         payload = cast(table.c.payload, LargeBinary) if table is CHANGES else table.c.payload
-        headers = (null(), null()) if table is CHANGES else (table.c.ce_time, type_coerce(table.c.id, Text))
-        query = select(table.c.position, table.c.message_key, payload, *headers)
+        query = select(table.c.position, table.c.message_key, payload, *_headers(table))
         query = query.where(ours, table.c.position >= first, table.c.position < last).order_by(table.c.position)
         with self._database.statement() as connection:
             for page in connection.execute(query, execution_options={"yield_per": _PAGE}).partitions():
@@ -127,3 +126,9 @@ class SqliteLog(Closing):
             f"there are: {', '.join(sorted(known)) or 'none yet'}",
             place=self._path,
         )
+
+
+def _headers(table: Table) -> tuple[ColumnElement[Any], ...]:
+    if table is CHANGES:
+        return (null(), null(), null())
+    return (table.c.ce_time, type_coerce(table.c.id, Text), table.c.ce_source)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from projections.errors import ArchiveUnusable
 from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
-from projections.logs.port import OffsetRange, header_text
+from projections.logs.port import HEADERS, OffsetRange, header_text
 from projections.spark.archive.folders import ArchiveFolder
 from projections.spark.archive.table import TopicTable
 from projections.spark.session import has_delta_lake
@@ -81,7 +81,8 @@ class DeltaArchive:
         from pyspark.sql import functions as F
 
         rows = self.table(topic).rows(spark).where(between(offsets.start[topic], offsets.end[topic]))
-        headers = [F.col("ce_time"), F.expr(header_text("ce_id"))] if headed else []
+        others = [F.expr(header_text(name)) for name in HEADERS if name != "ce_time"]  # which has a column of its own
+        headers = [F.col("ce_time"), *others] if headed else []
         return rows.select(F.lit(topic).alias("topic"), *_RAW, *headers)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SENTINEL = "_factfold_decoded"
+_FOREIGN = "_factfold_foreign"
 _MISFIT = "a value does not fit its new type"
 # The key without its last @ and what follows.
 _STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
@@ -36,17 +37,25 @@ class Decoder:
 
     readings: Sequence[Reading]
     as_written: bool = False
+    source: str | None = None
 
     @staticmethod
     def of(
-        kinds: Iterable[EventType], registry: Mapping[int, RegisteredSchema], *, as_written: bool = False
+        kinds: Iterable[EventType],
+        registry: Mapping[int, RegisteredSchema],
+        *,
+        as_written: bool = False,
+        source: str | None = None,
     ) -> Decoder:
-        """The decoder of the given event types, from every schema that the registry holds of them."""
+        """The decoder of the given event types, from every schema that the registry holds of them.
+
+        With a ``source`` raw records have a ``ce_source``, and those of another one are refused.
+        """
         named = {name: kind for kind in kinds for name in kind.stored_names}
         found = {s.id: Reading.of(s, named[s.name]) for s in registry.values() if s.name in named}
         if not as_written and any(reading.needs_python for reading in found.values()):
             found |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
-        return Decoder([found[schema_id] for schema_id in sorted(found)], as_written)
+        return Decoder([found[schema_id] for schema_id in sorted(found)], as_written, source)
 
     @property
     def schemas(self) -> Sequence[RegisteredSchema]:
@@ -81,18 +90,21 @@ class Decoder:
             *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
+            *self._foreign(),
             *self.parsed(),
         ]  # fmt: skip
+        judged = F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse))
         kept: list[Column | str] = [
             *keep,
             *nth,
             "_stream",
             "_version",
             F.col("offset").alias("_at_offset"),
-            F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse)).alias("_type"),
+            self._unless_foreign(judged, fault=refuse).alias("_type"),
             *map(column_of, self.schemas),
         ]
-        today = self.today([*keep, *nth, "topic", "partition", "offset", "value", "_stream", "_version"])
+        place = ["topic", "partition", "offset"]
+        today = self.today([*keep, *nth, *place, "value", "_stream", "_version", *self._judged_by])
         bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
         return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*kept)
 
@@ -107,10 +119,34 @@ class Decoder:
         number, place = version_text(), ["topic", "partition", "offset"]
         bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
         judged = self.judged(good=lambda schema: no_fault(), fault=fault)
-        found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged)).alias(FAULT)
-        parsed: list[Column | str] = [*place, "value", bad_key, *self.parsed()]
-        today = self.today([*place, "value", "_bad_key"])
+        found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged))
+        found = self._unless_foreign(found, fault=fault).alias(FAULT)
+        parsed: list[Column | str] = [*place, "value", bad_key, *self._foreign(), *self.parsed()]
+        today = self.today([*place, "value", "_bad_key", *self._judged_by])
         return lambda raw: today(self._split(raw).select(*parsed)).select(*place, found).where(f"{FAULT} IS NOT NULL")
+
+    @property
+    def _judged_by(self) -> list[str]:
+        return [] if self.source is None else [_FOREIGN]
+
+    def _foreign(self) -> list[Column]:
+        """What is said of a record of another source: null for one of the own; no column where any may come."""
+        from pyspark.sql import functions as F
+
+        if self.source is None:
+            return []
+        found = F.coalesce(F.concat(F.lit("'"), F.col("ce_source"), F.lit("'")), F.lit("none"))
+        told = F.concat(F.lit(f"'{self.source}' is declared, and the record's source is "), found)
+        own = F.equal_null("ce_source", F.lit(self.source))
+        return [F.when(~own, told).alias(_FOREIGN)]
+
+    def _unless_foreign(self, judged: Column, *, fault: Callable[..., Column]) -> Column:
+        from pyspark.sql import functions as F
+
+        if self.source is None:
+            return judged
+        foreign = F.col(_FOREIGN)
+        return F.when(foreign.isNotNull(), fault("other_source", foreign)).otherwise(judged)
 
     def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
         """The step after `parsed`: records as they are seen; no step at all where all were written as of today."""

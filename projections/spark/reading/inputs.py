@@ -46,7 +46,7 @@ class Reduction:
 
     def _prepare(self, table: Table) -> Fold:
         if isinstance(table, EventTable) and table.setters is None:
-            return prepare_evolved_fold(table, Decoder.of(table.event_types(), self.registry, as_written=True))
+            return prepare_evolved_fold(table, self._decoder(table, as_written=True))
         rows = self._prepare_rows(table)
         return lambda raw, stored: rows(raw)
 
@@ -63,8 +63,8 @@ class Reduction:
             return prepare_declared_fold(table, self._decoder(table))
         raise TypeError(f"no reduction for {type(table).__name__}")
 
-    def _decoder(self, table: EventTable | EventStream) -> Decoder:
-        return Decoder.of(table.event_types(), self.registry)
+    def _decoder(self, table: EventTable | EventStream, *, as_written: bool = False) -> Decoder:
+        return Decoder.of(table.event_types(), self.registry, as_written=as_written, source=table.source)
 
 
 def needs_stored_state(table: Table) -> bool:

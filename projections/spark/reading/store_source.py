@@ -126,11 +126,11 @@ def _batches(log: SqliteLog, topic: str, first: int, last: int) -> Iterator[pa.R
 
 
 def _batch(topic: str, page: Sequence[Record]) -> pa.RecordBatch:
-    offsets, keys, values, times, ids = zip(*page, strict=True)
+    offsets, keys, values, *headers = zip(*page, strict=True)
     topics, partitions = (pa.repeat(pa.scalar(v, t), len(page)) for v, t in ((topic, "string"), (PARTITION, "int32")))
     columns = [
         topics, partitions, pa.array(offsets, pa.int64()), pa.array(keys, pa.string()).cast(pa.binary()),
-        pa.array(values, pa.binary()), pa.array(times, pa.string()), pa.array(ids, pa.string()),
+        pa.array(values, pa.binary()), *(pa.array(header, pa.string()) for header in headers),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 

@@ -145,3 +145,27 @@ def test_names_kafka_would_refuse_are_refused_before(topic, group):
 
     with pytest.raises(InvalidIdentifier):
         subscription(topic, group=group)(handler)
+
+
+class Order(Aggregate):
+    @event
+    class Placed:
+        sku: str
+
+
+@pytest.mark.parametrize(("options", "topic"), [({}, "order"), ({"source": "/shop"}, "shop.order")])
+def test_an_aggregate_means_the_topic_that_its_service_gives_it(options, topic):
+    @subscription(Order, group="billing", **options)
+    def bill(event: Order.Placed) -> None: ...
+
+    assert (bill.topic, bill.source) == (topic, options.get("source"))
+    assert bill.dead_letter_topic == f"{topic}.billing.dead-letter"
+
+
+@pytest.mark.parametrize("source", ["", "a\nb", 7])
+def test_a_source_is_printable_text(source):
+    with pytest.raises(InvalidIdentifier):
+        _declare(_bill, source=source)
+
+
+def _bill(event: Order.Placed) -> None: ...

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.errors import InvalidIdentifier, NotFramedAvro
+from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
 from eventstore.event_types import event, event_type_of
 from eventstore.identifiers import Position
 from eventstore.messages import Metadata
@@ -25,6 +25,7 @@ from eventstore.topics import (
     murmur2,
     partition_of,
     recorded_event,
+    require_source,
     schemas_topic,
     topic_of_category,
 )
@@ -145,3 +146,25 @@ def test_a_source_that_names_no_topic_is_refused_with_a_remedy(source: str) -> N
     with pytest.raises(InvalidIdentifier, match="gives no name for the topic of category 'order'") as caught:
         topic_of_category("order", source=source)
     assert "topic_prefix=" in caught.value.remedy
+
+
+def test_a_record_of_its_own_source_passes() -> None:
+    require_source((("ce_id", b"1"), ("ce_source", "/depot ü".encode())), "/depot ü", place="order[0]@1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ((("ce_source", b"/billing"),), "source is '/billing'"),
+        ((("ce_source", b"/Shop"),), "source is '/Shop'"),
+        ((("ce_source", b"\xff"),), "source is"),
+        ((("ce_source", None),), "source is none"),
+        ((), "source is none"),
+    ],
+)
+def test_a_record_of_another_source_is_refused_by_both_names_and_its_place(
+    headers: tuple[tuple[str, bytes | None], ...], told: str
+) -> None:
+    with pytest.raises(ForeignRecord, match=f"'/shop' is declared, and the record's {told}") as caught:
+        require_source(headers, "/shop", place="order[0]@1")
+    assert caught.value.place == "order[0]@1"
