@@ -16,7 +16,7 @@ from cdc.change_records import Lookup, RecordReader, fields_of
 from cdc.column_types import Reader, leaves_nulls, reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 from cdc.placeholders import is_unavailable, placeholder_of
-from cdc.positions import SourcePosition, position_of
+from cdc.positions import SourcePosition, is_number, position_of
 from cdc.semantic_types import Form
 
 if TYPE_CHECKING:
@@ -156,14 +156,16 @@ class ChangeDecoder:
             return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body, at))
         if body.get(rules.FIELD_OP) == Op.MESSAGE:
             raise _undecodable("a message of the log is no change of a row", "read it with cdc.decode_message", at)
+        row, before = _row(body, rules.FIELD_AFTER, at), _row(body, rules.FIELD_BEFORE, at)
+        op = _op(body, row is not None, at)
         key_row = self._key_row(key, at)
         readers = self._readers_of(form)
         mark = placeholder_of(body)
-        after, unavailable = self._after(body.get(rules.FIELD_AFTER), key_row, readers, mark, at)
+        after, unavailable = self._after(row, key_row, readers, mark, at)
         return ChangeEvent(
-            op=_op(body, after is not None, at),
+            op=op,
             key=key_row,
-            before=self._before(body.get(rules.FIELD_BEFORE), readers, mark, at),
+            before=self._before(before, readers, mark, at),
             after=after,
             unavailable=unavailable,
             position=position,
@@ -185,7 +187,7 @@ class ChangeDecoder:
         if key is None:
             raise _undecodable("the record has no key", "give the table a primary key", place)
         body, form = self._keys.read(key, place)
-        missing = [name for name in self._key if name not in body]
+        missing = [name for name in self._key if body.get(name) is None]
         if missing:
             raise _undecodable(
                 f"the key lacks {missing} of table {self._name}", "read this topic with its own table", place
@@ -194,7 +196,7 @@ class ChangeDecoder:
         return {name: self._value(name, body[name], readers, place) for name in self._key}
 
     def _after(
-        self, row: Any, key: Row, readers: Readers, mark: str, place: str
+        self, row: Row | None, key: Row, readers: Readers, mark: str, place: str
     ) -> tuple[dict[str, Any] | None, frozenset[str]]:
         if row is None:
             return None, frozenset()
@@ -217,7 +219,7 @@ class ChangeDecoder:
             cause = CAUSE.format(columns=", ".join(names), table=f"table {self._name}")
             raise _undecodable(cause, remedy_of(names, self._name), place)
 
-    def _before(self, row: Any, readers: Readers, mark: str, place: str) -> dict[str, Any] | None:
+    def _before(self, row: Row | None, readers: Readers, mark: str, place: str) -> dict[str, Any] | None:
         if row is None:
             return None
         there = (name for name in self._certain_before if name in row)
@@ -229,7 +231,7 @@ class ChangeDecoder:
             return None
         try:
             return readers[name](value)
-        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
             raise _undecodable(
                 f"column {name!r} of table {self._name} cannot hold {str(value)[:60]!r}",
                 "compare the declared type with the database's; in JSON without schemas dates, times and decimals must "
@@ -260,16 +262,29 @@ def decode_message(
     content_form = fields_of(form, "message").get("content")
     if content_form is not None and content_form.type == "string":
         raise _undecodable("a message comes as text in an unknown form", "set binary.handling.mode=bytes", at)
-    content = message.get("content") or b""
     return LogMessage(
         prefix=str(message.get("prefix") or ""),
-        content=content if isinstance(content, bytes) else base64.b64decode(content),
+        content=_content(message.get("content") or b"", at),
         position=_position(body, epoch=epoch, offset=offset, place=at),
         time=_time(body, at),
     )
 
 
+def _content(content: Any, place: str) -> bytes:
+    try:
+        return content if isinstance(content, bytes) else base64.b64decode(content, validate=True)
+    except (ValueError, TypeError) as error:
+        raise _undecodable("a message's content is no base64", "check which writer fills this topic", place) from error
+
+
 _OPS = {op.value: op for op in Op if op is not Op.TOMBSTONE}
+
+
+def _row(body: Mapping[str, Any], part: str, place: str) -> Row | None:
+    row = body.get(part)
+    if row is not None and not isinstance(row, dict):
+        raise _undecodable(f"the record's `{part}` is no row", "check which writer fills this topic", place)
+    return row
 
 
 def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
@@ -287,7 +302,7 @@ def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:
 def _position(body: Mapping[str, Any], *, epoch: int, offset: int, place: str) -> SourcePosition:
     try:
         position = position_of(body, epoch=epoch, offset=offset)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise _undecodable(f"the record's position is no number: {error}", "see the record", place) from error
     if position is None:
         raise _undecodable(
@@ -301,9 +316,11 @@ def _position(body: Mapping[str, Any], *, epoch: int, offset: int, place: str) -
 def _time(body: Mapping[str, Any], place: str) -> datetime | None:
     millis = body["source"].get("ts_ms")
     try:
+        if not (millis is None or is_number(millis)):
+            raise ValueError("no whole number")
         return _EPOCH + timedelta(milliseconds=millis) if millis else None
-    except (OverflowError, TypeError) as error:
-        raise _undecodable(f"the record's time {millis!r} is none", "see the record", place) from error
+    except (OverflowError, ValueError) as error:
+        raise _undecodable(f"the record's time {str(millis)[:60]!r} is none", "see the record", place) from error
 
 
 def _undecodable(message: str, remedy: str, place: str | None) -> UndecodableChange:

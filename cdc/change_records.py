@@ -52,9 +52,9 @@ class RecordReader:
                 return form
         try:
             form = Form.of_connect(schema)
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            form = self._forms.setdefault(form, form)
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise self._refused("has a schema that is none of Connect's", place) from error
-        form = self._forms.setdefault(form, form)
         self._recent = [(schema, form), *self._recent[: _RECENT - 1]]
         return form
 
@@ -73,11 +73,13 @@ class RecordReader:
             raise UndecodableChange(
                 f"the record's {self._part}: {error.message}", remedy=error.remedy, place=place
             ) from error
+        if not isinstance(body, dict):
+            raise self._refused("is Avro and no record", place)
         return body, self._avro_forms[schema.id]
 
     def _object(self, data: bytes, place: str) -> dict[str, Any]:
         try:
-            body = json.loads(data)
+            body = json.loads(data.decode())  # of bytes, it would take other encodings too
         except (ValueError, RecursionError) as error:
             raise self._refused("is not JSON", place) from error
         if not isinstance(body, dict):

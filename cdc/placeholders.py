@@ -50,15 +50,17 @@ def is_unavailable(value: Any, placeholder: str) -> bool:
 
 def uuid_of(placeholder: str) -> UUID:
     """Return the UUID that Java makes of a text's bytes (`nameUUIDFromBytes`): version 3, without a namespace."""
-    return UUID(bytes=hashlib.md5(placeholder.encode(), usedforsecurity=False).digest(), version=3)
+    return UUID(
+        bytes=hashlib.md5(placeholder.encode(errors="surrogatepass"), usedforsecurity=False).digest(), version=3
+    )
 
 
 @lru_cache(maxsize=64)
 def _flat(placeholder: str) -> tuple[str | bytes, ...]:
-    data = placeholder.encode()
+    data = placeholder.encode(errors="surrogatepass")
     return placeholder, base64.b64encode(data).decode(), data
 
 
 @lru_cache(maxsize=64)
 def _lists(placeholder: str) -> tuple[list[str | int], ...]:
-    return [placeholder], [str(uuid_of(placeholder))], list(placeholder.encode())
+    return [placeholder], [str(uuid_of(placeholder))], list(placeholder.encode(errors="surrogatepass"))

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from cdc import rules
 
 _BINLOG_FILE: Final = re.compile(r".*\.(\d+)")
+_WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
+_LIMIT: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,7 +35,7 @@ class SourcePosition:
 def position_of(body: Mapping[str, Any], *, epoch: int, offset: int) -> SourcePosition | None:
     """Return the position that a change event has in itself, None where its source is of no known kind.
 
-    ``epoch`` is that of events that name none.
+    ``epoch`` is that of events that name none. ValueError for one that is no number.
     """
     source = body.get("source")
     if not isinstance(source, Mapping):
@@ -42,7 +44,22 @@ def position_of(body: Mapping[str, Any], *, epoch: int, offset: int) -> SourcePo
     place = _place(source)
     if place is None and not streamed:
         place = _seen_by_snapshot(source)
-    return None if place is None else SourcePosition(int(body.get(rules.FIELD_EPOCH) or epoch), streamed, place, offset)
+    said = body.get(rules.FIELD_EPOCH)
+    life = epoch if said is None else whole_number(said)
+    return None if place is None else SourcePosition(life, streamed, place, offset)
+
+
+def whole_number(value: Any) -> int:
+    """Return a number of 64 bits, also from text; ValueError for anything else, a boolean or a fraction too."""
+    is_number = type(value) is int or (isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) is not None)
+    if not is_number or not -_LIMIT <= int(value) < _LIMIT:
+        raise ValueError(f"{str(value)[:60]!r} is no whole number")
+    return int(value)
+
+
+def is_number(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number of 64 bits; a boolean is none."""
+    return type(value) is int and -_LIMIT <= value < _LIMIT
 
 
 def is_streamed(source: Mapping[str, Any]) -> bool:
@@ -54,16 +71,16 @@ def _seen_by_snapshot(source: Mapping[str, Any]) -> int | None:
     """How far the stream had come when an incremental snapshot read a row of PostgreSQL: the row has no LSN itself."""
     try:
         _, seen = json.loads(source["sequence"])
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, RecursionError):
         return None
-    return int(seen or 0)
+    return 0 if seen is None else whole_number(seen)
 
 
 def _place(source: Mapping[str, Any]) -> int | None:
     lsn = source.get("lsn")
-    if isinstance(lsn, int):
+    if is_number(lsn):
         return lsn
     file, byte = source.get("file"), source.get("pos")
-    if isinstance(file, str) and isinstance(byte, int) and (found := _BINLOG_FILE.fullmatch(file)):
+    if isinstance(file, str) and is_number(byte) and (found := _BINLOG_FILE.fullmatch(file)):
         return (int(found[1]) << rules.BINLOG_BYTES) + byte
     return None

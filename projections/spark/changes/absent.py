@@ -32,8 +32,7 @@ def absent_columns(table: CapturedTable, encoding: Encoding) -> Column:
         return F.lit("")
     row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
     some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
-    without = F.when(has_row & row.isNull(), F.lit(",".join(names)))
-    return F.coalesce(without.when(has_row & some_null, encoding.absent(names)), F.lit(""))
+    return F.coalesce(F.when(has_row & some_null, encoding.absent(names)), F.lit(""))
 
 
 def not_among(names: Sequence[str], there: Column) -> Column:

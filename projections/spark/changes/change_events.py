@@ -14,6 +14,7 @@ from cdc.change_records import fields_of, without_logical_types
 from cdc.rules import (
     BINLOG_BYTES,
     FIELD_AFTER,
+    FIELD_BEFORE,
     FIELD_EPOCH,
     FIELD_UNAVAILABLE,
     OP_DELETE,
@@ -39,11 +40,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
-_SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint"}
+_SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint",
+                  "ts_ms": "bigint"}  # fmt: skip
 
 
 class Encoding(Protocol):
-    """How a topic's records are written: what makes `k` (the key), `v` (the change event) and forms of them."""
+    """How a topic's records are written: what makes `k` (the key), `v` (the change event) and forms of them.
+
+    `v_malformed` tells of a record that has something else where an object or a number must stand.
+    """
 
     def parsed(self, table: Table, times: Sequence[str]) -> list[Column | str]:
         """Columns for a projection of their own; ``times`` are further numbers of the change event's source."""
@@ -63,11 +68,11 @@ class PlainJson:
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `Encoding`."""
-        from pyspark.sql import functions as F
-
+        value = _json("value", f"struct<{_event(table, times)}>")
         return [
-            F.from_json(F.col("key").cast("string"), f"struct<{_row(table.key)}>").alias("k"),
-            F.from_json(F.col("value").cast("string"), f"struct<{_event(table, times)}>").alias("v"),
+            _json("key", f"struct<{_row(table.key)}>")[_OBJECT].alias("k"),
+            value[_OBJECT].alias("v"),
+            value[_MALFORMED].isNotNull().alias("v_malformed"),
             "value",
         ]
 
@@ -94,14 +99,16 @@ class JsonWithSchemas:
         """See `Encoding`."""
         from pyspark.sql import functions as F
 
-        key = F.from_json(F.col("key").cast("string"), _with_schema(_row(table.key), _FIELDS))
+        key = _json("key", _with_schema(_row(table.key), _FIELDS))[_OBJECT]
         parts = f"fields: array<struct<field: string, {_FIELDS}>>"
-        value = F.from_json(F.col("value").cast("string"), _with_schema(_event(table, times), parts))
+        whole = _json("value", _with_schema(_event(table, times), parts))
+        value = whole[_OBJECT]
         of_after = F.filter(value["schema"]["fields"], lambda part: part["field"] == "after")
         return [
             key["payload"].alias("k"),
             key["schema"]["fields"].alias("k_fields"),
             value["payload"].alias("v"),
+            whole[_MALFORMED].isNotNull().alias("v_malformed"),
             F.get(of_after, F.lit(0))["fields"].alias("v_fields"),
         ]
 
@@ -144,9 +151,12 @@ class Avro:
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `Encoding`."""
+        from pyspark.sql import functions as F
+
         key = self._decoded("key", lambda row, form: _struct(row, fields_of(form), table.key))
         value = self._decoded("value", lambda event, form: _avro_event(event, form, table, times))
-        return [key.alias("k"), value.alias("v"), _id("key").alias("k_id"), _id("value").alias("v_id")]
+        ids = [_id("key").alias("k_id"), _id("value").alias("v_id")]
+        return [key.alias("k"), value.alias("v"), F.lit(False).alias("v_malformed"), *ids]
 
     def _decoded(self, side: str, content: Callable[[Column, Form], Column]) -> Column:
         from pyspark.sql import functions as F
@@ -275,6 +285,23 @@ def _text_of(value: Column, form: Form) -> Column:
     return F.to_json(value) if form.type in ("array", "map", "record") else value.cast("string")
 
 
+# The names of what `_json` gives.
+_OBJECT, _MALFORMED = "object", "malformed"
+
+
+def _json(side: str, shape: str) -> Column:
+    """A record's object, and its text where that, or a part of it, is not of this shape.
+
+    Parsed as the field of an object: what stands behind the record's own would be passed over.
+    """
+    from pyspark.sql import functions as F
+
+    text = F.try_validate_utf8(F.col(side).cast("string"))
+    whole = F.concat(F.lit(f'{{"{_OBJECT}":'), text, F.lit("}"))
+    options = {"columnNameOfCorruptRecord": _MALFORMED, "allowSingleQuotes": "false"}
+    return F.from_json(whole, f"struct<{_OBJECT}: {shape}, {_MALFORMED}: string>", options)
+
+
 def _with_schema(payload: str, schema: str) -> str:
     return f"struct<payload: struct<{payload}>, schema: struct<{schema}>>"
 
@@ -290,7 +317,9 @@ def _source(times: Sequence[str]) -> dict[str, str]:
 def _event(table: Table, times: Sequence[str]) -> str:
     source = ", ".join(f"{name}: {kind}" for name, kind in _source(times).items())
     told = f"{FIELD_EPOCH}: string, {FIELD_UNAVAILABLE}: string"
-    return f"op: string, after: struct<{_row(table.columns)}>, source: struct<{source}>, {told}"
+    # Of the row before nothing is read but that it is one.
+    rows = f"{FIELD_AFTER}: struct<{_row(table.columns)}>, {FIELD_BEFORE}: struct<{_row(table.key)}>"
+    return f"op: string, {rows}, source: struct<{source}>, {told}"
 
 
 def parsed_columns(table: Table, encoding: Encoding, *, times: Sequence[str] = ()) -> list[Column | str]:
@@ -326,9 +355,17 @@ def missing(column: str) -> str:
 def _operation() -> Column:
     from pyspark.sql import functions as F
 
-    op = F.col("v.op")
-    known = F.when(op.isin(*APPLIED), op)
+    known = F.when(is_change(), F.col("v.op"))
     return F.when(~F.col("_tombstone"), F.coalesce(known, no_row(refuse, otherwise=refuse("bad_json"))))
+
+
+def is_change() -> Column:
+    """Whether a record is a change of one row: with the row after it, and without where it was deleted."""
+    from pyspark.sql import functions as F
+
+    op, leaves_none = F.col("v.op"), F.col("v")[FIELD_AFTER].isNull()
+    fits = op.isin(*APPLIED) & ((op == OP_DELETE) == leaves_none) & ~F.col("v_malformed")
+    return F.coalesce(fits, F.lit(False))
 
 
 def _epoch() -> Column:
@@ -364,7 +401,8 @@ def places_in_source() -> list[Column]:
     file = F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")
     binlog = F.shiftleft(file, BINLOG_BYTES) + source["pos"]
     # Rows of a snapshot beside PostgreSQL's stream have no LSN, but that of the stream when they were read.
-    seen = F.coalesce(F.get_json_object(source["sequence"], "$[1]").try_cast("bigint"), F.lit(0))
+    sequence = F.from_json(source["sequence"], "array<string>")
+    seen = F.when(F.size(sequence) == F.lit(2), F.coalesce(F.get(sequence, F.lit(1)), F.lit("0")).try_cast("bigint"))
     return [source["lsn"], binlog, F.when(~_is_streamed(), seen)]
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from cdc.rules import FIELD_EPOCH
 from projections.spark.changes.absent import absent_columns, told
 from projections.spark.changes.change_events import (
-    APPLIED,
     Encoding,
+    is_change,
     is_sent,
     no_row,
     parsed_columns,
@@ -90,7 +90,7 @@ def _of_change(*, versions: bool) -> Iterator[Column]:
     from pyspark.sql import functions as F
 
     sent, said = ~F.col("_tombstone"), F.col("v")[FIELD_EPOCH]
-    applied = F.coalesce(F.col("v.op").isin(*APPLIED), F.lit(False))
+    applied = is_change()
     yield F.when(sent & ~applied, no_row(_told, otherwise=fault("bad_json")))
     yield F.when(sent & said.isNotNull() & said.try_cast("bigint").isNull(), fault("bad_json"))
     yield F.when(sent & applied & F.coalesce(*places_in_source()).isNull(), fault("bad_json"))

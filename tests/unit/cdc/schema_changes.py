@@ -103,7 +103,7 @@ def in_avro(change: Change, key: int) -> Record:
     columns = {"id": "int", **{name: ["null", "string"] for name in change.row or WHOLE}}
     source = _record("Source", lsn="long", snapshot="string", sequence="string")
     of_value = _record("Envelope", op="string", after=["null", _record("Value", **columns)], source=source)
-    return _framed(_record("Key", id="int"), {"id": key}), _framed(of_value, envelope(change, key))
+    return framed(_record("Key", id="int"), {"id": key}), framed(of_value, envelope(change, key))
 
 
 def flattened(change: Change, key: int) -> Record:
@@ -119,7 +119,7 @@ WRITTEN: dict[str, Callable[[Change, int], Record]] = {
 
 def registered(schema_id: int) -> RegisteredSchema:
     """A registry's answer, for what has been written."""
-    return RegisteredSchema(schema_id, SCHEMAS[schema_id]["name"], SCHEMAS[schema_id])
+    return RegisteredSchema(schema_id, SCHEMAS[schema_id].get("name", ""), SCHEMAS[schema_id])
 
 
 def _json(body: Any) -> bytes:
@@ -131,7 +131,8 @@ def _record(name: str, /, **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "connect.name": f"shop.{name}", "fields": described}
 
 
-def _framed(schema: dict[str, Any], content: Any) -> bytes:
+def framed(schema: dict[str, Any], content: Any) -> bytes:
+    """A record in Confluent framing, its schema with an id of its own in `SCHEMAS`."""
     known = next((id_ for id_, written in SCHEMAS.items() if written == schema), len(SCHEMAS) + 1)
     SCHEMAS[known] = schema
     body = io.BytesIO()
