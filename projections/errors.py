@@ -10,6 +10,7 @@
         │   └── InvalidPredicate     a comparison that cannot be made
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
         │   ├── EventsMissing        a stream lacks a version, so that nothing after it can be applied
+        │   ├── RecordNotUnpacked    a batch of records that cannot be unpacked
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── TooManyBadRecords        more bad records than a run sets aside
         ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
@@ -87,6 +88,21 @@ class UnknownSchemaId(UndecodableRecord):
 
 class EventsMissing(UndecodableRecord):
     """A stream lacks a version; nothing after it can be applied."""
+
+
+class RecordNotUnpacked(UndecodableRecord):
+    """A batch of records that a client cannot unpack: too large when unpacked, or damaged."""
+
+
+def not_unpacked(why: str, *, topic: str, partition: int | str, offset: int | str | None) -> RecordNotUnpacked:
+    """The error of such a batch, by the first record that it names; no policy for bad records passes over it."""
+    at = "" if offset is None else f", offset {offset}"
+    return RecordNotUnpacked(
+        f"records of the topic cannot be unpacked: {why}",
+        remedy="if they are meant to be so large, raise receive.message.max.bytes in the Kafka settings' "
+        "extra_librdkafka, and Spark's memory; else copy the topic's other records into a new one, and read that",
+        place=f"topic {topic}, partition {partition}{at}",
+    )
 
 
 class EndNotKnown(ProjectionError):

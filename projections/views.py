@@ -93,6 +93,12 @@ class View:
         """Whether every input is a table by now; a view's columns are known once its function has been planned."""
         return not any(isinstance(table, View) for table in self.tables.values())
 
+    @property
+    def place(self) -> str:
+        """How an error names it: with the line that its function begins at, where it is one of Python's."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return f"view {self.name}" + (f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else "")
+
     def table(self, name: str) -> Table:
         """One of its tables, once views among them are resolved."""
         found = self.tables[name]

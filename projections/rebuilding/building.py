@@ -248,8 +248,9 @@ class Builder:
             if view.name not in self.state.views:
                 if self._resumed:
                     self._keeper.empty(view.view)
-                result = tables.apply(view.definition, view.kept)
-                written = self._keeper.load(result, view.view, rows=rows)
+                with told_plainly(f"projection group {self._group.name}, {view.definition.place}"):
+                    result = tables.apply(view.definition, view.kept)
+                    written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
 
     def _finish(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import re
@@ -10,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.shown_urls import shown_url
 from projections.errors import (
     CodeFailed,
     ProjectionError,
@@ -19,10 +19,12 @@ from projections.errors import (
     UndecodableRecord,
     UnknownColumn,
     UnsupportedValue,
+    not_unpacked,
     offsets_lost,
     unsupported_value,
 )
 from projections.faults import record_error
+from projections.spark.query_errors import python_cause, query_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,12 +35,13 @@ _UNKNOWN_COLUMN = re.compile(
     r"with name `?([^`]+(?:`\.`[^`]+)*)`? cannot be resolved\. ?"
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
 )
-_PYTHON_ERROR = re.compile(r"^((?!java\.|org\.|scala\.|py4j\.)\w[\w.]*(?:Error|Exception): .*)$", re.M)
 _UNSUPPORTED_VALUE = re.compile(rf"^{UnsupportedValue.__module__}\.{UnsupportedValue.__name__}: (.*)$", re.M)
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_OF_THE_SYSTEM: Final = tuple(e for e in vars(builtins).values() if isinstance(e, type) and issubclass(e, OSError))
-_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}\b")  # SQL's class of values that an expression cannot take
 _OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
+# What the JVM's client says of records whose batch it cannot read: the one names no offset.
+_NOT_UNPACKED = re.compile(
+    r"(?:exception when fetching the next record from|Record batch for partition) "
+    r"(?P<topic>[\w.-]+)-(?P<partition>\d+)(?: at offset (?P<offset>\d+))?"
+)
 # A query, source or sink that Spark keeps out of its real-time mode; other errors of the mode are of its settings.
 _NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_STREAM|SINK)_NOT\w*")
 
@@ -99,6 +102,7 @@ def told_plainly(place: str) -> Iterator[None]:
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
+    place = shown_url(place)
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -117,6 +121,15 @@ def translate(message: str, place: str) -> ProjectionError:
         # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
         told, _ = json.JSONDecoder().raw_decode(message, message.index(MARK) + len(MARK))
         return _record_error(told)
+    if refused_value := _UNSUPPORTED_VALUE.search(message):
+        return unsupported_value(refused_value.group(1)[:400], place=place)
+    if found := query_error(message):
+        kind, where = CodeFailed if found.of_code else SparkFailed, f"{place}, {found.where}" if found.where else place
+        return kind(found.cause, remedy="correct the code, or the value that it does not expect", place=where)
+    return _of_spark(message, place)
+
+
+def _of_spark(message: str, place: str) -> ProjectionError:
     if refused := _NOT_REAL_TIME.search(message):
         return RealTimeRefused(
             f"Spark does not run this query in real-time mode: {_cause(message)[:200]}",
@@ -126,31 +139,18 @@ def translate(message: str, place: str) -> ProjectionError:
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
         return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
-    if refused_value := _UNSUPPORTED_VALUE.search(message):
-        return unsupported_value(refused_value.group(1)[:400], place=place)
     if _OFFSETS_LOST.search(message):
         return offsets_lost(place)
+    if packed := _NOT_UNPACKED.search(message):
+        return not_unpacked(packed[0], topic=packed["topic"], partition=packed["partition"], offset=packed["offset"])
     cause = _cause(message)[:300]
-    if _is_of_code(message):
-        return CodeFailed(cause, remedy="correct the code, or the value that it does not expect", place=place)
     return SparkFailed(cause, remedy="see the cause above; the run can be started again as it is", place=place)
-
-
-def _is_of_code(message: str) -> bool:
-    """Whether Spark's evaluation of an expression failed on a value, or Python code that it ran.
-
-    What the system says to such code may pass: a connection or a file that it opens.
-    """
-    raised = _PYTHON_ERROR.findall(message) if _TRACEBACK in message else []
-    builtin = getattr(builtins, raised[-1].partition(":")[0], None) if raised else None
-    return bool(_DATA_EXCEPTION.search(message) or (raised and builtin not in _OF_THE_SYSTEM))
 
 
 def _cause(message: str) -> str:
     """The line that names the cause: a Python worker's last exception, else Spark's first line."""
-    if raised := _PYTHON_ERROR.findall(message):
-        return str(raised[-1])
-    return next((line for line in message.splitlines() if line.strip()), "Spark failed")
+    first = next((line for line in message.splitlines() if line.strip()), "Spark failed")
+    return python_cause(message) or first
 
 
 def _record_error(found: dict[str, Any]) -> UndecodableRecord:

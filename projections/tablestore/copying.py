@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -15,6 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
+from eventstore.delivery.masking import masked_message
 from projections.columns import ColumnType
 from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
 from projections.tablestore.arrow import Part, arrow_schema
@@ -23,6 +25,7 @@ from projections.tablestore.runs import Run, superseded
 
 # What holds a table or a run for longer is no batch of ours; and no signal ends a wait inside the driver.
 _LOCK_SECONDS: Final = 60
+_COLUMN: Final = re.compile(r"(?<=^CONTEXT:)  COPY [^\n]{1,80}?, line \d+, column [^\n:]{1,63}", re.M)
 _TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
 
 
@@ -184,7 +187,6 @@ def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
 
 
 def _told(error: adbc.Error) -> str:
-    """What the server said, and of which column."""
-    lines = str(error).splitlines()
-    context = next((line for line in lines if line.startswith("CONTEXT:")), "")
-    return f"{lines[0][:300]} {context[:100]}".strip()
+    """What the server said, and of which column, without the value."""
+    column = _COLUMN.search(str(error))
+    return f"{masked_message(error).splitlines()[0][:300]} {column[0].strip() if column else ''}".strip()

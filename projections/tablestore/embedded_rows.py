@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventstore.delivery.masking import masked_message
 from projections.columns import ColumnType
 from projections.errors import TableStoreUnavailable, UnsupportedValue
 from projections.tablestore.arrow import Part, arrow_schema
@@ -101,7 +102,7 @@ def session(path: str) -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
     except sqlite3.Error as error:
-        raise unavailable(str(error), path) from error
+        raise unavailable(masked_message(error), path) from error
     finally:
         if connection is not None:
             connection.close()

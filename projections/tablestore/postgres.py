@@ -9,7 +9,8 @@ from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
-from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse
+from eventstore.delivery.masking import masked_message
+from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES
 from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name
@@ -61,7 +62,7 @@ class PostgresTableStore(SqlTableStore):
     minus = staticmethod(sa.except_all)
 
     def __init__(self, url: str, *, serving_schema: str = "public") -> None:
-        super().__init__(sa.create_engine(url, pool_pre_ping=True))
+        super().__init__(sa.create_engine(url, pool_pre_ping=True, hide_parameters=True))
         self._serving_schema = serving_schema
 
     @property
@@ -159,7 +160,7 @@ class PostgresTableStore(SqlTableStore):
         try:
             yield
         except sa.exc.DBAPIError as error:
-            cause = str(error.orig).splitlines()[0]
+            cause = masked_message(error).partition("\n")[0]
             state = getattr(error.orig, "sqlstate", None)
             if state == _LOCK_NOT_AVAILABLE:
                 remedy = "end the long query on the view, then rebuild again"
@@ -173,13 +174,15 @@ class PostgresTableStore(SqlTableStore):
                     remedy="grant it CREATE on the database, and on the schema the views are shown in",
                     place=self.place,
                 ) from error
-            if isinstance(error, sa.exc.OperationalError):
-                raise TableStoreUnavailable(
-                    f"the views' database failed: {cause}",
-                    remedy="check that it runs and that user and password are right; the run goes on where it stopped",
-                    place=self.place,
+            if isinstance(error, sa.exc.DataError):
+                raise unsupported_value(
+                    f"the views' database cannot hold a value: {cause}", place=self.place
                 ) from error
-            raise
+            raise TableStoreUnavailable(
+                f"the views' database failed: {cause}",
+                remedy="check that it runs and that user and password are right; the run goes on where it stopped",
+                place=self.place,
+            ) from error
 
 
 def _lock(connection: sa.Connection, group: str, role: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from eventstore.delivery.masking import masked_message
 from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
@@ -156,9 +157,7 @@ class SqliteTableStore(SqlTableStore):
         try:
             yield
         except sa.exc.DatabaseError as error:
-            if isinstance(error, sa.exc.IntegrityError):
-                raise
-            raise unavailable(str(error.orig), self.path) from error
+            raise unavailable(masked_message(error), self.path) from error
 
 
 def _index(connection: sa.Connection, table: sa.Table, *parts: sa.ColumnElement[Any]) -> None:
@@ -166,7 +165,9 @@ def _index(connection: sa.Connection, table: sa.Table, *parts: sa.ColumnElement[
 
 
 def _engine(path: str) -> sa.Engine:
-    engine = sa.create_engine(sa.URL.create("sqlite", database=path), connect_args={"timeout": LOCK_SECONDS})
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=path), connect_args={"timeout": LOCK_SECONDS}, hide_parameters=True
+    )
 
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: Any) -> None:

@@ -42,3 +42,22 @@ def test_a_value_that_does_not_fit_is_not_tried_again(spark):
     with pytest.raises(CodeFailed, match="CAST_INVALID_INPUT") as caught, told_plainly("view measured"):
         spark.sql("SELECT cast(concat('a', id) AS int) FROM range(1)").collect()
     assert not passes(caught.value)
+    assert "'a0'" not in str(caught.value)
+    assert caught.value.place == "view measured, SQL line 1, position 8: cast(concat('a', id) AS int)"
+
+
+def test_the_line_of_the_user_s_code_that_raised_is_told_and_not_what_it_said(spark):
+    def measure(batches):
+        raise LookupError(f"nobody is called Ann, of {len(list(batches))}")
+
+    with pytest.raises(CodeFailed) as caught, told_plainly("view measured"):
+        spark.range(1).mapInArrow(measure, "id bigint").collect()
+    line = measure.__code__.co_firstlineno + 1
+    assert (caught.value.message, caught.value.place) == ("LookupError", f"view measured, {__file__}:{line}: measure")
+
+
+def test_the_expression_that_failed_is_told_where_lines_are_not_noted(spark):
+    with pytest.raises(CodeFailed) as caught, told_plainly("view measured"):
+        spark.range(1).select(F.concat(F.lit("Ann"), "id").cast("int")).collect()
+    assert caught.value.place == 'view measured, "cast"'
+    assert "Ann" not in str(caught.value)

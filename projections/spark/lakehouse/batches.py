@@ -132,7 +132,8 @@ class DeltaBatch:
             writes = self._all_staged(records)
         if self.report.staged and self.batches.views:
             for place in self.batches.layout.views.values():
-                writes |= self._view_writes(place)
+                with told_plainly(f"projection group {self.batches.group.name}, {place.definition.place}"):
+                    writes |= self._view_writes(place)
         if self.batches.aside:
             aside = self.batches.layout.aside
             writes[aside.name] = lambda: merge_set_aside(aside, self.batches.aside, at=self.base.get(aside.name))

@@ -137,7 +137,8 @@ class LiveBatches:
                 mark = staging.begin(connection, self.layout)
             changed = self._stage(offsets, report)
             for view in self.layout.views.values() if changed else ():
-                self._stage_view(view, report)
+                with told_plainly(f"projection group {self.group.name}, {view.definition.place}"):
+                    self._stage_view(view, report)
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
             note_set_aside(connection, self.layout, self.aside)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eventstore.errors import OffsetsGone, TopicMissing
+from eventstore.errors import OffsetsGone, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader
@@ -19,7 +19,7 @@ from eventstore.kafka.topic_settings import tombstone_lives, topic_ids
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from projections.errors import offsets_lost
+from projections.errors import not_unpacked, offsets_lost
 from projections.logs.port import HEADERS, OffsetRange, Offsets, arrow_record_schema, header_text
 
 if TYPE_CHECKING:
@@ -154,6 +154,11 @@ class OpenKafkaLog(OffsetReader):
             self._reader.close()
             self._reader = RangeReader(self._settings)
             raise offsets_lost(error.place) from error
+        except RecordsUnreadable as error:
+            self._reader.close()
+            self._reader = RangeReader(self._settings)
+            topic, _, partition = str(error.place).partition("@")[0].removesuffix("]").rpartition("[")
+            raise not_unpacked(error.message, topic=topic, partition=partition, offset=error.offset) from error
 
 
 def _text(record: TopicRecord, header: str) -> str | None:
