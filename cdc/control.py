@@ -18,12 +18,14 @@ from cdc.grants import check_life, drop_slot
 from cdc.planning import unread
 from cdc.status import PAUSED, STOPPED, ConnectorStatus, may_be_idle
 from cdc.stopping import stop
+from cdc.topics import require_own_topics
 from cdc.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect import ConnectClient
+    from eventstore.settings import Settings
 
 _LOG = structlog.get_logger(__name__)
 State = Literal["RUNNING", "PAUSED", "STOPPED"]
@@ -58,6 +60,7 @@ def apply(
     connector: Connector,
     *,
     source: Engine | None = None,
+    settings: Settings | None = None,
     timeout: float = TIMEOUT,
     until: Until = Until.STREAMING,
 ) -> Applied:
@@ -65,17 +68,20 @@ def apply(
 
     One that FAILED is restarted, also where it is as declared: its cause may have been repaired. `source` is the source
     database, whose role, rights, publication and tables are looked at first: Debezium says nothing of a table it cannot
-    see. `timeout` in seconds bounds the whole call. A new connector that fails is removed again with its offsets and,
-    with `source`, the slot it made, unless it has offsets of an earlier life.
+    see. `settings` are those of the brokers with its topics: with both, an outbox is not applied to a topic that ends
+    with an event of another store. `timeout` in seconds bounds the whole call. A new connector that fails is removed
+    again with its offsets and, with `source`, the slot it made, unless it has offsets of an earlier life.
 
     Errors: SourceNotReady, ConnectUnavailable, ConnectRejected (Connect's reason, such as a refused password;
-    nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout.
+    nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout; ForeignRecord, BrokerUnreachable.
     """
     name, declared = connector.name, {"name": connector.name, **connector.config()}
     watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
     wait_for_worker(client, timeout=timeout)
     if source is not None:
         connector.check_source(source)
+        if settings is not None:
+            require_own_topics(settings, connector, source)
     stored = _config(client, name)
     if stored is None:
         return _create(client, connector, watch, source)

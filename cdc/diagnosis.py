@@ -16,6 +16,7 @@ from cdc.findings import Finding
 from cdc.planning import differences
 from cdc.source_health import slot_findings, source_findings
 from cdc.status import ConnectorStatus, is_well
+from cdc.topics import stores_of
 from cdc.watch import failure_of
 from eventstore.errors import FactfoldError
 from eventstore.topics import TopicSpec, event_topic
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect import ConnectClient
+    from eventstore import SqlEventStore
     from eventstore.settings import Settings
 
 
@@ -126,36 +128,38 @@ def _state(check: str, status: ConnectorStatus, *, well: bool) -> Finding:
 
 
 def _topic_findings(settings: Settings, connector: Connector, *, source: Engine | None) -> Iterator[Finding]:
-    specs = list(connector.topic_specs)
+    specs, stores = list(connector.topic_specs), []
     if isinstance(connector, OutboxSource) and source is None:
         yield Finding.ok("topics of events", f"not looked at: {_why_not(connector)}")
     elif isinstance(connector, OutboxSource) and source is not None:
         try:
-            specs += _event_topics(source, connector)
+            stores = stores_of(source, connector)
+            specs += [
+                event_topic(one.topic, partitions=one.partitions) for store in stores for one in store.categories()
+            ]
         except FactfoldError as error:
+            stores = []
             yield Finding.error("topics of events", error.message, error.remedy)
-    yield from _compared(settings, specs)
+    yield from _compared(settings, specs, stores)
 
 
-def _event_topics(source: Engine, connector: OutboxSource) -> list[TopicSpec]:
-    from eventstore import SqlEventStore
-
-    schemas = [table.schema for table in connector.table_names if table.table == "events"]
-    stores = [SqlEventStore(source, schema=schema) for schema in schemas]
-    categories = [category for store in stores for category in store.categories()]
-    return [event_topic(category.topic, partitions=category.partitions) for category in categories]
-
-
-def _compared(settings: Settings, specs: Sequence[TopicSpec]) -> Iterator[Finding]:
+def _compared(settings: Settings, specs: Sequence[TopicSpec], stores: Sequence[SqlEventStore]) -> Iterator[Finding]:
     from eventstore.kafka.admin import compare_topics
+    from eventstore.topic_owners import topic_owners
 
-    compared = compare_topics(settings, specs)
+    compared, owners = compare_topics(settings, specs), topic_owners(settings, stores)
     for name in compared.missing:
         found = "it does not exist: the connector makes it with its first record"
         yield Finding.warning(f"topic {name}", found, "make it before (eventstore.kafka.admin.ensure_topics)")
     for mismatch in compared.mismatches:
         yield Finding.error(f"topic {mismatch.place}", mismatch.message, mismatch.remedy)
-    wrong = {*compared.missing, *(mismatch.place for mismatch in compared.mismatches)}
+    for topic, foreign in owners.foreign.items():
+        yield Finding.error(f"topic {topic}", f"{foreign.message} (at {foreign.place})", foreign.remedy)
+    for topic, sources in owners.sources.items():
+        if len(sources) > 1:
+            found = f"it has events of several sources: {', '.join(sorted(sources))}"
+            yield Finding.warning(f"topic {topic}", found, "let its readers name the one they mean: source=")
+    wrong = {*compared.missing, *(mismatch.place for mismatch in compared.mismatches), *owners.foreign}
     for spec in specs:
         if spec.name not in wrong:
             yield Finding.ok(f"topic {spec.name}", f"{spec.partitions} partitions, as declared")

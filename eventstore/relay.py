@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import structlog
 
@@ -33,6 +32,7 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
 from eventstore.settings import Settings
+from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
 
 if TYPE_CHECKING:
@@ -231,22 +231,20 @@ def partition_ends(store: SqlEventStore, outbox: Outbox, settings: Settings) -> 
 
 
 def _event_id(record: TopicRecord) -> str:
-    headers = dict(record.headers)
-    if _DEBEZIUM_HEADER in headers:
+    if _DEBEZIUM_HEADER in dict(record.headers):
         raise TopicNotRelayed(
             f"{record.topic!r} was filled by a Debezium connector, which orders events by their commits",
             remedy="keep the outbox connector, or publish the store into a topic of another name",
             place=record.place,
         )
-    try:
-        return str(UUID((headers.get("ce_id") or b"").decode()))
-    except ValueError:
-        raise _unknown_event(record) from None
+    if (found := event_id_of(record)) is None:
+        raise _unknown_event(record)
+    return str(found)
 
 
 def _unknown_event(record: TopicRecord) -> TopicNotRelayed:
     return TopicNotRelayed(
-        f"{record.topic!r} ends with a record that is no event of this store: {(record.key or b'')[:80]!r}",
+        strange_end(record),
         remedy="give the category a topic of its own; after a restore of an older backup, a new one",
         place=record.place,
     )

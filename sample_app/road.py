@@ -74,7 +74,7 @@ def lay_road(
         store.declare_category(aggregate.category, partitions=partitions)
     store.register(*aggregates)
     tables.create_all(engine)
-    prepare_topics(settings, [(category.topic, category.partitions) for category in store.categories()])
+    prepare_topics(settings, stores=[store])
     captured = [f"public.{table.name}" for table in tables.sorted_tables]
     kept = [f"public.{table}" for table in history]
     rows, slots = _connect(info, name, settings, engine, captured=captured, history=kept, partitions=partitions)
@@ -111,7 +111,7 @@ def _connect(
     with ConnectClient(info.connect_url) as client:
         for connector in (outbox, rows):
             prepare_source(engine, connector, password=password)
-            apply(client, connector, source=engine)
+            apply(client, connector, source=engine, settings=settings)
     return rows, (outbox.slot, rows.slot)
 
 

@@ -22,11 +22,14 @@ PATIENCE_SECONDS: Final = 70.0
 _LOOK_SECONDS: Final = 0.1
 
 
-def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, TopicRecord]:
+def last_records(
+    settings: Settings, topics: Iterable[str], *, may_be_emptied: bool = False
+) -> dict[Partition, TopicRecord]:
     """Return the last committed record of each partition that has one; a topic that does not exist has none.
 
     Tombstones that somebody else wrote are no records here, nor is what they took back: those of deleted events say
-    which row of the store they are. TopicNotRelayed where all of them were deleted, BrokerUnreachable, BrokerRefused.
+    which row of the store they are. TopicNotRelayed where all of them were deleted, unless they may be.
+    BrokerUnreachable, BrokerRefused.
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
         there = offsets.existing(topics)
@@ -38,7 +41,8 @@ def last_records(settings: Settings, topics: Iterable[str]) -> dict[Partition, T
             found |= _last_between(reader, starts, {place: ends[place] for place in asked})
             asked = {place for place in asked if place not in found and begins[place] < starts[place]}
             window *= _GROWTH
-        _require_none_forgotten(begins, found)
+        if not may_be_emptied:
+            _require_none_forgotten(begins, found)
         return found
 
 

@@ -13,12 +13,14 @@ from cdc.status import PAUSED, RUNNING, STOPPED
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
+    Kafka,
     MaybeNames,
     Name,
     Names,
     Reference,
     SourceUrl,
     Timeout,
+    brokers_at,
     declared,
     maybe_database,
     of_its_own,
@@ -52,19 +54,32 @@ def apply(
     reference: Reference,
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
+    kafka: Kafka = None,
     timeout: Timeout = 90.0,
     as_json: Json = False,
 ) -> None:
-    """Bring connectors to their declared configuration and wait until they stream."""
+    """Bring connectors to their declared configuration and wait until they stream.
+
+    With --source-url and --kafka, an outbox is not applied to a topic that another service has filled.
+    """
     import cdc
 
-    connectors = list(declared(reference))
+    connectors, settings = list(declared(reference)), brokers_at(kafka)
     with worker(connect_url, patience=timeout) as client, maybe_database(source_url) as source:
         for connector in connectors:
             own, notes = of_its_own(source, connector.config())
-            applied = cdc.apply(client, connector, source=own, timeout=timeout)
+            applied = cdc.apply(client, connector, source=own, settings=settings, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed", "restarted") if getattr(applied, word)]
-            show(applied.status, as_json=as_json, did=done or ["unchanged"], notes=(*applied.notes, *notes))
+            unseen = _topics_not_seen(connector, looked=settings is not None and own is not None)
+            show(applied.status, as_json=as_json, did=done or ["unchanged"], notes=(*applied.notes, *notes, *unseen))
+
+
+def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
+    from cdc import OutboxSource
+
+    if looked or not isinstance(connector, OutboxSource):
+        return ()
+    return ("whose events its topics hold was not looked at: give --source-url and --kafka",)
 
 
 @app.command()

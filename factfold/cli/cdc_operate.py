@@ -12,10 +12,12 @@ from factfold.cli.cdc import app
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
+    Kafka,
     MaybeNames,
     Reference,
     SourceUrl,
     Timeout,
+    brokers_at,
     causes_of,
     database,
     declared,
@@ -35,14 +37,8 @@ if TYPE_CHECKING:
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
     from cdc.connectors.postgres import PostgresConnector
-    from eventstore import Settings
 
 __all__ = ["app"]
-
-Kafka = Annotated[
-    str | None,
-    typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
-]
 
 
 @app.command()
@@ -113,7 +109,7 @@ def doctor(
 
     import cdc
 
-    failed, settings = False, _settings(kafka)
+    failed, settings = False, brokers_at(kafka)
     patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
     with maybe_database(source_url) as source, patient as client:
         for connector in declared(reference):
@@ -139,15 +135,6 @@ def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
 def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
     """Why a source that was given is not looked into; `diagnose` itself says that none was given."""
     return notes[0].rpartition(": ")[2] if own is None and notes else ""
-
-
-def _settings(kafka: str | None) -> Settings | None:
-    from eventstore import Settings
-
-    if kafka is None:
-        return None
-    settings = Settings()
-    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": kafka})})
 
 
 def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:

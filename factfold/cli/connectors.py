@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cdc import Connector, ConnectorStatus
     from cdc.connect import ConnectClient
     from cdc.errors import InvalidConnector
+    from eventstore import Settings
 
 # Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
 PATIENCE: Final = 10.0
@@ -26,6 +27,10 @@ ConnectUrl = Annotated[
 SourceUrl = Annotated[
     str | None,
     typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."),
+]
+Kafka = Annotated[
+    str | None,
+    typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -60,6 +65,16 @@ def maybe_database(url: str | None) -> Iterator[Engine | None]:
         return
     with database(url) as engine:
         yield engine
+
+
+def brokers_at(servers: str | None) -> Settings | None:
+    """Return the settings of the environment for other brokers, None without any."""
+    from eventstore import Settings
+
+    if servers is None:
+        return None
+    settings = Settings()
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
 
 
 def of_its_own(source: Engine | None, config: Mapping[str, str]) -> tuple[Engine | None, tuple[str, ...]]:

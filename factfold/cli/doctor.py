@@ -139,23 +139,32 @@ def _store(url: str, schema: str | None) -> str:
 
 
 def _topics(url: str, schema: str | None, servers: str) -> str:
-    """Compare the store's categories with their topics: a partition count is fixed for life, in both."""
+    """Compare the store's categories with their topics: partitions, which are fixed for life, policy, and owner."""
     from eventstore import Settings, SqlEventStore
     from eventstore.errors import TopicMismatch
     from eventstore.kafka.admin import compare_topics
+    from eventstore.topic_owners import topic_owners
     from eventstore.topics import event_topic
 
     settings = Settings()
     settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
     with SqlEventStore(url, schema=schema) as store:
         wanted = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
-    compared = compare_topics(settings, wanted, deadline=_BROKER_SECONDS)
+        compared = compare_topics(settings, wanted, deadline=_BROKER_SECONDS)
+        owners = topic_owners(settings, [store])
+    owners.require_own()
     if compared.mismatches:
         told = "; ".join(mismatch.message for mismatch in compared.mismatches)
         remedies = dict.fromkeys(mismatch.remedy for mismatch in compared.mismatches)
         raise TopicMismatch(told, remedy="; ".join(remedies), place=servers)
     later = f", {len(compared.missing)} not made yet: {', '.join(compared.missing)}" if compared.missing else ""
-    return f"{len(wanted) - len(compared.missing)} topics as their categories say{later}"
+    several = "; ".join(
+        f"{topic} has events of several sources ({', '.join(sorted(sources))})"
+        for topic, sources in owners.sources.items()
+        if len(sources) > 1
+    )
+    shared = f"; {several}: let readers name the one they mean (source=)" if several else ""
+    return f"{len(wanted) - len(compared.missing)} topics as their categories say{later}{shared}"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

@@ -11,8 +11,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
+from cdc import OutboxSource, Severity, diagnose, prepare_topics
+from cdc.topics import require_own_topics
 from eventstore import Relay, Settings, SqlEventStore
-from eventstore.kafka.admin import ensure_topics
+from eventstore.errors import ForeignRecord, TopicNotRelayed
+from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.topics import branch_topic
 from factfold.cli import doctor
 from factfold.cli.entry import application
@@ -70,3 +73,41 @@ def test_brokers_that_do_not_answer_are_told(store: SqlEventStore, monkeypatch: 
     found = found_by_doctor(store, "127.0.0.1:1")["topics"]
     assert not found["well"]
     assert "no Kafka broker answers at 127.0.0.1:1" in found["found"]
+
+
+@pytest.fixture
+def taken(store: SqlEventStore, settings: Settings, database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    """Another service's store, of the same source and the same aggregate, for a topic that the first one has filled."""
+    fill(store, 1)
+    Relay(store, settings).run(stop=threading.Event(), once=True)
+    other = crate_store(database(), topic=topic_of(store))
+    fill(other, 1)
+    yield other
+    other.close()
+
+
+def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_refused_by_all_that_would_fill_it(
+    store: SqlEventStore, taken: SqlEventStore, settings: Settings
+) -> None:
+    topic, before = topic_of(store), end_offsets(settings, [topic_of(store)])
+    assert found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]["well"]
+    found = found_by_doctor(taken, settings.kafka.bootstrap_servers)["topics"]
+    assert not found["well"]
+    assert (
+        f"'{topic}' ends with a record that is no event of this store: b'crate-1@0' of source '/factfold'"
+        in (found["found"])
+    )
+    assert "topic_prefix=" in found["remedy"]
+    with pytest.raises(ForeignRecord, match="no event of this store"):
+        prepare_topics(settings, stores=[taken])
+    assert prepare_topics(settings, stores=[store]) == []
+    with pytest.raises(TopicNotRelayed, match="no event of this store"):
+        Relay(taken, settings).run(stop=threading.Event(), once=True)
+    outbox = OutboxSource(
+        name="taken", topic_prefix="taken", host="h", port=1, database="d", user="u", password="${env:PASSWORD}"
+    )
+    with pytest.raises(ForeignRecord, match="no event of this store"):
+        require_own_topics(settings, outbox, taken.engine)
+    findings = {one.check: one for one in diagnose(outbox, source=taken.engine, settings=settings)}
+    assert findings[f"topic {topic}"].severity is Severity.ERROR
+    assert end_offsets(settings, [topic]) == before

@@ -106,7 +106,7 @@ def test_one_connector_publishes_every_tenant_to_topics_of_its_own(
     stores = [opened(made.engine, name) for name in names]
     for store, name in zip(stores, names, strict=True):
         store.append("lamp-1", [Lamp.Lit(room=f"{name} early")], expected=ANY)
-        prepare_topics(settings, [(category.topic, category.partitions) for category in store.categories()])
+        prepare_topics(settings, stores=[store])
     tables = tuple(f"tenant_{name}.{table}" for name in names for table in ("events", "schemas"))
     apply(connect, made.prepared(made.outbox(tables=tables)), source=made.engine)
     for store in stores:

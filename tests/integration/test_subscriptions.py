@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
 from eventstore.errors import GroupActive
 from eventstore.kafka.admin import end_offsets, quiet
+from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_lag, group_offsets, reset_group
 from factfold.cli.entry import main
 from tests.integration.delivering import booking, deliver, noting, running
@@ -303,3 +304,16 @@ def _command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
+
+
+def test_records_of_another_service_are_dead_letters_where_the_subscription_names_its_own(settings, payments):
+    one = Payment.Received(amount=1)
+    payments.put([payments.record(one, partition=0, ce_source="/billing"), payments.record(one, partition=0)])
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen, source="/payments")
+    with open_subscriber(declared, settings=settings) as subscriber:
+        report = deliver(subscriber, records=2)
+    assert (report.handled, report.dead, seen) == (1, 1, [1])
+    (letter,) = [dict(letter.headers) for letter in read_range(settings, f"{payments.name}.g.dead-letter")]
+    assert (letter["dead_letter_error"], letter["dead_letter_offset"]) == (b"ForeignRecord", b"0")
+    assert "'/payments' is declared, and the record's source is '/billing'" in letter["dead_letter_message"].decode()

@@ -92,19 +92,6 @@ def test_records_without_a_readable_event_are_dead_letters_with_their_cause_and_
         assert words in cause
 
 
-def test_records_of_another_service_are_dead_letters_where_the_subscription_names_its_own(settings, payments):
-    one = Payment.Received(amount=1)
-    payments.put([payments.record(one, partition=0, ce_source="/billing"), payments.record(one, partition=0)])
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen, source="/payments")
-    with open_subscriber(declared, settings=settings) as subscriber:
-        report = deliver(subscriber, records=2)
-    assert (report.handled, report.dead, seen) == (1, 1, [1])
-    (letter,) = [dict(letter.headers) for letter in read_range(settings, f"{payments.name}.g.dead-letter")]
-    assert (letter["dead_letter_error"], letter["dead_letter_offset"]) == (b"ForeignRecord", b"0")
-    assert "'/payments' is declared, and the record's source is '/billing'" in letter["dead_letter_message"].decode()
-
-
 def test_an_unknown_schema_stops_a_subscription_that_says_so(settings, payments):
     unknown = payments.record(Payment.Received(amount=2), partition=0, value=UNKNOWN)
     payments.receive([1], partition=0)

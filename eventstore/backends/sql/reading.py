@@ -45,7 +45,7 @@ class Reader:
     """Reads streams and the whole store."""
 
     def __init__(self, database: Database, decoder: AvroDecoder, personal: PersonalData) -> None:
-        self._events = database.tables.events
+        self._events, self._deleted = database.tables.events, database.tables.deleted_events
         self._dialect = database.dialect
         self._connect = database.statement
         self._take_turns = database.take_turns
@@ -129,6 +129,16 @@ class Reader:
         """Return the event of an id, None without one."""
         page = self._page(self._columns.where(self._events.c.id == event_id), 1)
         return page[0] if page else None
+
+    def known(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Return those ids that are of events here, deleted ones included."""
+        with self._connect() as reading:
+            return {
+                found
+                for wanted in bindable(ids)
+                for table in (self._events, self._deleted)
+                for found in reading.execute(select(table.c.id).where(table.c.id.in_(wanted))).scalars()
+            }
 
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""

@@ -244,6 +244,10 @@ class SqlEventStore(Closing):
         """Return the event that was recorded under an id, None without one."""
         return self._reader.find(event_id)
 
+    def known(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Return those ids under which an event was recorded, events that were deleted since included."""
+        return self._reader.known(ids)
+
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))

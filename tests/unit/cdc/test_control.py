@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 import requests
 import responses
+from sqlalchemy import create_engine
 
-from cdc import ConnectClient, delete, move
+from cdc import ConnectClient, OutboxSource, apply, delete, move
 from cdc.control import wait_for_worker
 from cdc.errors import ConnectUnavailable, InvalidConnector
+from eventstore import Settings
+from eventstore.errors import ForeignRecord
 
 URL = "http://connect:8083"
 
@@ -59,3 +62,26 @@ def test_the_wait_for_a_worker_ends(client: ConnectClient) -> None:
         with pytest.raises(ConnectUnavailable, match="not ready"):
             wait_for_worker(client, timeout=0.3)
     assert time.monotonic() - began < client.patience
+
+
+def test_an_outbox_is_not_applied_to_a_topic_that_another_store_fills(
+    client: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = OutboxSource(
+        name="shop", topic_prefix="shop", host="h", port=1, database="d", user="u", password="${env:PASSWORD}"
+    )
+    asked: list[object] = []
+
+    def refuse(*given: object) -> None:
+        asked.extend(given)
+        raise ForeignRecord("'order' ends with a record that is no event of this store", remedy="another topic")
+
+    monkeypatch.setattr("cdc.control.require_own_topics", refuse)
+    monkeypatch.setattr(OutboxSource, "check_source", lambda self, engine: None)
+    settings, source = Settings.for_broker("127.0.0.1:1"), create_engine("sqlite://")
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/health", json={"status": "healthy", "message": "Worker has completed startup"})
+        with pytest.raises(ForeignRecord, match="no event of this store"):
+            apply(client, outbox, source=source, settings=settings)
+        assert {call.request.method for call in answers.calls} == {"GET"}
+    assert asked == [settings, outbox, source]

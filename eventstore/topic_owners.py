@@ -1,0 +1,80 @@
+"""Whose events a topic holds: the last record of each partition, asked for in the stores that are to fill the topic.
+
+Two services with an aggregate of one name may mean one topic. Their keys are alike: compaction would delete the events
+of one for those of the other. The last records show it before that happens, whatever source each store names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from eventstore.errors import ForeignRecord
+from eventstore.kafka.tails import last_records
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOwners:
+    """What the last records of topics say, by topic: ``foreign`` one of no given store, ``sources`` whose they are."""
+
+    foreign: Mapping[str, ForeignRecord] = field(default_factory=dict)
+    sources: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def require_own(self) -> None:
+        """Raise ForeignRecord for the first record that is none of the stores'."""
+        for found in self.foreign.values():
+            raise found
+
+
+def topic_owners(settings: Settings, stores: Iterable[SqlEventStore]) -> TopicOwners:
+    """Look at the topics of the stores' categories that exist; BrokerUnreachable, BrokerRefused, StoreUnavailable.
+
+    An event that a store has deleted is its event still.
+    """
+    every = list(stores)
+    topics = {category.topic for store in every for category in store.categories()}
+    if not topics:
+        return TopicOwners()
+    records = list(last_records(settings, topics, may_be_emptied=True).values())
+    ids = [found for record in records if (found := event_id_of(record)) is not None]
+    known = {found for store in every for found in store.known(ids)}
+    foreign = {record.topic: _foreign(record) for record in reversed(records) if event_id_of(record) not in known}
+    sources: dict[str, frozenset[str]] = {}
+    for record in records:
+        sources[record.topic] = sources.get(record.topic, frozenset()) | {source_of(record)}
+    return TopicOwners(foreign, sources)
+
+
+def event_id_of(record: TopicRecord) -> UUID | None:
+    """Return the id of the event that a record says it is, None for a record of no event."""
+    try:
+        return UUID((dict(record.headers).get("ce_id") or b"").decode())
+    except ValueError:
+        return None
+
+
+def source_of(record: TopicRecord) -> str:
+    """Return the CloudEvents source of a record, `none` without one."""
+    return (dict(record.headers).get("ce_source") or b"none").decode(errors="replace")
+
+
+def strange_end(record: TopicRecord) -> str:
+    """Say that a topic ends with a record that the store does not know, and whose record that is."""
+    key, source = (record.key or b"")[:80], source_of(record)
+    return f"{record.topic!r} ends with a record that is no event of this store: {key!r} of source {source!r}"
+
+
+def _foreign(record: TopicRecord) -> ForeignRecord:
+    return ForeignRecord(
+        strange_end(record),
+        remedy="give the category a topic of its own (source=, topic_prefix=, declare_category(topic=)); "
+        "after a restore of an older backup, a new one",
+        place=record.place,
+    )
