@@ -32,7 +32,7 @@ def rows_of_topic(engine):
     rows = {}
     with SqliteLog(engine.url.database) as log:
         for page in log.records("t", 0, log.end_offsets(["t"])["t"][0]):
-            rows.update((key, value and json.loads(value)["after"]) for _, key, value, _ in page)
+            rows.update((key, value and json.loads(value)["after"]) for _, key, value, *_ in page)
     return sorted(map(json.dumps, filter(None, rows.values())))
 
 

@@ -53,7 +53,7 @@ def captured(engine, kind, value):
         else:
             connection.execute(table.insert().values(id=1, v=value))
     with SqliteLog(engine.url.database) as log:
-        ((_, key, payload, _),) = next(log.records("t", 0, 99))
+        ((_, key, payload, *_),) = next(log.records("t", 0, 99))
     decoder = ChangeDecoder(table, full_identity=True)
     return json.loads(payload)["after"]["v"], lambda: decoder.decode(key.encode(), payload, offset=1).after["v"]
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -220,6 +221,7 @@ def test_headers_of_records(payload: bytes, size: int) -> None:
 def test_records_of_a_subscription(keys: MemoryKeys, payload: bytes, size: int) -> None:
     source = object.__new__(KafkaSource)
     source._types, source._personal = None, PersonalData(keys)
+    source._subscription = SimpleNamespace(source=None)  # type: ignore[assignment]
     source._decoder = AvroDecoder({JOINED.schema_id: JOINED.registered}.__getitem__)
     read = 0
 
