@@ -40,8 +40,10 @@ class MemoryCatalogue:
 
     def ensure(self, name: str, *, partitions: int = DEFAULT_PARTITIONS, topic: str | None = None) -> Category:
         """Return a category, a new one where there is none; InvalidIdentifier."""
-        chosen = topic or topic_of_category(check_category(name), source=self._source)
-        offered = Category(check_category(name), check_topic(chosen), partitions=partitions, generation=1)
+        if (known := self._categories.get(check_category(name))) is not None:
+            return known
+        chosen = topic or topic_of_category(name, source=self._source)
+        offered = Category(name, check_topic(chosen), partitions=partitions, generation=1)
         return self._categories.setdefault(name, offered)
 
     def declare(self, name: str, *, partitions: int, topic: str | None) -> Category:

@@ -180,14 +180,13 @@ class SqlCatalogue:
 
     def _ensure(self, connection: Connection, name: str, partitions: int, *, topic: str | None = None) -> Category:
         table = self._tables.categories
-        row = {
-            "category": check_category(name),
-            "topic": check_topic(self.own_topic(name) if topic is None else topic),
-            "partitions": partitions,
-            "generation": 1,
-        }
+        stored = select(table).where(table.c.category == check_category(name))
+        if (found := connection.execute(stored).one_or_none()) is not None:
+            return Category(*found)  # whatever topic it would get from this source today
+        chosen = check_topic(self.own_topic(name) if topic is None else topic)
+        row = {"category": name, "topic": chosen, "partitions": partitions, "generation": 1}
         _insert_new(connection, table, [row])
-        return Category(*connection.execute(select(table).where(table.c.category == name)).one())
+        return Category(*connection.execute(stored).one())
 
 
 def _insert_new(connection: Connection, table: Table, rows: list[dict[str, object]]) -> None:

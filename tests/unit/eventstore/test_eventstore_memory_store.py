@@ -27,6 +27,7 @@ EXCEPTIONS = {
     "renumber": "no cluster that it could have been moved out of",
     "export_file": "what is to be kept is not kept here",
     "import_file": "what is to be kept is not kept here",
+    "known": "no topic that it could fill",
     "within": "no transaction that it could take part in",
 }
 PARAMETERS = {"append": {"connection"}, "append_batch": {"connection"}}

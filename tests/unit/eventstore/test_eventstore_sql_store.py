@@ -299,3 +299,13 @@ def test_a_deletion_has_the_source_of_its_stream(url: str) -> None:
     with _sql_store(url) as command_line:
         command_line.delete_stream("order-1", expected=ANY)
         assert {row["ce_source"] for row in _rows(command_line, "events")} == {"/shop"}
+
+
+def test_a_source_that_names_no_topic_still_writes_to_categories_that_exist(url: str) -> None:
+    with _sql_store(url, source="/ü", topic_prefix="") as earlier:
+        earlier.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+    with _sql_store(url, source="/ü") as store:
+        store.append("order-2", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        with pytest.raises(InvalidIdentifier, match="gives no name for the topic of category 'parcel'"):
+            store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        assert _topics(store) == {"order": "order"}
