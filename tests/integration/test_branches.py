@@ -193,10 +193,11 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_o
 
 def test_a_schema_registered_after_its_first_record_is_learnt_and_nothing_is_lost(routed):
     note = f"note_{uuid.uuid4().hex}"  # a schema that this broker has never seen
-    late = newer("refunded", amount="double", **{note: "string"})
+    late = newer("refunded", amount="double", reason="string", **{note: "string"})
     records = [
         dataclasses.replace(
-            routed.event("l1", received(1)), value=AvroEncoder(late).encode({"amount": amount, note: "x"})
+            routed.event("l1", received(1)),
+            value=AvroEncoder(late).encode({"amount": amount, "reason": "late", note: "x"}),
         )
         for amount in (900.0, math.nextafter(900.0, 901.0))
     ]

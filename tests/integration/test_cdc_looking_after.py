@@ -107,8 +107,11 @@ def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop
 
 
 def test_the_command_shows_slots_and_ages(shop: Any, source: Any, run: Callable[..., Any]) -> None:
-    wait_until(lambda: "  read  " in run("status", shop.name).stdout, what="a reader of its slot")
-    heading, row = (re.split(r" {2,}", line) for line in run("status", shop.name).stdout.splitlines())
+    def shown() -> str:
+        found: str = run("status", shop.name).stdout
+        return found if "  read  " in found else ""
+
+    heading, row = (re.split(r" {2,}", line) for line in wait_until(shown, what="a reader of its slot").splitlines())
     assert heading == ["name", "state", "tasks", "last event", "slot", "behind", "holds", "log"]
     assert (row[:3], row[4], row[7]) == ([shop.name, "RUNNING", "0 RUNNING"], "read", "reserved")
     assert re.fullmatch(r"\d+ s ago", row[3])
@@ -123,6 +126,8 @@ def test_the_command_shows_slots_and_ages(shop: Any, source: Any, run: Callable[
 def test_a_connector_that_is_well_has_nothing_to_find(
     connect: ConnectClient, shop: Any, source: Any, settings: Settings, stack: LocalStack, run: Callable[..., Any]
 ) -> None:
+    # A connector that was just started again takes a moment until it reads its slot.
+    wait_until(lambda: cdc.health(connect, shop.name, source=shop.engine).slot.active, what="a reader of its slot")
     found = diagnose(source, source=shop.engine, client=connect, settings=settings)
     assert [one for one in found if one.severity is not Severity.OK] == []
     checks = {one.check.split()[0] for one in found}

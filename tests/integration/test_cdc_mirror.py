@@ -56,7 +56,7 @@ def copied(connect: ConnectClient, clusters: dict[str, str]) -> Iterator[str]:
         assert apply(connect, connector).created
         assert apply(connect, connector).was_no_op
     yield f"{alias}.{TOPIC}"
-    for connector in (mirror.name, heartbeat.name, f"{alias}-checkpoint"):
+    for connector in (mirror.name, heartbeat.name):
         connect.delete(connector)
 
 
@@ -116,6 +116,7 @@ def test_a_group_that_moves_reads_on_where_it_was_if_there_is_a_checkpoint_conne
         return False
 
     wait_until(reads_on, what="the group's offsets at the target")
+    connect.delete(checkpoint.name)
 
 
 def _produce(settings: Settings, what: str) -> None:

@@ -78,7 +78,8 @@ TABLES = {
         [(KEY, None), (WRAPPED_KEY, change()), (WRAPPED_KEY, b"[")],
     ),
     "Avro": (
-        Table.from_changelog(REGIONS, topic="t", encoding="avro"), {s.id: s for s in CONNECT},
+        Table.from_changelog(REGIONS, topic="t", encoding="avro", null_if_absent=["rate", "opened"]),
+        {s.id: s for s in CONNECT},
         [(FRAMED_KEY, FRAMED), (FRAMED_KEY, None)],
         [(FRAMED_KEY, b"{}"), (FRAMED_KEY, b""), (b"{}", FRAMED), (FRAMED_KEY, GOOD_EVENT), (FRAMED_KEY, FRAMED[:9]),
          (FRAMED_KEY, FRAMED_KEY), (None, FRAMED)],
