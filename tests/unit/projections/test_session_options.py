@@ -17,10 +17,6 @@ def options(monkeypatch, tmp_path):
     return lambda **given: session._defaults("1g", given)["spark.driver.extraJavaOptions"].split()
 
 
-def test_the_driver_collects_with_all_threads_at_once(options):
-    assert "-XX:+UseParallelGC" in options()
-
-
 @pytest.mark.parametrize("name", ENVIRONMENT)
 def test_a_collector_that_the_environment_names_goes_before(options, monkeypatch, name):
     monkeypatch.setenv(name, "-Xss1m -XX:+UseZGC")
@@ -30,11 +26,6 @@ def test_a_collector_that_the_environment_names_goes_before(options, monkeypatch
 def test_so_does_one_of_the_configuration(options):
     found = options(**{"spark.driver.defaultJavaOptions": "-XX:+UseG1GC"})
     assert not [option for option in found if option.endswith("GC")]
-
-
-def test_what_is_no_collector_changes_nothing(options, monkeypatch):
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseStringDeduplication -XX:-UseGCOverheadLimit")
-    assert "-XX:+UseParallelGC" in options()
 
 
 def test_an_archive_of_classes_is_mapped_where_there_is_one_and_never_spoken_of_on_stdout(options):
