@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -200,6 +201,20 @@ def rows_exported(store: SqlEventStore) -> list[dict[str, Any]]:
     found = rows(store)
     last = {row["stream"]: row["version"] for row in found}
     return [row for row in found if row["payload"] is not None or row["version"] == last[row["stream"]]]
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
+def test_an_export_is_its_owner_s_to_read_whatever_lay_there(
+    opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
+) -> None:
+    path, elsewhere = tmp_path / name, tmp_path / "elsewhere"
+    elsewhere.write_text("")
+    path.with_name(f"{name}.part").symlink_to(elsewhere)
+    path.write_text("")
+    path.chmod(0o644)
+    opened().export_file(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert elsewhere.read_text() == ""
 
 
 def test_an_empty_store_is_exported_too(opened: Callable[[], SqlEventStore], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Exporter:
         """Write events, all or a category's, with what it takes to read them; personal fields only with ``keys``."""
         last, total = self._extent(category)
         head = self._head(category, keys)
-        part = path.with_name(f"{path.name}.part")
+        part = _private(path.with_name(f"{path.name}.part"))
         try:
             writer = _writer(part, head, format_of(path, wanted))
             try:
@@ -137,6 +137,13 @@ class Exporter:
             "payload": row.payload,
             "archived": as_utc(row.archived),
         }
+
+
+def _private(path: Path) -> Path:
+    """Make an empty file that its owner alone may read: it will hold events, and keys where they are asked for."""
+    path.unlink(missing_ok=True)  # of an export that was killed
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    return path
 
 
 def _writer(path: Path, head: Head, wanted: Format) -> ExportWriter:
