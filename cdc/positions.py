@@ -51,10 +51,10 @@ def position_of(body: Mapping[str, Any], *, epoch: int, offset: int) -> SourcePo
 
 def whole_number(value: Any) -> int:
     """Return a number of 64 bits, also from text; ValueError for anything else, a boolean or a fraction too."""
-    is_number = type(value) is int or (isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) is not None)
-    if not is_number or not -_LIMIT <= int(value) < _LIMIT:
+    number = int(value) if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) else value
+    if not is_number(number):
         raise ValueError(f"{str(value)[:60]!r} is no whole number")
-    return int(value)
+    return number
 
 
 def is_number(value: Any) -> TypeGuard[int]:

@@ -394,8 +394,10 @@ class OffsetsGone(KafkaError):
 class RecordsUnreadable(KafkaError):
     """A batch of records, the first at `offset`, unpacks to more than the client takes, or is damaged."""
 
-    def __init__(self, message: str, *, remedy: str, place: str | None = None, offset: int = 0) -> None:
-        super().__init__(message, remedy=remedy, place=place)
+    def __init__(self, message: str, *, remedy: str, topic: str, partition: int, offset: int) -> None:
+        super().__init__(message, remedy=remedy, place=f"{topic}[{partition}]@{offset}")
+        self.topic = topic
+        self.partition = partition
         self.offset = offset
 
 

@@ -74,13 +74,13 @@ with claimed as (
 select count(*), case when count(*) < %(size)s then array_agg(event_id) end from claimed
 """
 # `where true` keeps SQLite from reading `on conflict` as a join.
-_CLAIM_SQLITE: Final = """
+_CLAIM_SQLITE: Final = f"""
 insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
-select ?, ?, value, strftime('%Y-%m-%d %H:%M:%f000', 'now'), 'handled' from json_each(?) where true
+select ?, ?, value, {_NOW_SQLITE}, 'handled' from json_each(?) where true
 on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
     where factfold_inbox.outcome = 'dead'
 returning event_id
-"""
+"""  # noqa: S608 - all of it is ours
 _UNCLAIM_POSTGRES: Final = """
 delete from factfold_inbox
 where subscriber = %(group)s and topic = %(topic)s and event_id = any(%(ids)s::uuid[])

@@ -21,9 +21,9 @@ import structlog
 
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
-from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
+from eventstore.masking import masked_message, masked_traceback
 from eventstore.subscriptions import Subscription
 
 log = structlog.get_logger()

@@ -25,13 +25,15 @@ def is_unreadable(message: Message) -> bool:
 
 def unreadable(message: Message) -> RecordsUnreadable:
     """Build the error for a batch that begins with this offset."""
-    problem, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset() or 0
+    problem, topic, partition = message.error(), message.topic() or "", message.partition() or 0
+    offset = message.offset() or 0
     why = "" if problem is None else problem.str()
     return RecordsUnreadable(
         f"the records of {topic!r} from offset {offset} of partition {partition} on cannot be unpacked: {why}",
         remedy="raise receive.message.max.bytes in the Kafka settings' extra_librdkafka if they are meant to be so "
         "large; else pass over them, as a subscription does by unreadable='dead-letter'",
-        place=f"{topic}[{partition}]@{offset}",
+        topic=topic,
+        partition=partition,
         offset=offset,
     )
 

@@ -64,7 +64,7 @@ def apply(
     """
     import cdc
 
-    connectors, settings = list(declared(reference)), brokers_at(kafka)
+    connectors, settings = list(declared(reference)), None if kafka is None else brokers_at(kafka)
     with worker(connect_url, patience=timeout) as client, maybe_database(source_url) as source:
         for connector in connectors:
             own, notes = of_its_own(source, connector.config())

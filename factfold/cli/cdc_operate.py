@@ -109,7 +109,7 @@ def doctor(
 
     import cdc
 
-    failed, settings = False, brokers_at(kafka)
+    failed, settings = False, None if kafka is None else brokers_at(kafka)
     patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
     with maybe_database(source_url) as source, patient as client:
         for connector in declared(reference):

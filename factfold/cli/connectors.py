@@ -67,12 +67,10 @@ def maybe_database(url: str | None) -> Iterator[Engine | None]:
         yield engine
 
 
-def brokers_at(servers: str | None) -> Settings | None:
-    """Return the settings of the environment for other brokers, None without any."""
+def brokers_at(servers: str) -> Settings:
+    """Return the settings of the environment for other brokers."""
     from eventstore import Settings
 
-    if servers is None:
-        return None
     settings = Settings()
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
 

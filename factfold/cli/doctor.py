@@ -10,6 +10,7 @@ import typer
 
 from eventstore.errors import FactfoldError
 from eventstore.shown_urls import shown_url
+from factfold.cli.connectors import brokers_at
 
 # PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
 _DISK_GB = 5
@@ -140,14 +141,13 @@ def _store(url: str, schema: str | None) -> str:
 
 def _topics(url: str, schema: str | None, servers: str) -> str:
     """Compare the store's categories with their topics: partitions, which are fixed for life, policy, and owner."""
-    from eventstore import Settings, SqlEventStore
+    from eventstore import SqlEventStore
     from eventstore.errors import TopicMismatch
     from eventstore.kafka.admin import compare_topics
     from eventstore.topic_owners import topic_owners
     from eventstore.topics import event_topic
 
-    settings = Settings()
-    settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
+    settings = brokers_at(servers)
     with SqlEventStore(url, schema=schema) as store:
         wanted = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
         compared = compare_topics(settings, wanted, deadline=_BROKER_SECONDS)

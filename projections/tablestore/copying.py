@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
-from eventstore.delivery.masking import MASK, masked_message
+from eventstore.masking import masked_message, without_quoted
 from projections.columns import ColumnType
 from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
 from projections.tablestore.arrow import Part, arrow_schema
@@ -25,7 +25,6 @@ from projections.tablestore.runs import Run, superseded
 
 # What holds a table or a run for longer is no batch of ours; and no signal ends a wait inside the driver.
 _LOCK_SECONDS: Final = 60
-_QUOTED: Final = re.compile(r'"[^"]*"')
 _COLUMN: Final = re.compile(r"(?<=^CONTEXT:)  COPY [^\n]{1,80}?, line \d+, column [^\n:]{1,63}", re.M)
 _TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
 
@@ -190,8 +189,6 @@ def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
 def _told(error: adbc.Error) -> str:
     """What the server said, and of which column, without the value."""
     column, said = _COLUMN.search(str(error)), masked_message(error).partition("\n")[0]
-    if isinstance(
-        error, adbc.DataError
-    ):  # which quotes the value; the driver does not always give the code that says so
-        said = _QUOTED.sub(f'"{MASK}"', said)
+    if isinstance(error, adbc.DataError):
+        said = without_quoted(said)  # the driver does not always give the code that says that it quotes a value
     return f"{said[:300]} {column[0].strip() if column else ''}".strip()

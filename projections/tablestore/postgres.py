@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
-from eventstore.delivery.masking import masked_message
+from eventstore.masking import masked_message
 from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from eventstore.delivery.masking import masked_message
+from eventstore.masking import masked_message
 from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable

@@ -157,8 +157,9 @@ class OpenKafkaLog(OffsetReader):
         except RecordsUnreadable as error:
             self._reader.close()
             self._reader = RangeReader(self._settings)
-            topic, _, partition = str(error.place).partition("@")[0].removesuffix("]").rpartition("[")
-            raise not_unpacked(error.message, topic=topic, partition=partition, offset=error.offset) from error
+            raise not_unpacked(
+                error.message, topic=error.topic, partition=error.partition, offset=error.offset
+            ) from error
 
 
 def _text(record: TopicRecord, header: str) -> str | None:

@@ -25,8 +25,8 @@ from eventstore import (
     subscription,
 )
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery.masking import masked_message
 from eventstore.errors import StoreUnavailable
+from eventstore.masking import masked_message
 from tests.ledger import Payment
 from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals

@@ -200,7 +200,7 @@ def test_records_that_the_jvm_s_client_cannot_unpack_are_named_by_their_place(sa
 
 
 def test_records_that_the_runner_s_client_cannot_unpack_are_named_by_their_place(monkeypatch: Any) -> None:
-    found = RecordsUnreadable("cannot be unpacked", remedy="x", place="shop.people[12]@7", offset=7)
+    found = RecordsUnreadable("cannot be unpacked", remedy="x", topic="shop.people", partition=12, offset=7)
     readers = [Mock(), Mock()]
     readers[0].read_up_to.side_effect = found
     monkeypatch.setattr(kafka_source, "RangeReader", lambda settings: readers.pop(0))

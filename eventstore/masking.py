@@ -47,6 +47,11 @@ def masked_traceback(error: BaseException, arrivals: Iterable[Arrival] = ()) -> 
     return "".join(parts).rstrip()
 
 
+def without_quoted(text: str) -> str:
+    """Return a text with `***` for what stands in double quotes."""
+    return _QUOTED.sub(f'"{MASK}"', text)
+
+
 def _chain(error: BaseException) -> list[BaseException]:
     """The causes first, as Python prints them."""
     found = list[BaseException]()
@@ -65,7 +70,7 @@ def _text(error: BaseException) -> str:
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
     text = _SHOWS_VALUES.split(primary or str(error), maxsplit=1)[0]
     quotes = isinstance(error, sqlite3.Error) or str(getattr(error, "sqlstate", "")).startswith(_QUOTES_VALUES)
-    return _QUOTED.sub(f'"{MASK}"', text) if quotes else text
+    return without_quoted(text) if quotes else text
 
 
 def _personal_values(arrivals: Iterable[Arrival]) -> list[str]:
