@@ -122,19 +122,28 @@ def connectors_go(stack: LocalStack) -> Iterator[None]:
 
 
 @pytest.fixture
-def database(stack: LocalStack) -> Callable[[], str]:
-    """A function that creates an empty database and returns its SQLAlchemy URL (psycopg, superuser)."""
+def database(stack: LocalStack) -> Iterator[Callable[[], str]]:
+    """A function that creates an empty database and returns its SQLAlchemy URL (psycopg, superuser).
+
+    What still works in it at the end is ended: readers of the next test would wait for its transaction.
+    """
     import sqlalchemy
 
-    def create() -> str:
-        name = f"test_{uuid.uuid4().hex[:12]}"
-        engine = sqlalchemy.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
-        engine.dispose()
-        return stack.info.postgres.url(name)
+    engine, names = sqlalchemy.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT"), []
 
-    return create
+    def create() -> str:
+        names.append(f"test_{uuid.uuid4().hex[:12]}")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f'CREATE DATABASE "{names[-1]}"')
+        return stack.info.postgres.url(names[-1])
+
+    yield create
+    still = sqlalchemy.text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ANY(:names) AND state <> 'idle'"
+    )
+    with engine.connect() as connection:
+        connection.execute(still, {"names": names})
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")
