@@ -14,10 +14,21 @@ from typing import Any
 from projections.declaring.binding import bind
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
+from projections.errors import InvalidDefinition
 from projections.outputs.view_topics import ViewTopic
 from projections.spark.views.sql_relations import require_only
 from projections.tables import checked_identifier
-from projections.views import Columns, Declaration, Input, Target, Targets, View, as_columns, pointers
+from projections.views import (
+    Columns,
+    Declaration,
+    Input,
+    Target,
+    Targets,
+    View,
+    as_columns,
+    key_of_partitions,
+    pointers,
+)
 
 
 def sql_view(
@@ -27,6 +38,8 @@ def sql_view(
     tables: Mapping[str, Input],
     references: Mapping[Columns, Targets] | None = None,
     unmatched: Mapping[Columns, Target] | None = None,
+    by: Columns | None = None,
+    key: Columns | None = None,
     roots: Sequence[str] = (),
     topic: str | ViewTopic | None = None,
 ) -> View:
@@ -37,6 +50,8 @@ def sql_view(
     columns of GROUP BY group the only table's rows. Where tables stand in a subquery or in WITH, give ``references``
     and ``unmatched`` as `view` takes them. Each place that names a table is a parameter of the view: a table that
     stands in the text several times needs a different alias in each place, which names the parameter.
+    With ``by``, the query looks at one partition of all its tables at a time, as `view` says; ``key`` are the columns
+    of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
     any of them has one. ``topic`` is where the view's rows are published too.
 
@@ -44,14 +59,20 @@ def sql_view(
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
     function = SqlFunction(query)
-    found = query.references() if references is None else pointers(references)
-    sides = query.unmatched() if unmatched is None else {as_columns(c): t for c, t in unmatched.items()}
+    partition, own = as_columns(by or ()), as_columns(key or ())
+    if own and not partition:
+        raise InvalidDefinition(
+            f"view {name!r} names a key, and no columns of partitions that it belongs to",
+            remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
+        )
+    found = query.references() if references is None and not partition else pointers(references or {})
+    known = query.unmatched() if unmatched is None and not partition else unmatched or {}
     declared = Declaration(
         name,
-        query.groups or next(iter(query.roles.values())).key,
+        key_of_partitions(partition or query.groups, own) or next(iter(query.roles.values())).key,
         found,
-        sides,
-        grouped=bool(query.groups),
+        {as_columns(columns): side for columns, side in known.items()},
+        by=partition or query.groups,
         roots=tuple(roots),
         topic=ViewTopic.of(topic),
     )

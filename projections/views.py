@@ -45,10 +45,11 @@ Pointer = tuple[tuple[str, ...], Target]
 class View:
     """A declared view; ``tables`` are in the order of the function's parameters, the root first.
 
-    ``key`` identifies a row: the root's key and that of each unmatched side, or the columns that a ``grouped`` view
-    groups its only table by. ``peers`` are roots beside the first, whose key is the view's too. The function must be
-    deterministic and may look only at rows that ``references`` reach from a root row, or at those of one group: then a
-    batch of changes can be answered from the rows it touches alone.
+    ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
+    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
+    first, whose key is the view's too. The function must be deterministic and may look only at rows that ``references``
+    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
+    touches alone.
     """
 
     name: str
@@ -57,7 +58,7 @@ class View:
     references: tuple[Reference, ...]
     function: Callable[..., Any]
     unmatched: tuple[Unmatched, ...] = ()
-    grouped: bool = False
+    by: tuple[str, ...] = ()
     topic: ViewTopic | None = None
     peers: tuple[str, ...] = ()
 
@@ -68,19 +69,26 @@ class View:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The names of the tables whose key is the view's: a key has a row where any of them has one."""
-        return (self.root, *self.peers)
+        """The names of the tables whose rows make those of the view: of its key, or of its partitions."""
+        return tuple(self.tables) if self.by else (self.root, *self.peers)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it has one row a partition."""
+        return self.by == self.key
 
     @property
     def root_key(self) -> tuple[str, ...]:
-        """The part of the key that is the root's."""
+        """The part of the key that is the root's, or the partition's."""
+        if self.by:
+            return self.by
         sides = {column for side in self.unmatched for column in side.columns}
         return tuple(column for column in self.key if column not in sides)
 
     @property
     def key_may_be_null(self) -> bool:
-        """Whether a part of the key may be null: a side that a row does not have, or the group without a value."""
-        return self.grouped or bool(self.unmatched) or may_be_null(self.tables[self.root])
+        """Whether a part of the key may be null: a side that a row does not have, or the partition without a value."""
+        return bool(self.by) or bool(self.unmatched) or may_be_null(self.tables[self.root])
 
     @property
     def inputs(self) -> tuple[View, ...]:
@@ -112,7 +120,7 @@ class View:
     def signature(self) -> str:
         """A text that changes with the function's source, its tables and references."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
-        declared = f"{self.references}|{self.unmatched}|{self.grouped}"
+        declared = f"{self.references}|{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}"
@@ -160,7 +168,11 @@ def view(
     the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
     ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
     refers to them. ``roots`` are tables of one key, the first parameter among them: a key has a row where any of them
-    has one. ``by``, instead of all these, declares a view with one row a group of its only table's rows.
+    has one.
+
+    ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
+    them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
+    each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
     ``tables`` overrides the look-up by parameter name.
 
     Raises InvalidDefinition or UnknownColumn.
@@ -170,19 +182,19 @@ def view(
         from projections.declaring.binding import bind, tables_of
 
         name = checked_identifier(function.__name__, what="view")
-        columns = as_columns((by if key is None else key) or ())
-        if (key is None) == (by is None) or not columns:
+        partition, own = as_columns(by or ()), as_columns(key or ())
+        if not partition and not own:
             raise InvalidDefinition(
-                f"view {name!r} needs a key, or columns to group by, and not both",
+                f"view {name!r} has neither a key nor columns to group by",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
         sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         declared = Declaration(
             name,
-            columns,
+            key_of_partitions(partition, own),
             pointers(references or {}),
             sides,
-            grouped=by is not None,
+            by=partition,
             roots=tuple(roots),
             topic=ViewTopic.of(topic),
         )
@@ -199,7 +211,7 @@ class Declaration:
     key: tuple[str, ...]
     references: tuple[Pointer, ...]
     unmatched: Mapping[tuple[str, ...], Target]
-    grouped: bool
+    by: tuple[str, ...] = ()
     roots: tuple[Target, ...] = ()
     topic: ViewTopic | None = None
 
@@ -211,6 +223,11 @@ def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:
         for columns, targets in references.items()
         for target in (targets if isinstance(targets, tuple) else (targets,))
     )
+
+
+def key_of_partitions(by: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """The key of a view: the columns of its partitions, and those that tell their rows apart."""
+    return (*by, *(column for column in own if column not in by))
 
 
 def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:

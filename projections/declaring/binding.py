@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from projections.columns import ColumnType
-from projections.errors import InvalidDefinition
+from projections.errors import InvalidDefinition, UnknownColumn
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable, checked_columns, checked_identifier, require_flat
 from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
@@ -17,9 +17,9 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
     """The view of a function that takes the given tables; InvalidDefinition or UnknownColumn for what cannot work."""
     name = declared.name
     _require_current(name, tables)
-    if declared.grouped:
-        _require_alone(declared, tables)
-        found = View(name, declared.key, tables, (), function, grouped=True, topic=declared.topic)
+    if declared.by:
+        _require_partitions(declared, tables)
+        found = View(name, declared.key, tables, (), function, by=declared.by, topic=declared.topic)
     else:
         _require_root_key(declared, tables)
         references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
@@ -63,12 +63,18 @@ def _require_current(name: str, tables: Mapping[str, Input]) -> None:
         )
 
 
-def _require_alone(declared: Declaration, tables: Mapping[str, Input]) -> None:
-    if len(tables) > 1 or declared.references or declared.unmatched or declared.roots:
+def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> None:
+    if declared.references or declared.unmatched or declared.roots:
         raise InvalidDefinition(
-            f"view {declared.name!r} groups, and takes more than one table",
-            remedy="join in a view of its own, and group that one: by='…' with the joined view as the only parameter",
+            f"view {declared.name!r} names columns of partitions, and references, unmatched or roots too",
+            remedy="join along foreign keys in a view of its own, which this one reads",
         )
+    for name, table in tables.items():
+        if isinstance(table, VersionTable):
+            raise InvalidDefinition(
+                f"view {declared.name!r} partitions {name!r}, which holds the versions of a table",
+                remedy="versions are looked up from a stream, in a view with references: read that view here",
+            )
 
 
 def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> None:
@@ -211,13 +217,33 @@ def check(view: View) -> None:
         _check_reference(view, reference)
     for name in view.peers:
         _check_shared_key(view.table(view.root), view.table(name), place=f"view {view.name}, root {name}")
-    for column in view.key if view.grouped else ():
-        if column in view.table(view.root).personal:
+    for name in view.tables if view.by else ():
+        _check_partition(view, name)
+
+
+def _check_partition(view: View, name: str) -> None:
+    table, root, place = view.table(name), view.table(view.root), f"view {view.name}, {name}"
+    for column in view.by:
+        if column in table.personal:
             raise InvalidDefinition(
                 f"view {view.name!r} groups by {column!r}, which is personal, and sealed values match nothing",
                 remedy="group by a clear column",
             )
-        require_flat(column, view.table(view.root).require(column), place=f"view {view.name}")
+        if column not in table.columns:
+            raise UnknownColumn(
+                f"view {view.name!r} takes rows of one {column!r} at a time, and {name!r} has no such column",
+                remedy="give it one in a view of its own, by a join along its foreign key, and take that view here;"
+                f" its columns are: {', '.join(table.columns)}",
+                place=place,
+            )
+        kind = table.columns[column]
+        require_flat(column, kind, place=place)
+        if may_not_match(kind, root.columns[column]):
+            raise InvalidDefinition(
+                f"{column!r} is {kind.ddl} here, and {root.columns[column].ddl} in {view.root}",
+                remedy="declare both with one type: rows that belong together would not meet",
+                place=place,
+            )
 
 
 def _check_reference(view: View, reference: Reference) -> None:

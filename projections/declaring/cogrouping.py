@@ -35,7 +35,7 @@ def cogrouped(
         for aggregate in aggregates
     }
     _require_apart(tables)
-    declared = Declaration(name, (key,), (), {}, grouped=False, roots=tuple(tables))
+    declared = Declaration(name, (key,), (), {}, roots=tuple(tables))
     return bind(declared, FullJoin(key, tuple(tables)), tables)
 
 

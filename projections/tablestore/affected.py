@@ -22,8 +22,8 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, view: Vie
     the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
     sides. A version reaches only rows whose event time is not before it.
     """
-    if view.definition.grouped:
-        return _count(connection, _fill_groups(connection, view))
+    if view.definition.by:
+        return _count(connection, _fill_partitions(connection, layout, view))
     for name in plan.upwards:
         connection.execute(_fill(layout, view, plan, name))
     if view.definition.peers:
@@ -130,14 +130,25 @@ def _add(connection: sa.Connection, role: RoleLayout, found: Sequence[Keys]) -> 
         )
 
 
-def _fill_groups(connection: sa.Connection, view: ViewLayout) -> sa.Table:
-    """The groups that changed rows were in, and those they are in now."""
-    role, by = view.root, list(view.definition.key)
-    before = sa.select(*(role.state.c[c] for c in by)).join(role.staged, role.row_key.same(role.state, role.staged))
-    after = sa.select(*(role.staged.c[c] for c in by)).where(sa.not_(role.staged.c["_deleted"]))
-    groups = sa.union(before.where(*not_deleted(role.state)), after)
-    connection.execute(sa.insert(role.affected).from_select(by, groups))
-    return role.affected
+def _fill_partitions(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> sa.Table:
+    """The partitions that changed rows of any table were in, and those they are in now; the same for all tables."""
+    by = list(view.definition.by)
+    reached = [query for role in view.roles.values() for query in _partitions(role, by, layout.destroyed)]
+    connection.execute(sa.insert(view.root.affected).from_select(by, sa.union(*reached)))
+    for role in view.roles.values():
+        if role is not view.root:
+            connection.execute(sa.insert(role.affected).from_select(by, sa.select(*view.root.affected.c)))
+    return view.root.affected
+
+
+def _partitions(role: RoleLayout, by: Sequence[str], destroyed: sa.Table | None) -> list[Keys]:
+    stored, staged = (sa.select(*(rows.c[c] for c in by)) for rows in (role.state, role.staged))
+    changed = stored.join(role.staged, role.row_key.same(role.state, role.staged)).where(*not_deleted(role.state))
+    found = [changed, staged.where(sa.not_(role.staged.c["_deleted"]))]
+    if destroyed is not None:
+        keys = sa.select(destroyed.c["key_id"])
+        found += [stored.where(role.state.c[key_of(column)].in_(keys)) for column in role.table.personal]
+    return found
 
 
 def not_deleted(rows: sa.Table) -> list[sa.ColumnElement[bool]]:

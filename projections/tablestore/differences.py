@@ -85,9 +85,11 @@ def returned_key(view: View, found: tuple[object, ...]) -> KeyNotUnique:
     key = found[0] if len(found) == 1 else found
     missing = all(part is None for part in found) if view.key_may_be_null else any(part is None for part in found)
     return KeyNotUnique(
-        f"{view.name} returned key {key!r} {'as null' if missing and not view.grouped else 'twice'}",
+        f"{view.name} returned key {key!r} {'as null' if missing and not view.by else 'twice'}",
         remedy="group by the declared columns and no others"
         if view.grouped
+        else "name in key what tells the rows of one partition apart"
+        if view.by
         else "join along references only: each must point to at most one row; keep the root's key column",
         place=view.name,
     )

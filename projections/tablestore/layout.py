@@ -107,7 +107,7 @@ class PartialLayout:
     @staticmethod
     def of(space: NameSpace, view: View, kept: Mapping[str, ColumnType]) -> PartialLayout:
         """The working tables of a view that keeps these columns."""
-        rows, by = view.table(view.root).sliced, {column: kept[column] for column in view.key}
+        rows, by = view.table(view.root).sliced, {column: kept[column] for column in view.by}
         columns = {BEFORE: rows, AFTER: rows, GROUPS: by | hidden(kept)}
         tables = {name: space.unlogged(f"{name}_{view.name}", *space.columns(c)) for name, c in columns.items()}
         return PartialLayout(tables, columns)
@@ -138,7 +138,7 @@ class ViewLayout:
 
     @property
     def root(self) -> RoleLayout:
-        """The table whose rows, or groups of rows, are the view's."""
+        """The first of the tables whose rows, or partitions of rows, are the view's."""
         return self.roles[self.definition.root]
 
     def working_tables(self) -> list[sa.Table]:
@@ -227,7 +227,7 @@ def _view_layout(
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
         rows = tables[id(table.view if isinstance(table, ViewTable) else table.whole)]
-        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.key if view.grouped else ())
+        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.by)
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
     live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
     stored = space.logged(f"view_{name}", *space.columns(columns))

@@ -367,8 +367,9 @@ def _index_name(name: str) -> str:
 
 
 def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnElement[Any]], tuple[str, ...]]]:
-    if view.definition.grouped:
-        yield view.root.state, view.key.parts(view.root.state), ("group", *view.key.columns)
+    if view.definition.by:
+        for role in view.roles.values():
+            yield role.state, role.reached_by.parts(role.state), ("group", *view.definition.by)
         return
     walk = plan(view.definition)
     for name, role in view.roles.items():

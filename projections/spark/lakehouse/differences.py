@@ -66,7 +66,7 @@ def _reached(view: View, stored: DataFrame, reach: Reach) -> DataFrame:
 
 
 def _root_nullable(view: View, reach: Reach) -> bool:
-    return view.grouped or reach.roles[view.root].nullable
+    return bool(view.by) or reach.roles[view.root].nullable
 
 
 def require_unique(place: DeltaViewPlace, rows: DataFrame) -> None:

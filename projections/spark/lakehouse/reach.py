@@ -59,8 +59,8 @@ class Reach:
     def find(self) -> int:
         """Find the keys and return the number of root keys, groups or sides among them."""
         root = self.view.root
-        if self.view.grouped:
-            self.affected[root] = kept(self._groups())
+        if self.view.by:
+            self.affected = dict.fromkeys(self.view.tables, kept(self._partitions()))
         else:
             for name in self.plan.upwards:
                 self.affected[name] = kept(self._reached(name).distinct())
@@ -79,12 +79,13 @@ class Reach:
             found[name] = kept(cut).rows if self.plan.references_from(name) else cut
         return found
 
-    def _groups(self) -> DataFrame:
-        """The groups that changed rows were in, and those they are in now."""
-        role, by = self.roles[self.view.root], self.view.key
-        keys = role.keys(role.staged)
-        before = within(role.there, role.table.key, keys, nullable=role.nullable)
-        return before.select(*by).union(role.coming.select(*by)).distinct()
+    def _partitions(self) -> DataFrame:
+        """The partitions that changed rows of any table were in, and those they are in now."""
+        by, found = self.view.by, list[DataFrame]()
+        for role in self.roles.values():
+            before = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable)
+            found += [before.select(*by), role.coming.select(*by)]
+        return union(found).distinct()
 
     def _reached(self, name: str) -> DataFrame:
         role = self.roles[name]
@@ -129,7 +130,7 @@ class Reach:
         """Stored rows overlaid with those that the batch brings."""
         role = self.roles[name]
         by, wanted = self._wanted(name, slices)
-        nullable = role.nullable or self.view.grouped
+        nullable = role.nullable or bool(self.view.by)
         stored = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable, how="left_anti")
         cut = [within(rows, by, wanted, nullable=nullable) for rows in (role.coming, stored)]
         return union([rows.select(*role.table.sliced) for rows in cut])
@@ -137,7 +138,7 @@ class Reach:
     def _wanted(self, name: str, slices: Mapping[str, DataFrame]) -> tuple[Sequence[str], DataFrame]:
         """By which columns rows are looked up, and the keys that are wanted."""
         if name in self.view.roots:
-            return self.view.key if self.view.grouped else self.roles[name].table.key, self.affected[name].rows
+            return self.view.by or self.roles[name].table.key, self.affected[name].rows
         key = self.roles[name].table.key
         parts = [_pointers(slices[r.source], r.columns, key) for r in self.plan.references_to(name)]
         if self.view.unmatched and name in self.plan.towards_sides:

@@ -7,12 +7,14 @@ Names are those of Catalyst's classes: several functions of SQL are one class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from projections.spark.scala import items
 from projections.spark.views.plans import is_attribute, kind
-from projections.spark.views.rows import Rows, Untraceable
+from projections.spark.views.rows import Untraceable
+
+TellApart = Callable[[Sequence[Any]], bool]  # whether rows that are equal in some expressions are one row
 
 RIGHT: Final = frozenset(
     {
@@ -86,14 +88,14 @@ _EXTREMES: Final = ("Max", "Min")
 _SMALL: Final = ("tinyint", "smallint", "int")
 
 
-def require_right(expression: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse an aggregate whose value follows the order of ``rows``; Untraceable. ``keys`` are those of tables."""
+def require_right(expression: Any, tell_apart: TellApart) -> None:
+    """Refuse an aggregate whose value follows the order of its rows, which ``tell_apart`` knows; Untraceable."""
     for aggregate, is_sorted in _aggregates(expression):
         function = aggregate.aggregateFunction()
         name, told = kind(function), str(function.prettyName())
         if name in EXACT:
             _require_exact(function, name, told)
-        elif name in ORDERED and not is_sorted and not _ORDERS.get(name, _is_never)(function, rows, keys):
+        elif name in ORDERED and not is_sorted and not _ORDERS.get(name, _is_never)(function, tell_apart):
             raise Untraceable(f"{told}, {_BY_CHANCE}", ORDERED[name].format(name=told))
         elif name not in RIGHT and name not in ORDERED:
             remedy = REFUSED.get(name, _UNKNOWN)
@@ -140,25 +142,25 @@ def _has_one_zero(function: Any) -> bool:
 # ---- orders
 
 
-def _is_by_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_by_order(function: Any, tell_apart: TellApart) -> bool:
     value, order = items(function.children())[:2]
-    return _decides(list(_parts(order)), value, rows, keys)
+    return _decides(list(_parts(order)), value, tell_apart)
 
 
-def _is_listed_in_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_listed_in_order(function: Any, tell_apart: TellApart) -> bool:
     orders = [order.child() for order in items(function.orderExpressions())]
-    return _decides([part for order in orders for part in _parts(order)], function.child(), rows, keys)
+    return _decides([part for order in orders for part in _parts(order)], function.child(), tell_apart)
 
 
-def _has_an_order(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _has_an_order(function: Any, tell_apart: TellApart) -> bool:
     return bool(function.reverseOpt().isDefined())
 
 
-def _is_never(function: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_never(function: Any, tell_apart: TellApart) -> bool:
     return False
 
 
-_ORDERS: Final[Mapping[str, Callable[[Any, Rows, Mapping[str, tuple[str, ...]]], bool]]] = {
+_ORDERS: Final[Mapping[str, Callable[[Any, TellApart], bool]]] = {
     **dict.fromkeys(("MaxBy", "MinBy", "MaxMinByK"), _is_by_order),
     "ListAgg": _is_listed_in_order,
     "Mode": _has_an_order,
@@ -174,24 +176,13 @@ def _parts(order: Any) -> Iterator[Any]:
         yield from _parts(value)
 
 
-def _decides(parts: list[Any], value: Any, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _decides(parts: list[Any], value: Any, tell_apart: TellApart) -> bool:
     """Whether rows that are equal in an order have the same value: it is in the order, or the key of the rows is."""
     ordered = {part.canonicalized() for part in parts}
-    return _consists_of(value, ordered) or _name_rows(parts, rows, keys)
+    return _consists_of(value, ordered) or tell_apart(parts)
 
 
 def _consists_of(value: Any, ordered: set[Any]) -> bool:
     if value.canonicalized() in ordered:
         return True
     return not is_attribute(value) and all(_consists_of(child, ordered) for child in items(value.children()))
-
-
-def _name_rows(parts: list[Any], rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> bool:
-    ids = {part.exprId().id() for part in parts if is_attribute(part)}
-    compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
-    named = {(o.row, o.column) for o in compared}
-    return (
-        rows.repeated is None
-        and bool(rows.keys)
-        and all(row in rows.tables and {(row, c) for c in keys[rows.tables[row]]} <= named for row in rows.keys)
-    )

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
-from projections.spark.views.paths import GROUP, Condition, Origin, Origins, Paths
+from projections.spark.views.marks import ROLE
+from projections.spark.views.paths import Condition, Origin, Origins, Paths
 from projections.spark.views.plans import kind
-from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, rows_of
+from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, rows_of, tell_apart
 from projections.spark.views.values import Values
 from projections.tables import VersionTable
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from projections.views import View
 
 ROOT: Final = "root"  # the row of the view's key, in whichever of its roots
-ROLE: Final = "factfold.role"  # in the metadata of a column: the view's parameter that has it
 
 _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
                      "RebalancePartitions")  # fmt: skip
@@ -39,13 +39,7 @@ def require_traced(view: View, plan: Any) -> Rows:
     There is one row a key.
     """
     found = _Tracing(view).rows(plan, ())
-    if not view.grouped:
-        _require_one_row_a_key(view, found)
-    elif found.keys != {GROUP}:
-        by = ", ".join(view.key)
-        raise Untraceable("the rows of its groups as they are", f"return one row a group: groupBy({by}).agg(…)")
-    elif found.repeated:
-        raise Untraceable(f"several rows of one group: {found.repeated}", "unite the rows before they are grouped")
+    _require_one_row_a_key(view, found)
     return found
 
 
@@ -66,10 +60,6 @@ def _require_one_row_a_key(view: View, found: Rows) -> None:
 
 def require_own_key(view: View, plan: Any, found: Rows) -> None:
     """Require that a view's key is that of its tables; Untraceable."""
-    if view.grouped:
-        for column in view.key:
-            _require_columns((column,), {view.root: (column,)}, plan, found, {view.root})
-        return
     keys = {name: view.table(name).key for name in view.roots}
     for place, column in enumerate(view.root_key):
         _require_columns((column,), {name: (key[place],) for name, key in keys.items()}, plan, found, set(view.roots))
@@ -154,7 +144,7 @@ class _Tracing:
         table = marks.getString(ROLE)
         self._places += 1
         inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
-        row = f"{inside}{ROOT}" if table in self._view.roots and not self._view.grouped else f"{table}#{self._places}"
+        row = f"{inside}{ROOT}" if table in self._view.roots else f"{table}#{self._places}"
         columns: dict[int, Origins] = {a.exprId().id(): frozenset({Origin(row, table, a.name())}) for a in output}
         return Rows(columns, frozenset({row}), {row: table})
 
@@ -218,14 +208,13 @@ class _Tracing:
 
     def _union(self, node: Any, parts: Sequence[Rows]) -> Rows:
         alike = {part.keys for part in parts}
-        rows_of_one = self._view.grouped and frozenset({GROUP}) not in alike
-        if frozenset() in alike or (len(alike) > 1 and not rows_of_one):
+        if frozenset() in alike or len(alike) > 1:
             raise Untraceable(
                 f"a union of rows of {', '.join(map(named_tables, parts))}",
                 "join them along references; several tables of one key are joined in full, and named in roots=(…)",
             )
         found = reduce(Rows.and_of, parts)
-        if not rows_of_one and sum(not part.filtered for part in parts) > 1:
+        if sum(not part.filtered for part in parts) > 1:
             found = replace(found, repeated=f"a union of {' and '.join(map(named_tables, parts))}")
         outputs = [[a.exprId().id() for a in items(child.output())] for child in items(node.children())]
         columns: dict[int, Origins] = {}
@@ -235,39 +224,24 @@ class _Tracing:
         return replace(found, columns=columns, same={}, present=frozenset())
 
     def _aggregate(self, node: Any, below: Rows) -> Rows:
-        """Of a grouped view, rows by its columns at least; elsewhere only rows as they are, each once."""
+        """Only rows as they are, each once; in a subquery, whatever it makes of the rows that it looks at."""
         name = str(node.nodeName())
-        keys = {"Aggregate": "groupingExpressions", "Deduplicate": "keys"}.get(name, "output")
-        by = list(items(getattr(node, keys)()))
-        named = [self._grouped_by(key, below) for key in by]
-        if self._view.grouped and name != "Distinct" and not set(self._view.key) <= set(named):
-            raise Untraceable(
-                f"an aggregate by {', '.join(key.sql() for key in by) or 'nothing'}",
-                f"group by {', '.join(self._view.key)}, as the table has them; make other columns of them after that",
-            )
         found = {a.exprId().id(): below.columns.get(a.exprId().id()) for a in items(node.output())}
-        if name == "Deduplicate" and len(by) < len(found):
+        if name == "Deduplicate" and len(items(node.keys())) < len(found):
             raise Untraceable(
                 "dropDuplicates by some of the columns, which depends on the order its rows come in",
                 "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id)))",
             )
         for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
-            require_right(expression, below, self._paths.keys)
+            require_right(expression, partial(tell_apart, below, self._paths.keys))
             self._look_into(expression, below, truth=False)
             inner = expression.child() if kind(expression) == "Alias" else expression
             found[expression.exprId().id()] = self._values.origins(inner, below)
-        if self._view.grouped and set(named) <= set(self._view.key):
-            return replace(below, columns=found, keys=frozenset({GROUP}), repeated=None)
-        if self._view.grouped or self._outer or self._keeps_keys(below, found):
+        if self._outer or self._keeps_keys(below, found):
             return replace(below, columns=found)
         raise Untraceable(
             "rows without duplicates, and without their key", "select the key of each table too, or leave DISTINCT out"
         )
-
-    def _grouped_by(self, key: Any, below: Rows) -> str | None:
-        """The column of the table that a value is, of whichever row."""
-        columns = {origin.column for origin in self._values.origins(key, below) or ()}
-        return columns.pop() if len(columns) == 1 else None
 
     def _keeps_keys(self, below: Rows, found: dict[int, Origins]) -> bool:
         kept = {o for origins in found.values() if origins and len(origins) == 1 for o in origins}
@@ -278,12 +252,11 @@ class _Tracing:
     def _meet(self, how: str, left: Rows, right: Rows, condition: Condition, told: str) -> Rows:
         if how == "RIGHT OUTER":
             return self._meet("LEFT OUTER", right, left, condition.turned(), told)
-        grouped = self._paths.within_group(condition.pairs)
-        onward = grouped or self._leads(left, right, condition)
-        back = grouped or self._leads(right, left, condition.turned())
+        onward = self._leads(left, right, condition)
+        back = self._leads(right, left, condition.turned())
         if how in ("LEFT SEMI", "LEFT ANTI") and onward:
             return replace(left, filtered=True)
-        keys = self._keys(how, left, right, onward=onward, back=back, grouped=grouped)
+        keys = self._keys(how, left, right, onward=onward, back=back)
         if keys is None:
             raise self._no_path(how, left, right, told, reached=onward or back)
         missing = {
@@ -298,13 +271,8 @@ class _Tracing:
             present = left.present
         return replace(both, keys=keys, same=same, optional=optional, present=present)
 
-    def _keys(
-        self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool, grouped: bool
-    ) -> frozenset[str] | None:
+    def _keys(self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool) -> frozenset[str] | None:
         """What tells the joined rows apart; None where the slices may not hold all of them."""
-        if grouped:
-            one = left.keys if right.keys == {GROUP} else right.keys if left.keys == {GROUP} else left.keys | right.keys
-            return one
         kept_left, kept_right = self._is_side(left), self._is_side(right)
         match how:
             case "INNER" | "CROSS" if onward or back:
@@ -368,7 +336,7 @@ class _Tracing:
                     if ours is not None and theirs is not None
                 )
             )
-            if not (self._paths.within_group(condition.pairs) or self._leads(rows, inner, condition)):
+            if not self._leads(rows, inner, condition):
                 raise self._unreached(found.name, inner)
             if found.values and not found.truth and inner.tables:
                 self._require_no_null(found, listed, rows, inner)

@@ -70,7 +70,12 @@ def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum
     that overflowed is null without ANSI mode, and cannot be added to.
     """
-    if not view.grouped or view.table(view.root).personal or not _is_strict(result.sparkSession):
+    if (
+        not view.grouped
+        or len(view.tables) > 1
+        or view.table(view.root).personal
+        or not _is_strict(result.sparkSession)
+    ):
         return {}
     grouping = taken_apart(result)
     if grouping is None or set(grouping.by) != set(view.key):

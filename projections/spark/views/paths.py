@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -10,7 +10,6 @@ from projections.planner import plan as walk
 from projections.tables import VersionTable
 from projections.views import View, may_be_null
 
-GROUP = "group"  # of a grouped view: the rows of one group, or the one row that an aggregate makes of them
 _MOST_COMBINED = 64  # of the columns that a condition may take a key from; more are looked at by nobody
 
 
@@ -79,11 +78,6 @@ class Paths:
             for n, many in enumerate(rest)
         )
 
-    def within_group(self, pairs: Iterable[Pair]) -> bool:
-        """Whether rows that meet are of one group, all rows of which are cut."""
-        by, found = self.view.key, list(pairs)
-        return self.view.grouped and all(any(_are(a, c) and _are(b, c) for a, b in found) for c in by)
-
     def _paired(self, pairs: Sequence[Pair], same: Same, target: str, key: Sequence[str]) -> bool:
         choices = [[a for a, b in pairs if self._is_key(b, target, place)] for place in range(len(key))]
         return any(self._all_lead(chosen, same, target) for chosen in product(*choices))
@@ -118,7 +112,3 @@ class Paths:
 def _key(view: View, name: str) -> tuple[str, ...]:
     table = view.table(name)
     return ("_valid.key",) if isinstance(table, VersionTable) else tuple(table.key)
-
-
-def _are(origins: frozenset[Origin], column: str) -> bool:
-    return bool(origins) and all(o.column == column for o in origins)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from projections.spark.views.paths import Origins, Pair, Same
+from projections.spark.views.plans import is_attribute
 
 
 class Untraceable(Exception):
@@ -80,6 +81,18 @@ def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
     columns = {new: rows.columns.get(old) for old, new in names.items()}
     present = frozenset(new for old, new in names.items() if old in rows.present)
     return replace(rows, columns=columns, present=present)
+
+
+def tell_apart(rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any]) -> bool:
+    """Whether rows that are equal in some expressions are one row: the keys of their tables are among these."""
+    ids = {part.exprId().id() for part in parts if is_attribute(part)}
+    compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
+    named = {(o.row, o.column) for o in compared}
+    return (
+        rows.repeated is None
+        and bool(rows.keys)
+        and all(row in rows.tables and {(row, c) for c in keys[rows.tables[row]]} <= named for row in rows.keys)
+    )
 
 
 def named_tables(rows: Rows) -> str:

@@ -19,7 +19,7 @@ class Values:
     """The values of one view's expressions."""
 
     def __init__(self, paths: Paths) -> None:
-        self._keys, self._nullable, self._grouped = paths.keys, paths.nullable, paths.view.grouped
+        self._keys, self._nullable = paths.keys, paths.nullable
 
     def condition(self, parts: Sequence[Any], left: Rows, right: Rows, *, outer: bool = False) -> Condition:
         """What parts of a condition say of two rows; ``outer``: the left one is that around a subquery."""
@@ -39,7 +39,7 @@ class Values:
 
     def _compared(self, part: Any) -> tuple[list[Any], list[Any]] | None:
         name = kind(part)
-        if name == "EqualTo" or (name == "EqualNullSafe" and (self._grouped or not self._nullable)):
+        if name == "EqualTo" or (name == "EqualNullSafe" and not self._nullable):
             return [part.left()], [part.right()]
         return ([part.value()], list(items(part.list()))) if name == "In" else None
 
@@ -98,7 +98,6 @@ class Values:
         return (
             bool(origins)
             and not self._nullable
-            and not self._grouped
             and all(o.row not in rows.optional and o.column in self._keys[o.table] for o in origins or ())
         )
 

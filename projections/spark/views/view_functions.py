@@ -14,8 +14,10 @@ from projections.group import ProjectionGroup
 from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.views.frames import handed
-from projections.spark.views.lineage import ROLE, require_own_key, require_traced
+from projections.spark.views.lineage import require_own_key, require_traced
+from projections.spark.views.marks import ROLE
 from projections.spark.views.partials import partials_of
+from projections.spark.views.partitions import require_partitioned
 from projections.spark.views.plans import (
     analysed_plan,
     environmental,
@@ -39,8 +41,11 @@ _REFUSED = {
     "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
-_BY_GROUP = ("Aggregate", "Deduplicate")  # of a grouped view, which must name the group's columns in each
-_SAME = "must return the same for the same rows: let an event or a column carry such a value"
+_REACHED = (
+    "a view joined by foreign keys may use only the rows that its references reach; name columns of partitions, by='…',"
+    " and it has all rows of each"
+)
+_SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
 
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
@@ -64,7 +69,8 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
         result = view(*(spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames))
-        rows = _refuse_unbounded(view, result)
+        _refuse_moments(view, result)
+        rows = None if view.by else _refuse_unreached(view, result)
         schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")
     columns = {
@@ -74,7 +80,10 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
     with _told(view):
-        require_own_key(view, analysed_plan(result), rows)
+        if rows is None:
+            require_partitioned(view, analysed_plan(result))
+        else:
+            require_own_key(view, analysed_plan(result), rows)
     return columns | partials_of(view, result)
 
 
@@ -156,23 +165,23 @@ def _shape(kind: DataType, place: str) -> str:
     return _column_type(kind, place).ddl
 
 
-def _refuse_unbounded(view: View, result: DataFrame) -> Rows:
-    """Look for what a view must not do in its analysed plan.
-
-    A changed row must reach the view through references alone. The same rows must give the same result in a rebuild and
-    in every batch, whose plan may have been made for an earlier one (docs/decisions/0016).
-    """
+def _refuse_unreached(view: View, result: DataFrame) -> Rows:
+    """Look in its analysed plan for rows that a batch's slices lack: a change reaches a view by references alone."""
     plan = analysed_plan(result)
     for operator in operators(plan):
-        if operator in _REFUSED and not (view.grouped and operator in _BY_GROUP):
-            raise _refused(view, _REFUSED[operator], "may use only the rows that its references reach")
+        if operator in _REFUSED:
+            raise _refused(view, _REFUSED[operator], _REACHED)
     with _told(view):
-        rows = require_traced(view, plan)
+        return require_traced(view, plan)
+
+
+def _refuse_moments(view: View, result: DataFrame) -> None:
+    """Refuse what is another value in a rebuild, or in a batch whose plan was made for an earlier one (ADR 0016)."""
+    plan = analysed_plan(result)
     if name := environmental(result, plan):
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
-    return rows
 
 
 @contextmanager
@@ -186,9 +195,8 @@ def _told(view: View) -> Iterator[None]:
 
 
 def _refused(view: View, what: str, rule: str) -> InvalidDefinition:
-    kind = "a grouped view" if view.grouped else "a view joined by foreign keys"
     return InvalidDefinition(
         f"view {view.name!r} uses {what}",
-        remedy=f"{kind} {rule}",
+        remedy=rule,
         place=f"view {view.name}",
     )

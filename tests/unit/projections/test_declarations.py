@@ -298,10 +298,11 @@ def test_the_key_of_a_view_has_a_part_of_each_unmatched_side():
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (lambda tickets: tickets, {}, "needs a key, or columns to group by"),
-        (lambda tickets: tickets, {"key": "ticket_id", "by": "status"}, "needs a key, or columns to group by"),
-        (lambda tickets: tickets, {"by": "nothing"}, "no column 'nothing'"),
-        (lambda tickets, customers: tickets, {"by": "status"}, "groups, and takes more than one table"),
+        (lambda tickets: tickets, {}, "neither a key nor columns to group by"),
+        (lambda tickets: tickets, {"by": "nothing"}, "'nothing' at a time, and 'tickets' has no such column"),
+        (lambda tickets, customers: tickets, {"by": "status"}, "'customers' has no such column"),
+        (lambda tickets, customers: tickets, {"by": "status", "references": {"customer_id": customers}},
+         "names columns of partitions, and references"),
         (lambda tickets, places: tickets, {"key": "ticket_id", "references": {"status": places}}, "key of 'places'"),
         (lambda tickets, customers: tickets,
          {"key": "ticket_id", "references": {("customer_id", "status"): customers}}, "2 column"),
@@ -318,6 +319,12 @@ def test_the_key_of_a_view_has_a_part_of_each_unmatched_side():
 def test_what_a_view_cannot_be_is_refused(function, options, message):
     with pytest.raises((InvalidDefinition, UnknownColumn), match=message):
         declared(function, **options)
+
+
+def test_a_view_over_partitions_has_their_columns_in_its_key():
+    found = declared(lambda tickets: tickets, by="status", key=("ticket_id", "status"))
+    assert (found.by, found.key, found.root_key) == (("status",), ("status", "ticket_id"), ("status",))
+    assert (found.grouped, declared(lambda tickets: tickets, by="status").grouped) == (False, True)
 
 
 def test_roots_share_the_key_and_are_all_reached():
@@ -339,7 +346,7 @@ def test_roots_share_the_key_and_are_all_reached():
          "references": {"region_id": "regions"}, "unmatched": {"region": "regions"}}, "several roots and keeps"),
         (lambda customers, places: customers, {"key": "id", "roots": (customers, places)}, "has key country"),
         (lambda tickets, customers: tickets, {"key": "ticket_id", "roots": (tickets, customers)}, "first root"),
-        (lambda tickets: tickets, {"by": "status", "roots": (tickets,)}, "groups, and takes more"),
+        (lambda tickets: tickets, {"by": "status", "roots": (tickets,)}, "names columns of partitions"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_root_is_refused(function, options, message):

@@ -246,7 +246,7 @@ def test_unmatched_rows_that_the_text_does_not_show_must_be_declared(where):
 
 
 def test_references_of_a_query_that_groups_are_refused_and_not_passed_over():
-    with pytest.raises(InvalidDefinition, match="groups, and takes more than one table"):
+    with pytest.raises(InvalidDefinition, match="names columns of partitions, and references"):
         sql_view("some", "SELECT id, count(*) AS n FROM orders GROUP BY id", tables=NAMED, references={"id": "orders"})
 
 

@@ -1,0 +1,130 @@
+"""What is known of the rows of an operator in the plan of a view over partitions.
+
+All rows of an affected partition are cut, and none of another one. So a plan is right where no row of it is made of
+rows of two partitions: every operator that brings rows together does so within the columns of ``by``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from projections.spark.scala import items
+from projections.spark.views.plans import is_attribute, kind
+
+EQUAL: Final = ("EqualTo", "EqualNullSafe")
+_COMPARED: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+_MOST_SETS: Final = 8  # of columns that tell rows apart; joins would multiply them
+
+Ids = frozenset[int]
+Sets = tuple[Ids, ...]
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """The rows of an operator, each of one partition.
+
+    ``by`` says for each column of ``by`` which attributes hold its value: one attribute of each set together, as
+    ``coalesce`` has it of a full join; where there is one set, each of it alone. ``unique`` are attributes that tell
+    two rows of a partition apart. ``linked`` are the columns of ``by`` that equal those of the row around a subquery.
+    Of each set of ``present`` one attribute is not null. Rows of no table are ``constant``. ``exploded`` says by what a
+    row is there several times, ``united`` that rows of several operators follow each other.
+    """
+
+    by: tuple[Sets, ...]
+    unique: Sets = ()
+    linked: frozenset[int] = frozenset()
+    present: Sets = ()
+    constant: bool = False
+    exploded: str | None = None
+    united: bool = False
+
+    @property
+    def is_of_one_partition(self) -> bool:
+        """Whether all of the rows are of one partition: that of the row around them."""
+        return len(self.linked) == len(self.by)
+
+    def holds(self, place: int, expression: Any) -> bool:
+        """Whether an expression is the value of a column of ``by``."""
+        sets = self.by[place]
+        if kind(expression) == "Alias":
+            return self.holds(place, expression.child())
+        if is_attribute(expression):
+            return len(sets) == 1 and expression.exprId().id() in sets[0]
+        if kind(expression) != "Coalesce" or not sets:
+            return False
+        parts = [self._place_of(part, sets) for part in items(expression.children())]
+        return None not in parts and set(parts) == set(range(len(sets)))
+
+    def _place_of(self, part: Any, sets: Sets) -> int | None:
+        found = (n for n, ids in enumerate(sets) if is_attribute(part) and part.exprId().id() in ids)
+        return next(found, None)
+
+    def hold_all(self, expressions: Sequence[Any]) -> bool:
+        """Whether the value of each column of ``by`` is among some expressions."""
+        return all(any(self.holds(place, e) for e in expressions) for place in range(len(self.by)))
+
+    def tell_apart(self, expressions: Sequence[Any]) -> bool:
+        """Whether rows of one partition that are equal in some expressions are one row."""
+        ids = attributes(expressions)
+        return any(some <= ids for some in self.unique)
+
+    def selected(self, expressions: Sequence[Any]) -> LocalRows:
+        """The rows with other attributes, which are computed from these."""
+        names: dict[int, set[int]] = {}
+        for named in expressions:
+            inner = bare(named)
+            if is_attribute(inner):
+                names.setdefault(inner.exprId().id(), set()).add(named.exprId().id())
+        by = tuple(self._selected_by(place, expressions, names) for place in range(len(self.by)))
+        unique, present = (renamed_sets(sets, names) for sets in (self.unique, self.present))
+        return replace(self, by=by, unique=unique, present=present)
+
+    def _selected_by(self, place: int, expressions: Sequence[Any], names: Mapping[int, set[int]]) -> Sets:
+        whole = frozenset(e.exprId().id() for e in expressions if self.holds(place, e))
+        if whole:
+            return (whole,)
+        sets = tuple(frozenset().union(*(names[i] for i in ids if i in names)) for ids in self.by[place])
+        return sets if all(sets) else ()
+
+    def narrowed(self, parts: Sequence[Any]) -> LocalRows:
+        """The rows for which conditions hold: what is compared is not null, and what equals one value tells nothing."""
+        held = [part for part in parts if kind(part) in ("IsNotNull", "EqualTo", *_COMPARED)]
+        present = attributes(child for part in held for child in items(part.children()))
+        fixed = {_fixed(part) for part in parts}
+        known = replace(self, present=(*self.present, *(frozenset({id}) for id in present)))
+        return known.with_unique(ids - fixed for ids in self.unique)
+
+    def is_present(self, ids: Ids) -> bool:
+        """Whether some attributes are never all null."""
+        return any(some <= ids for some in self.present)
+
+    def with_unique(self, unique: Iterable[Ids]) -> LocalRows:
+        """The same rows, told apart by other attributes."""
+        return replace(self, unique=tuple(dict.fromkeys(unique))[:_MOST_SETS])
+
+
+def _fixed(part: Any) -> int | None:
+    """The attribute that a condition gives one value."""
+    if kind(part) not in EQUAL:
+        return None
+    sides = [part.left(), part.right()]
+    ours = [side for side in sides if is_attribute(side)]
+    fixed = [side for side in sides if kind(side) in ("Literal", "OuterReference")]
+    return int(ours[0].exprId().id()) if len(ours) == len(fixed) == 1 else None
+
+
+def bare(named: Any) -> Any:
+    """An expression without its alias."""
+    return named.child() if kind(named) == "Alias" else named
+
+
+def attributes(expressions: Iterable[Any]) -> Ids:
+    """The ids of those expressions that are attributes."""
+    return frozenset(e.exprId().id() for e in expressions if is_attribute(e))
+
+
+def renamed_sets(sets: Sets, names: Mapping[int, set[int]]) -> Sets:
+    """Sets of attributes under their new names; those that lost one are no longer known."""
+    return tuple(frozenset(min(names[i]) for i in ids) for ids in sets if all(i in names for i in ids))

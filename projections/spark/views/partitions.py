@@ -1,0 +1,429 @@
+"""Whether the plan of a view over partitions looks at rows of one partition at a time, in an order that is certain.
+
+A batch hands the function all rows of the partitions that it changes. Whatever brings rows together, a join, a group,
+a window, a subquery, must do so by the columns of ``by``; what cannot be shown to is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.spark.scala import items
+from projections.spark.views.aggregates import require_right
+from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
+from projections.spark.views.marks import PARTITION, ROLE
+from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
+from projections.spark.views.plans import is_attribute, kind
+from projections.spark.views.rows import Untraceable
+from projections.spark.views.windows import require_certain
+from projections.views import may_be_null
+
+if TYPE_CHECKING:
+    from projections.views import View
+
+_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+                     "RebalancePartitions")  # fmt: skip
+_CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
+_ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
+_MOST_SETS: Final = 16  # of attributes of which one is not null
+_DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
+_CUT: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
+               "Sample": "a sample", "Expand": "totals of several groupings"}  # fmt: skip
+
+
+def require_partitioned(view: View, plan: Any) -> None:
+    """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
+    found = _Tracing(view).rows(plan)
+    output = {a.name(): a for a in items(plan.output())}
+    for place, column in enumerate(view.by):
+        if column not in output or not found.holds(place, output[column]):
+            raise Untraceable(
+                f"another value for {column!r} than its tables have",
+                f"return {column} as they have it, after a full join coalesce(a.{column}, b.{column}); a column of"
+                " another name may hold what is computed from it",
+            )
+    key = [output[column] for column in view.key]
+    if not found.tell_apart(key) and not (found.united and not view.grouped):
+        raise _repeated(view, found)
+
+
+def _repeated(view: View, found: LocalRows) -> Untraceable:
+    by = ", ".join(view.by)
+    of_what = f": {found.exploded}" if found.exploded else ": a union" if found.united else ""
+    if view.grouped:
+        return Untraceable(
+            f"several rows of one group{of_what}",
+            f"return one row a group, groupBy({by}).agg(…), or name what tells its rows apart: key='…' beside by='…'",
+        )
+    return Untraceable(
+        f"rows that its key, {', '.join(view.key)}, may not tell apart{of_what}",
+        f"name in key the columns that do, beside {by}: the keys of joined tables, what is grouped by, or a"
+        " row_number()",
+    )
+
+
+class _Tracing:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._definitions: dict[int, Any] = {}
+        self._outer: list[LocalRows] = []
+
+    def rows(self, node: Any, wanted: Sequence[Any] = ()) -> LocalRows:
+        """What is known of the rows of an operator, above which the ``wanted`` conditions hold."""
+        name, children = str(node.nodeName()), items(node.children())
+        if name == "CTERelationRef":
+            return self._reference(node)
+        if name == "WithCTE":
+            self._definitions |= {definition.id(): definition.child() for definition in items(node.cteDefs())}
+            return self.rows(node.plan())
+        if not children:
+            return self._leaf(node)
+        if name in _SAME_ROWS:
+            return self.rows(children[0], wanted)
+        if name in _CUT:
+            return self._cut(name, self.rows(children[0]))
+        found = getattr(self, f"_{_METHODS[name]}", None) if name in _METHODS else None
+        if found is None:
+            raise Untraceable(
+                f"{name}, of which nothing shows which rows it looks at",
+                "select, filter, join, group, or number rows within the columns of by; write Python code as a function"
+                " of columns (udf)",
+            )
+        known: LocalRows = found(node, children, wanted) if name in _TOLD else found(node, children)
+        return known
+
+    def _reference(self, node: Any) -> LocalRows:
+        definition = self._definitions[node.cteId()]
+        below = self.rows(definition)
+        inner, outer = items(definition.output()), items(node.output())
+        names = {a.exprId().id(): {b.exprId().id()} for a, b in zip(inner, outer, strict=True)}
+        return _renamed(below, names)
+
+    def _leaf(self, node: Any) -> LocalRows:
+        output = items(node.output())
+        marks = output[0].metadata() if output else None
+        if marks is None or not marks.contains(ROLE):
+            if node.nodeName() in _CONSTANT:
+                return LocalRows(by=((),) * len(self._view.by), constant=True)
+            raise Untraceable(
+                f"{node.nodeName()}, rows that no parameter of it has",
+                "declare them as a table and take it as a parameter",
+            )
+        table = self._view.table(marks.getString(ROLE))
+        ids = {a.name(): a.exprId().id() for a in output}
+        by = tuple((frozenset({ids[column]}),) for column in self._view.by)
+        own = frozenset(ids[column] for column in table.key if column not in self._view.by)
+        present = () if may_be_null(table) else tuple(frozenset({ids[column]}) for column in table.key)
+        return LocalRows(by, (own,), present=present)
+
+    def _cut(self, name: str, below: LocalRows) -> LocalRows:
+        raise Untraceable(
+            f"{_CUT[name]}, which looks at all partitions",
+            "number the rows of each: row_number() OVER (PARTITION BY … ORDER BY …) <= 3",
+        )
+
+    # ---- rows one by one
+
+    def _project(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
+        below, expressions = self.rows(children[0], wanted), items(node.projectList())
+        self._look_into(expressions, below)
+        return below.selected(expressions)
+
+    def _filter(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
+        parts = conjuncts(node.condition())
+        below = self._linked(self.rows(children[0], (*parts, *wanted)), parts)
+        for part in parts:
+            self._look_into([part], below, truth=True)
+        return below.narrowed(parts)
+
+    def _generate(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        below, generator = self.rows(children[0]), node.generator()
+        self._look_into([generator], below)
+        if kind(generator) in _ONE_ROW:
+            return below
+        made = [a.exprId().id() for a in items(node.generatorOutput())]
+        apart = _tells_apart(generator, made)
+        unique = () if apart is None else tuple(some | {apart} for some in below.unique)
+        return replace(below, unique=unique, exploded=str(generator.sql()))
+
+    def _window(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        below = self.rows(children[0])
+        if not below.hold_all(items(node.partitionSpec())) and not below.is_of_one_partition:
+            raise Untraceable(
+                "a window over rows of several partitions",
+                f"partition it by the columns of by: PARTITION BY {', '.join(self._view.by)}",
+            )
+        numbered = [require_certain(named, below) for named in items(node.windowExpressions())]
+        return below.with_unique([*below.unique, *(ids for ids in numbered if ids is not None)])
+
+    # ---- rows brought together
+
+    def _aggregate(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        below, by = self.rows(children[0]), items(node.groupingExpressions())
+        self._require_within(below, by, "an aggregate")
+        expressions = items(node.aggregateExpressions())
+        for expression in expressions:
+            require_right(expression, below.tell_apart)
+        self._look_into(expressions, below)
+        grouped = frozenset(a.exprId().id() for a in by if is_attribute(a) and not self._is_by(below, a))
+        whole = all(is_attribute(a) or self._is_by(below, a) for a in by)
+        found = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False)
+        return found.selected(expressions)
+
+    def _distinct(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        below, output = self.rows(children[0]), items(node.output())
+        self._require_within(below, output, "rows without duplicates")
+        keys = items(node.keys()) if node.nodeName() == "Deduplicate" else output
+        if len(keys) < len(output):
+            raise Untraceable(
+                "dropDuplicates by some of the columns, which depends on the order its rows come in",
+                "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id))), or row_number() = 1",
+            )
+        return replace(below, unique=(*below.unique, attributes(output)), exploded=None, united=False)
+
+    def _join(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
+        how = str(node.joinType().sql())
+        parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        parts += wanted if how in ("INNER", "CROSS") else ()
+        left, right = (self.rows(child, parts if how in ("INNER", "CROSS") else ()) for child in children)
+        both = replace(left, by=tuple(one or other for one, other in zip(left.by, right.by, strict=True)))
+        for part in parts:
+            self._look_into([part], both, truth=True)
+        return self._met(how, self._linked(left, parts), self._linked(right, parts), parts)
+
+    def _lateral(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        left = self.rows(children[0])
+        right = self._inside(node.right().plan(), left)
+        parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        if not (right.constant or right.is_of_one_partition or self._within(left, right, parts)):
+            raise self._outside("LATERAL")
+        return _joined(str(node.joinType().sql()), left, right, parts)
+
+    def _met(self, how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> LocalRows:
+        kept = {"LEFT OUTER": (left,), "LEFT SEMI": (left,), "LEFT ANTI": (left,), "RIGHT OUTER": (right,),
+                "FULL OUTER": (left, right)}.get(how, ())  # fmt: skip
+        if left.constant or right.constant:
+            if any(one.constant for one in kept) and not (left.constant and right.constant):
+                raise Untraceable(
+                    f"a {how} JOIN that keeps rows of no partition", "keep the rows of the tables, and join the others"
+                )
+            return _joined(how, left, right, parts)
+        together = left.is_of_one_partition and right.is_of_one_partition
+        if not together and not self._within(left, right, parts):
+            told = " AND ".join(str(part.sql()) for part in parts) or "no condition"
+            raise Untraceable(
+                f"a join of rows of several partitions: {told}",
+                f"join them by the columns of by, {' AND '.join(f'a.{c} = b.{c}' for c in self._view.by)}",
+            )
+        return _joined(how, left, right, parts)
+
+    def _united(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        parts = [self.rows(child) for child in children]
+        if any(part.constant for part in parts):
+            raise Untraceable("a union with rows of no table", "write them into a table, with its partition's columns")
+        outputs = [[a.exprId().id() for a in items(child.output())] for child in children]
+        made = [a.exprId().id() for a in items(node.output())]
+        by = tuple(_united_by(place, parts, outputs, made) for place in range(len(self._view.by)))
+        linked = frozenset.intersection(*(part.linked for part in parts))
+        return LocalRows(by, linked=linked, united=True)
+
+    def _set_operation(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        found = self._united(node, children)
+        self._require_within(found, items(node.output()), f"{str(node.nodeName()).upper()}")
+        return replace(found, unique=(attributes(items(node.output())),), united=False)
+
+    def _mapped(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        """Rows that a function of ours makes of each group; the marked columns of them are those of ``by``."""
+        below, output = self.rows(children[0]), items(node.output())
+        self._require_within(below, items(node.groupingAttributes()), "a function of groups")
+        marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
+        if not set(self._view.by) <= marked.keys():
+            raise Untraceable(
+                "a Python function of groups, of which nothing shows which rows it returns",
+                "use match_pattern(…), or window functions over the columns of by",
+            )
+        by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
+        return LocalRows(by, united=True)
+
+    # ---- partitions
+
+    def _is_by(self, rows: LocalRows, expression: Any) -> bool:
+        return any(rows.holds(place, expression) for place in range(len(self._view.by)))
+
+    def _require_within(self, rows: LocalRows, by: Sequence[Any], what: str) -> None:
+        if rows.constant or rows.is_of_one_partition or rows.hold_all(by):
+            return
+        told = ", ".join(str(one.sql()) for one in by) or "nothing"
+        raise Untraceable(
+            f"{what} by {told}",
+            f"group by {', '.join(self._view.by)} too, as the tables have it, after a full join by coalesce of both; in"
+            " a subquery, compare it with that of the row around it",
+        )
+
+    def _within(self, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
+        return all(any(_equates(part, left, right, place) for part in parts) for place in range(len(self._view.by)))
+
+    def _linked(self, rows: LocalRows, parts: Sequence[Any]) -> LocalRows:
+        """The rows with what links them to the row around a subquery."""
+        if not self._outer:
+            return rows
+        outer, found = self._outer[-1], set(rows.linked)
+        for place in range(len(self._view.by)):
+            if any(_links(part, rows, outer, place) for part in parts):
+                found.add(place)
+        return replace(rows, linked=frozenset(found))
+
+    # ---- subqueries
+
+    def _look_into(self, expressions: Sequence[Any], rows: LocalRows, *, truth: bool = False) -> None:
+        for expression in expressions:
+            for found in subqueries(expression, truth=truth):
+                inner = self._inside(found.plan, rows)
+                if not (inner.constant or inner.is_of_one_partition or self._is_looked_up(found, inner, rows)):
+                    raise self._outside(found.name)
+
+    def _is_looked_up(self, found: Subquery, inner: LocalRows, rows: LocalRows) -> bool:
+        """Whether IN compares the columns of ``by``, and only whether it is true counts."""
+        listed = items(found.plan.output())[: len(found.values)]
+        pairs = list(zip(found.values, listed, strict=True))
+        places = range(len(self._view.by))
+        compared = all(any(rows.holds(p, a) and inner.holds(p, b) for a, b in pairs) for p in places)
+        return bool(pairs) and compared and found.truth and not found.negated
+
+    def _inside(self, plan: Any, rows: LocalRows) -> LocalRows:
+        self._outer.append(rows)
+        inner = self.rows(plan)
+        self._outer.pop()
+        return inner
+
+    def _outside(self, name: str) -> Untraceable:
+        return Untraceable(
+            f"{name} over rows of several partitions",
+            f"compare the columns of by in it: WHERE {' AND '.join(f't.{c} = outer.{c}' for c in self._view.by)}",
+        )
+
+
+_METHODS: Final = {
+    "Project": "project", "Filter": "filter", "Generate": "generate", "Window": "window", "Aggregate": "aggregate",
+    "Distinct": "distinct", "Deduplicate": "distinct", "Join": "join", "LateralJoin": "lateral", "Union": "united",
+    "Except": "set_operation", "Intersect": "set_operation", "FlatMapGroupsInArrow": "mapped",
+}  # fmt: skip
+
+_TOLD: Final = ("Project", "Filter", "Join")  # which are told what holds above them
+
+
+def _renamed(rows: LocalRows, names: dict[int, set[int]]) -> LocalRows:
+    def anew(ids: Ids) -> Ids:
+        return frozenset().union(*(names[i] for i in ids if i in names))
+
+    by = tuple(tuple(anew(ids) for ids in sets) for sets in rows.by)
+    return replace(rows, by=by, unique=tuple(map(anew, rows.unique)), present=tuple(map(anew, rows.present)))
+
+
+def _tells_apart(generator: Any, made: Sequence[int]) -> int | None:
+    """The attribute that is another one in each row that a generator makes of one."""
+    if kind(generator) == "PosExplode":
+        return made[0]
+    child = items(generator.children())[0]
+    is_map = str(child.dataType().typeName()) == "map"
+    if kind(generator) == "Explode" and (is_map or kind(child) in _DISTINCT_ITEMS):
+        return made[0]
+    return None
+
+
+def _joined(how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> LocalRows:
+    """What is known of joined rows."""
+    if how in ("LEFT SEMI", "LEFT ANTI"):
+        return left
+    by = tuple(_joined_by(how, one, other) for one, other in zip(left.by, right.by, strict=True))
+    inner = how in ("INNER", "CROSS")
+    found = LocalRows(
+        by,
+        linked=left.linked | right.linked if inner else left.linked & right.linked,
+        present=_joined_present(how, left, right),
+        constant=left.constant and right.constant,
+        exploded=left.exploded or right.exploded,
+        united=left.united or right.united,
+    ).with_unique(_joined_unique(how, left, right, parts))
+    return found.narrowed(parts) if inner else found
+
+
+def _joined_by(how: str, left: tuple[Ids, ...], right: tuple[Ids, ...]) -> tuple[Ids, ...]:
+    if not left or not right:
+        return left or right  # one of them has rows of no partition
+    match how:
+        case "LEFT OUTER":
+            return left
+        case "RIGHT OUTER":
+            return right
+        case "FULL OUTER":
+            return (*left, *right)
+    whole = [ids for sets in (left, right) if len(sets) == 1 for ids in sets]
+    return (frozenset().union(*whole),) if whole else left
+
+
+def _joined_present(how: str, left: LocalRows, right: LocalRows) -> tuple[Ids, ...]:
+    match how:
+        case "LEFT OUTER":
+            return left.present
+        case "RIGHT OUTER":
+            return right.present
+        case "FULL OUTER":
+            return tuple(one | other for one in left.present for other in right.present)[:_MOST_SETS]
+    return (*left.present, *right.present)
+
+
+def _joined_unique(how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> list[Ids]:
+    if how == "FULL OUTER" and not _meet_wherever_both_are(left, right, parts):
+        # A row that meets none of the other side has nulls in its place: no row there may have nothing but nulls.
+        pairs = ((a, b) for a in left.unique for b in right.unique)
+        return [a | b for a, b in pairs if left.is_present(a) and right.is_present(b)]
+    equal = [part for part in parts if kind(part) in EQUAL]
+    compared = attributes(side for part in equal for side in (part.left(), part.right()))
+    found: list[Ids] = []
+    if how in ("INNER", "CROSS", "LEFT OUTER") and any(ids <= compared for ids in right.unique):
+        found += left.unique
+    if how in ("INNER", "CROSS", "RIGHT OUTER") and any(ids <= compared for ids in left.unique):
+        found += right.unique
+    return found + [one | other for one in left.unique for other in right.unique]
+
+
+def _meet_wherever_both_are(left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
+    """Whether all rows of a partition meet, that of null too: nothing but its columns is compared."""
+    places = range(len(left.by))
+    return all(any(_equates(part, left, right, place) for place in places) for part in parts) and all(
+        kind(part) == "EqualNullSafe"
+        or all(rows.is_present(attributes([part.left(), part.right()])) for rows in (left, right))
+        for part in parts
+    )
+
+
+def _united_by(
+    place: int, parts: Sequence[LocalRows], outputs: Sequence[Sequence[int]], made: Sequence[int]
+) -> tuple[Ids, ...]:
+    if any(len(part.by[place]) != 1 for part in parts):
+        return ()
+    held = [all(o[n] in p.by[place][0] for p, o in zip(parts, outputs, strict=True)) for n in range(len(made))]
+    ids = frozenset(id for n, id in enumerate(made) if held[n])
+    return (ids,) if ids else ()
+
+
+def _equates(part: Any, left: LocalRows, right: LocalRows, place: int) -> bool:
+    if kind(part) not in EQUAL:
+        return False
+    one, other = part.left(), part.right()
+    return (left.holds(place, one) and right.holds(place, other)) or (
+        left.holds(place, other) and right.holds(place, one)
+    )
+
+
+def _links(part: Any, rows: LocalRows, outer: LocalRows, place: int) -> bool:
+    if kind(part) not in EQUAL:
+        return False
+    sides = ((part.left(), part.right()), (part.right(), part.left()))
+    return any(
+        kind(theirs) == "OuterReference" and rows.holds(place, ours) and outer.holds(place, theirs.e())
+        for ours, theirs in sides
+    )

@@ -1,0 +1,219 @@
+"""Which rows a view over partitions looks at: those of one partition at a time, in an order that is certain."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, Table, view
+from projections.errors import InvalidDefinition
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
+
+METADATA = sa.MetaData()
+
+
+def captured(name, *columns, key=("id",)):
+    kinds = [sa.Column(c, sa.BigInteger, primary_key=True) for c in key]
+    kinds += [sa.Column(c, {"tags": sa.Text, "size": sa.Double}.get(c, sa.BigInteger)) for c in columns]
+    return Table.from_changelog(sa.Table(name, METADATA, *kinds), topic=name)
+
+
+orders = captured("orders", "shop", "amount", "at", "tags", "size")
+visits = captured("visits", "shop", "at", "day")
+lines = captured("lines", "shop", key=("order_id", "nr"))
+TABLES = {"orders": orders, "visits": visits, "lines": lines}
+
+
+def planned(spark, text, *, by="shop", key=None):
+    """The columns of a view in SQL over all three tables, and leaves alone those that it does not name."""
+
+    def chosen(orders, visits, lines):
+        frames = (orders, visits, lines)
+        return orders.sparkSession.sql(text, **dict(zip(TABLES, frames, strict=True)))
+
+    declared = view(tables=TABLES, by=by, key=key)(chosen)
+    return view_columns(small_batch_session(spark), ProjectionGroup("partitions", [declared]))["chosen"]
+
+
+GROUPS = "SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY shop, amount"
+WITHIN = {
+    "rows as they are": ("SELECT shop, id FROM {orders} WHERE amount > 1", "id"),
+    "a row number": ("SELECT shop, id, row_number() OVER (PARTITION BY shop ORDER BY amount, id) AS n FROM {orders}",
+                     "id"),
+    "a row number as key": (
+        "SELECT shop, row_number() OVER (PARTITION BY shop ORDER BY amount, id) AS n, id AS o FROM {orders}", "n"),
+    "the first of each": (
+        "SELECT * EXCEPT (n) FROM (SELECT shop, id, row_number() OVER (PARTITION BY shop ORDER BY id) AS n"
+        " FROM {orders}) WHERE n = 1", None),
+    "the first of each tag": (
+        "SELECT * EXCEPT (n) FROM (SELECT shop, tags, id, row_number() OVER (PARTITION BY shop, tags ORDER BY at, id)"
+        " AS n FROM {orders}) WHERE n = 1", "tags"),
+    "a rank, of equal rows alike": (
+        "SELECT shop, id, rank() OVER (PARTITION BY shop ORDER BY amount) AS r FROM {orders}", "id"),
+    "neighbours": (
+        "SELECT shop, id, lag(amount) OVER (PARTITION BY shop ORDER BY at, id) AS was,"
+        " lead(amount) OVER (PARTITION BY shop ORDER BY at, id) AS will FROM {orders}", "id"),
+    "a running total": (
+        "SELECT shop, id, sum(amount) OVER (PARTITION BY shop ORDER BY at, id ROWS UNBOUNDED PRECEDING) AS total"
+        " FROM {orders}", "id"),
+    "a running total of floats in a certain order": (
+        "SELECT shop, id, sum(size) OVER (PARTITION BY shop ORDER BY at, id) AS total FROM {orders}", "id"),
+    "a total of equal times": (
+        "SELECT shop, id, sum(amount) OVER (PARTITION BY shop ORDER BY at) AS total FROM {orders}", "id"),
+    "a total of the last ten": (
+        "SELECT shop, id, sum(amount) OVER (PARTITION BY shop ORDER BY at RANGE 10 PRECEDING) AS total FROM {orders}",
+        "id"),
+    "a window by more": (
+        "SELECT shop, id, max(amount) OVER (PARTITION BY tags, shop) AS most FROM {orders}", "id"),
+    "one row a group": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop", None),
+    "groups of a partition": (GROUPS, "amount"),
+    "distinct rows": ("SELECT DISTINCT shop, tags FROM {orders}", "tags"),
+    "a group of distinct rows": (
+        "SELECT shop, count(*) AS n FROM (SELECT DISTINCT shop, tags FROM {orders}) GROUP BY shop", None),
+    "a join of all pairs": (
+        "SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o JOIN {visits} v ON o.shop = v.shop", ("o", "v")),
+    "a join within bounds": (
+        "SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o LEFT JOIN {visits} v"
+        " ON o.shop = v.shop AND v.at BETWEEN o.at - 10 AND o.at", ("o", "v")),
+    "a join in WHERE": ("SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o, {visits} v"
+                        " WHERE o.shop = v.shop AND o.at < v.at", ("o", "v")),
+    "a full join": (
+        "SELECT coalesce(o.shop, v.shop) AS shop, o.id AS o, v.id AS v FROM {orders} o FULL JOIN {visits} v"
+        " ON v.shop = o.shop", ("o", "v")),
+    "a full join by name": (
+        "SELECT shop, o.id AS o, v.id AS v FROM {orders} o FULL JOIN {visits} v USING (shop)", ("o", "v")),
+    "a full join of three": (
+        "SELECT shop, o.id AS o, v.id AS v, l.order_id, l.nr FROM {orders} o FULL JOIN {visits} v USING (shop)"
+        " FULL JOIN {lines} l USING (shop)", ("o", "v", "order_id", "nr")),
+    "groups of a full join": (
+        "SELECT coalesce(o.shop, v.shop) AS shop, count(o.id) AS o, count(v.id) AS v FROM {orders} o"
+        " FULL JOIN {visits} v ON v.shop = o.shop GROUP BY coalesce(o.shop, v.shop)", None),
+    "groups that null joins too": (
+        "SELECT coalesce(o.shop, v.shop) AS shop, o.n, v.n AS m FROM (SELECT shop, count(*) AS n FROM {orders}"
+        " GROUP BY shop) o FULL JOIN (SELECT shop, count(*) AS n FROM {visits} GROUP BY shop) v ON o.shop <=> v.shop",
+        None,
+    ),
+    "groups of no null": (
+        "SELECT shop, o.n, v.n AS m FROM (SELECT shop, count(*) AS n FROM {orders} WHERE shop IS NOT NULL GROUP BY"
+        " shop) o FULL JOIN (SELECT shop, count(*) AS n FROM {visits} WHERE shop > 0 GROUP BY shop) v USING (shop)",
+        None,
+    ),
+    "a right join": ("SELECT v.shop, o.id AS o, v.id AS v FROM {orders} o RIGHT JOIN {visits} v ON o.shop = v.shop",
+                     ("o", "v")),
+    "a semi join": ("SELECT o.shop, o.id FROM {orders} o LEFT SEMI JOIN {visits} v ON o.shop = v.shop AND o.at > v.at",
+                    "id"),
+    "an anti join": ("SELECT o.shop, o.id FROM {orders} o LEFT ANTI JOIN {visits} v ON o.shop = v.shop", "id"),
+    "a join with itself": ("SELECT a.shop, a.id, b.id AS other FROM {orders} a JOIN {orders} b ON a.shop = b.shop"
+                           " AND a.id < b.id", ("id", "other")),
+    "a join with a group": (f"SELECT o.shop, o.id, g.n FROM {{orders}} o JOIN ({GROUPS}) g ON o.shop = g.shop"
+                            " AND o.amount = g.amount", "id"),
+    "EXISTS": ("SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.shop = o.shop)", "id"),
+    "NOT IN, of its partition": (
+        "SELECT shop, id FROM {orders} o WHERE at NOT IN (SELECT at FROM {visits} v WHERE v.shop = o.shop)", "id"),
+    "IN, by its partition": ("SELECT shop, id FROM {orders} WHERE (shop, at) IN (SELECT shop, at FROM {visits})", "id"),
+    "a scalar subquery": (
+        "SELECT shop, id, (SELECT max(v.at) FROM {visits} v WHERE v.shop = o.shop) AS last FROM {orders} o", "id"),
+    "LATERAL": ("SELECT o.shop, o.id, l.last FROM {orders} o, LATERAL (SELECT max(v.at) AS last FROM {visits} v"
+                " WHERE v.shop = o.shop) l", "id"),
+    "a positioned explode": ("SELECT shop, id, pos, tag FROM {orders} LATERAL VIEW posexplode(split(tags, ',')) AS"
+                             " pos, tag", ("id", "pos")),
+    "distinct exploded values": (
+        "SELECT shop, id, moment FROM {visits} LATERAL VIEW explode(sequence(at, day)) d AS moment", ("id", "moment")),
+    "a union, looked at when it runs": ("SELECT shop, id FROM {orders} UNION ALL SELECT shop, id FROM {visits}", "id"),
+    "a union without duplicates": ("SELECT shop, id FROM {orders} UNION SELECT shop, id FROM {visits}", "id"),
+    "rows that the other lacks": ("SELECT shop, at FROM {orders} EXCEPT SELECT shop, at FROM {visits}", "at"),
+    "a name for a part": (f"WITH g AS ({GROUPS}) SELECT shop, amount, n FROM g WHERE n > 1", "amount"),
+    "a constant table": (
+        "SELECT o.shop, o.id, o.amount * f.factor AS more FROM {orders} o CROSS JOIN (SELECT max(x) AS factor FROM"
+        " VALUES (2) f (x)) f", "id"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITHIN)
+def test_a_view_may_look_at_the_rows_of_one_partition(spark, case):
+    text, key = WITHIN[case]
+    assert "shop" in planned(spark, text, key=key)
+
+
+OUTSIDE = {
+    "a window of all": ("SELECT shop, id, row_number() OVER (ORDER BY id) AS n FROM {orders}", "id",
+                        "a window over rows of several partitions"),
+    "a window by another column": ("SELECT shop, id, max(at) OVER (PARTITION BY tags) AS n FROM {orders}", "id",
+                                   "a window over rows of several partitions"),
+    "a row number of equal rows": (
+        "SELECT shop, id, row_number() OVER (PARTITION BY shop ORDER BY amount) AS n FROM {orders}", "id",
+        "row_number over rows of which two may be equal"),
+    "neighbours of equal rows": (
+        "SELECT shop, id, lag(id) OVER (PARTITION BY shop ORDER BY at) AS n FROM {orders}", "id", "lag over rows"),
+    "a sum of rows of equal times": (
+        "SELECT shop, id, sum(amount) OVER (PARTITION BY shop ORDER BY at ROWS 2 PRECEDING) AS n FROM {orders}", "id",
+        "sum over rows of which two may be equal"),
+    "the last of equal times": (
+        "SELECT shop, id, last(id) OVER (PARTITION BY shop ORDER BY at) AS n FROM {orders}", "id", "last, which"),
+    "a sum of floats in no order": (
+        "SELECT shop, id, sum(size) OVER (PARTITION BY shop) AS n FROM {orders}", "id", "floating-point"),
+    "an order by half a key": (
+        "SELECT shop, order_id, nr, row_number() OVER (PARTITION BY shop ORDER BY order_id) AS n FROM {lines}",
+        ("order_id", "nr"), "row_number over rows"),
+    "a limit": ("SELECT shop, id FROM {orders} ORDER BY id LIMIT 3", "id", "a limit"),
+    "an aggregate of all": ("SELECT 1 AS shop, count(*) AS n FROM {orders}", None, "an aggregate by nothing"),
+    "an aggregate by another column": ("SELECT max(shop) AS shop, amount FROM {orders} GROUP BY amount", "amount",
+                                       "an aggregate by"),
+    "a rollup": ("SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY ROLLUP (shop, amount)", "amount",
+                 "totals of several groupings"),
+    "groups of the side that may be missing": (
+        "SELECT v.shop, count(*) AS n FROM {orders} o LEFT JOIN {visits} v ON o.shop = v.shop GROUP BY v.shop", None,
+        "an aggregate by"),
+    "the partition of the side that may be missing": (
+        "SELECT v.shop, o.id, v.id AS v FROM {orders} o LEFT JOIN {visits} v ON o.shop = v.shop", ("id", "v"),
+        "another value for 'shop'"),
+    "half of a full join": (
+        "SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o FULL JOIN {visits} v ON v.shop = o.shop", ("o", "v"),
+        "another value for 'shop'"),
+    "a join by another column": (
+        "SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o JOIN {visits} v ON o.at = v.at", ("o", "v"),
+        "a join of rows of several partitions"),
+    "a cross join": ("SELECT o.shop, o.id AS o, v.id AS v FROM {orders} o CROSS JOIN {visits} v", ("o", "v"),
+                     "a join of rows of several partitions: no condition"),
+    "a partition that is computed": ("SELECT shop + 1 AS shop, id FROM {orders}", "id", "another value for 'shop'"),
+    "groups by what is computed": (
+        "SELECT shop, n FROM (SELECT shop + 1 AS shop, count(*) AS n FROM {orders} GROUP BY shop + 1)", None,
+        "an aggregate by"),
+    "EXISTS anywhere": ("SELECT shop, id FROM {orders} WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.at = 1)", "id",
+                        "EXISTS over rows of several partitions"),
+    "NOT IN of all": ("SELECT shop, id FROM {orders} WHERE shop NOT IN (SELECT shop FROM {visits})", "id",
+                      "NOT IN over rows"),
+    "a scalar subquery of all": ("SELECT shop, id, (SELECT max(at) FROM {visits}) AS n FROM {orders}", "id",
+                                 "an aggregate by nothing"),
+    "groups that null does not join": (
+        "SELECT coalesce(o.shop, v.shop) AS shop, o.n, v.n AS m FROM (SELECT shop, count(*) AS n FROM {orders}"
+        " GROUP BY shop) o FULL JOIN (SELECT shop, count(*) AS n FROM {visits} GROUP BY shop) v ON o.shop = v.shop",
+        None,
+        "several rows of one group",
+    ),
+    "several rows of a group": ("SELECT shop, id FROM {orders}", None, "several rows of one group"),
+    "two rows of a group": ("SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY shop, amount", None,
+                            "several rows of one group"),
+    "a union of groups": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop UNION ALL"
+                          " SELECT shop, count(*) AS n FROM {visits} GROUP BY shop", None,
+                          "several rows of one group: a union"),
+    "pairs under one id": ("SELECT o.shop, o.id FROM {orders} o JOIN {visits} v ON o.shop = v.shop", "id",
+                           "may not tell apart"),
+    "exploded rows": ("SELECT shop, id FROM {orders} LATERAL VIEW explode(split(tags, ',')) t AS tag", "id",
+                      "may not tell apart: explode"),
+    "half a key": ("SELECT shop, order_id FROM {lines}", "order_id", "may not tell apart"),
+    "rows that no table has, kept": (
+        "SELECT o.shop, o.id, f.x FROM (VALUES (1)) f (x) LEFT JOIN {orders} o ON o.amount = f.x", ("id", "x"),
+        "keeps rows of no partition"),
+    "distinct values of all": ("SELECT DISTINCT at AS shop FROM {orders}", None, "rows without duplicates by"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_a_view_that_looks_outside_its_partition_or_at_a_chance_order_is_refused(spark, case):
+    text, key, words = OUTSIDE[case]
+    with pytest.raises(InvalidDefinition) as caught:
+        planned(spark, text, key=key)
+    assert words in caught.value.message
+    assert caught.value.remedy
