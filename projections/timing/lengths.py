@@ -1,0 +1,86 @@
+"""Lengths of time as users write them: "10 minutes", "1 day", "3 months", or a timedelta."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from projections.errors import InvalidDefinition
+
+Lasting = str | timedelta
+
+DAY: Final = 86_400_000_000  # microseconds
+_UNITS: Final = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
+    "day": DAY, "week": 7 * DAY,
+}  # fmt: skip
+_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
+_WRITTEN: Final = re.compile(r"(?P<sign>-?)(?P<number>[0-9]+) (?P<unit>[a-z]+?)s?")
+_MOST: Final = 1_000_000 * DAY  # more is a mistake, and would leave the years that a timestamp can have
+
+
+@dataclass(frozen=True)
+class Length:
+    """A length of time: whole ``months``, or ``micros``, of which those of whole days are days of the calendar."""
+
+    micros: int = 0
+    months: int = 0
+
+    @property
+    def is_of_days(self) -> bool:
+        """Whether it is counted in days, which last 23 to 25 hours where clocks are changed."""
+        return bool(self.months) or self.micros % DAY == 0
+
+    def __str__(self) -> str:
+        if self.months:
+            return f"{self.months} months"
+        unit = next(name for name, micros in reversed(_UNITS.items()) if self.micros % micros == 0)
+        return f"{self.micros // _UNITS[unit]} {unit}s"
+
+
+def length(written: Lasting, *, what: str) -> Length:
+    """The length that was written; ``what`` names it in the error. InvalidDefinition.
+
+    >>> length("90 minutes", what="gap")
+    Length(micros=5400000000, months=0)
+    """
+    if isinstance(written, timedelta):
+        return _checked(Length(written // timedelta(microseconds=1)), written, what)
+    found = _WRITTEN.fullmatch(written.strip().lower()) if isinstance(written, str) else None
+    if found is None or found["unit"] not in {**_UNITS, **_MONTHS}:
+        raise InvalidDefinition(
+            f"{what} {written!r} is no length of time",
+            remedy=f"write a number and a unit, '10 minutes': {', '.join((*_UNITS, *_MONTHS))}; or pass a timedelta",
+        )
+    number = int(f"{found['sign']}{found['number']}")
+    if found["unit"] in _MONTHS:
+        return _checked(Length(months=number * _MONTHS[found["unit"]]), written, what)
+    return _checked(Length(number * _UNITS[found["unit"]]), written, what)
+
+
+def positive(written: Lasting, *, what: str) -> Length:
+    """A length of more than nothing; InvalidDefinition."""
+    found = length(written, what=what)
+    if found.micros > 0 or found.months > 0:
+        return found
+    raise InvalidDefinition(f"{what} {str(written)!r} is not positive", remedy=f"give {what} a length above zero")
+
+
+def exact(written: Lasting, *, what: str) -> int:
+    """Microseconds; a length of months has no number of them, which is InvalidDefinition."""
+    found = length(written, what=what)
+    if found.months:
+        raise InvalidDefinition(
+            f"{what} {written!r} is of months, which last 28 to 31 days", remedy="write it in days, '30 days'"
+        )
+    return found.micros
+
+
+def _checked(found: Length, written: Lasting, what: str) -> Length:
+    if abs(found.micros) > _MOST or abs(found.months) > _MOST // (28 * DAY):
+        raise InvalidDefinition(
+            f"{what} {str(written)!r} is longer than timestamps reach", remedy="check its unit; at most 1000000 days"
+        )
+    return found
