@@ -95,12 +95,12 @@ def database(url: str) -> Iterator[Engine]:
 
 
 def _created(url: str) -> Engine:
-    import sqlalchemy
-
     from cdc.errors import SourceNotReady
+    from eventstore.backends.sql.engines import engine_for
+    from eventstore.errors import UnsupportedBackend
 
-    with suppress(sqlalchemy.exc.ArgumentError, ValueError):
-        return sqlalchemy.create_engine(url)
+    with suppress(UnsupportedBackend, ValueError):
+        return engine_for(url)
     # Raised here and not above: its own words may hold the URL, and with it a password.
     raise SourceNotReady(
         "the source's URL cannot be read",

@@ -154,7 +154,7 @@ def renumber(
 def tenants(database: Database, as_json: Json = False) -> None:
     """List the tenants that have a store in a database; exit code 3 if the tables of one are not up to date."""
     from eventstore import tenant_store, tenants
-    from eventstore.backends.sql.database import engine_for
+    from eventstore.backends.sql.engines import engine_for
 
     engine = engine_for(database)
     found = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}

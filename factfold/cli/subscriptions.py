@@ -154,7 +154,7 @@ def _engine(url: str | None) -> Iterator[Engine | None]:
     if url is None:
         yield None
         return
-    from eventstore.backends.sql.database import engine_for
+    from eventstore.backends.sql.engines import engine_for
 
     engine = engine_for(url)
     try:

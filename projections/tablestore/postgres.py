@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
+from eventstore.backends.sql.engines import POOLED, engine_for
 from eventstore.masking import masked_message
 from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.tablestore.copying import PostgresTarget, disconnect
@@ -50,6 +51,8 @@ _KINDS = {
     "i": "index",
 }
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS, _NO_RIGHT = "55P03", "2BP01", "42501"
+_RUNS = "check that it runs and that user and password are right; the run goes on where it stopped"
+_POOLED = "write ?prepare_threshold=none into the URL of the views' database, or let the pooler pool sessions"
 
 
 class PostgresTableStore(SqlTableStore):
@@ -62,7 +65,7 @@ class PostgresTableStore(SqlTableStore):
     minus = staticmethod(sa.except_all)
 
     def __init__(self, url: str, *, serving_schema: str = "public") -> None:
-        super().__init__(sa.create_engine(url, pool_pre_ping=True, hide_parameters=True))
+        super().__init__(engine_for(url, pool_pre_ping=True, hide_parameters=True))
         self._serving_schema = serving_schema
 
     @property
@@ -72,7 +75,8 @@ class PostgresTableStore(SqlTableStore):
         All that SQLAlchemy's URL says is in it: several hosts, a socket's folder, TLS.
         """
         _, options = self._engine.dialect.create_connect_args(self._engine.url)
-        libpq = {name: value for name, value in options.items() if isinstance(value, str | int)}  # others are psycopg's
+        # What is no text is psycopg's own, and so is the one setting that SQLAlchemy takes for text.
+        libpq = {n: value for n, value in options.items() if isinstance(value, str | int) and n != "prepare_threshold"}
         return f"postgresql://?{urlencode(libpq, quote_via=quote)}"
 
     def target(self, table: sa.Table, run: Run | None = None) -> PostgresTarget:
@@ -180,7 +184,7 @@ class PostgresTableStore(SqlTableStore):
                 ) from error
             raise TableStoreUnavailable(
                 f"the views' database failed: {cause}",
-                remedy="check that it runs and that user and password are right; the run goes on where it stopped",
+                remedy=_POOLED if state in POOLED else _RUNS,
                 place=self.place,
             ) from error
 

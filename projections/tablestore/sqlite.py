@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from eventstore.backends.sql.engines import engine_for
 from eventstore.masking import masked_message
 from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
@@ -165,7 +166,7 @@ def _index(connection: sa.Connection, table: sa.Table, *parts: sa.ColumnElement[
 
 
 def _engine(path: str) -> sa.Engine:
-    engine = sa.create_engine(
+    engine = engine_for(
         sa.URL.create("sqlite", database=path), connect_args={"timeout": LOCK_SECONDS}, hide_parameters=True
     )
 

@@ -1,4 +1,4 @@
-"""Behind PgBouncer, which gives each transaction another connection: named where it fails, and a setting that works."""
+"""Stores and views behind PgBouncer, which gives each transaction another connection, with a setting that works."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ from eventstore import (
     event,
 )
 from factfold.stack.ports import free_ports, is_free
+from projections import AppliedVersions
+from projections.errors import TableStoreUnavailable
+from projections.tablestore.opening import open_table_store
+from tests.conformance.ticket_batches import batch, served, stage_ticket
 from tests.waiting import wait_until
 
 _SERVERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
@@ -111,3 +116,31 @@ def test_so_does_one_for_asyncio(pooled: URL) -> None:
             return len([event async for event in store.read_all()])
 
     assert asyncio.run(work()) == STREAMS * EVENTS
+
+
+def wait_in_threads(url: URL) -> None:
+    """Services wait for their own writes, so often that each statement would be prepared."""
+    text = url.render_as_string(hide_password=False)
+
+    def wait(version: int) -> None:
+        assert versions.wait_for("ticket-t1", 0) == 0
+
+    with closing(open_table_store(text)) as store:
+        store.prepare()
+        run, layout = served(store)
+        batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
+        with (
+            AppliedVersions(text, group="tickets", table="tickets") as versions,
+            ThreadPoolExecutor(STREAMS) as threads,
+        ):
+            list(threads.map(wait, range(STREAMS * EVENTS)))
+
+
+def test_views_say_what_a_pooler_of_transactions_needs(pooled: URL) -> None:
+    with pytest.raises(TableStoreUnavailable, match="prepared statement") as refused:
+        wait_in_threads(pooled)
+    assert "prepare_threshold=none" in refused.value.remedy
+
+
+def test_a_service_waits_for_its_own_write_behind_one_with_the_setting(pooled: URL) -> None:
+    wait_in_threads(pooled.update_query_dict({"prepare_threshold": "none"}))

@@ -17,8 +17,8 @@ import projections
 from cdc.triggers import _require_sqlite
 from eventstore import SqlEventStore
 from eventstore.backends.sql import failures
-from eventstore.backends.sql.database import _wrong_driver
 from eventstore.backends.sql.dialect import dialect_of
+from eventstore.backends.sql.engines import _wrong_driver
 from eventstore.backends.sql.outbox import Outbox
 from eventstore.backends.sql.tenants import tenants
 from eventstore.backends.sql.transactions import unavailable

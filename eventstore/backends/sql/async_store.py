@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from eventstore.backends.sql.async_joining import AsyncJoinedStreams
-from eventstore.backends.sql.database import async_engine_for
+from eventstore.backends.sql.engines import async_engine_for
 from eventstore.backends.sql.greenlets import in_greenlet, in_thread, one_by_one
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import MasterKeys

@@ -9,28 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, make_url
-from sqlalchemy.event import listen
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.dialect import Dialect, dialect_of
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
-from eventstore.errors import FactfoldError, UnsupportedBackend
-from eventstore.shown_urls import shown_url
+from eventstore.errors import FactfoldError
 from eventstore.store import StoreVersion
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-# Writers wait this long for SQLite's one write lock; its own default is 5 s.
-_LOCK_SECONDS: Final = 30
-# 16 writers and as many again in bursts; SQLAlchemy's own default is 5 and 10.
-_POOL_SIZE: Final = 16
 
 
 class Database:
@@ -145,79 +134,3 @@ class Database:
         """Return what `create_tables` would execute on a store that is not up to date."""
         with self.statement() as connection:
             return migration_sql(connection, self.tables)
-
-
-def engine_for(database: str | URL) -> Engine:
-    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's."""
-    with _usable():
-        url = _with_driver(database, sqlite="pysqlite")
-        engine = create_engine(url, **_options(url))
-        listen(engine, "do_connect", _settle_threshold)
-    if engine.dialect.is_async:
-        raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
-    return engine
-
-
-def url_of(database: str | URL) -> URL:
-    """Return a URL without opening anything; UnsupportedBackend for what is none."""
-    with _usable():
-        return make_url(database)
-
-
-def async_engine_for(database: str | URL) -> AsyncEngine:
-    """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    with _usable():
-        url = _with_driver(database, sqlite="aiosqlite")
-        try:
-            engine = create_async_engine(url, **_options(url))
-        except InvalidRequestError as error:
-            raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
-        listen(engine.sync_engine, "do_connect", _settle_threshold)
-        return engine
-
-
-def _settle_threshold(dialect: object, record: object, arguments: list[Any], options: dict[str, Any]) -> None:
-    """Give psycopg the URL's `prepare_threshold` as it takes it: a number, or None for `none`."""
-    given = options.get("prepare_threshold")
-    if not isinstance(given, str):
-        return
-    if given != "none" and not given.isdecimal():
-        raise UnsupportedBackend(
-            f"prepare_threshold={given[:20]!r} in the database's URL is no number",
-            remedy="write ?prepare_threshold=none, or the number of times after which a statement is prepared",
-        )
-    options["prepare_threshold"] = None if given == "none" else int(given)
-
-
-@contextmanager
-def _usable() -> Iterator[None]:
-    try:
-        yield
-    except (ArgumentError, ImportError) as error:
-        # The text is not shown: it may hold a password.
-        raise UnsupportedBackend(
-            f"the database's URL cannot be used ({type(error).__name__})",
-            remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
-        ) from None
-
-
-def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:
-    return UnsupportedBackend(
-        f"the driver {url.drivername} is {problem}",
-        remedy=f"name no driver, only {url.get_backend_name()}://…, or use {other}",
-        place=shown_url(url),
-    )
-
-
-def _with_driver(database: str | URL, *, sqlite: str) -> URL:
-    url = make_url(database)
-    drivers = {"sqlite": f"sqlite+{sqlite}", "postgresql": "postgresql+psycopg"}
-    return url.set(drivername=drivers.get(url.drivername, url.drivername))
-
-
-def _options(url: URL) -> dict[str, Any]:
-    if url.get_backend_name() == "sqlite":
-        return {"connect_args": {"timeout": _LOCK_SECONDS}}
-    return {"pool_size": _POOL_SIZE, "max_overflow": _POOL_SIZE}

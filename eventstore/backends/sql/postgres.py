@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
+from eventstore.backends.sql.engines import POOLED
 from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import StoreNotPrepared
@@ -272,7 +273,7 @@ class PostgresDialect:
 
     def is_pooled(self, error: DBAPIError) -> bool:
         """Say whether a prepared statement is not there, is there already, or is another one."""
-        return getattr(error.orig, "sqlstate", None) in ("26000", "42P05", "08P01")
+        return getattr(error.orig, "sqlstate", None) in POOLED
 
     def locked_out(self, error: DBAPIError) -> None:
         """Nothing: whoever meets another writer tries again, or hears that it lost a race."""

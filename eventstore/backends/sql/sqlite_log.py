@@ -27,7 +27,8 @@ from sqlalchemy import (
 )
 
 from eventstore.backends.sql.changes import CAPTURES, CHANGES
-from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.models import Tables
 from eventstore.closing import Closing
 from eventstore.errors import TopicMissing

@@ -15,8 +15,9 @@ from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
 from eventstore.backends.sql.archive import Archive
 from eventstore.backends.sql.catalogue import SqlCatalogue
-from eventstore.backends.sql.database import Database, engine_for
+from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.deletion import Deleter, Deletion
+from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.joining import JoinedStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables

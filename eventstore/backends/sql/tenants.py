@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import URL, Engine, inspect
 
-from eventstore.backends.sql.database import url_of
+from eventstore.backends.sql.engines import url_of
 from eventstore.backends.sql.models import MIGRATIONS
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import KeyStore, MasterKeys

@@ -25,7 +25,7 @@ from eventstore import (
     tenant_store,
 )
 from eventstore.backends.memory_keys import MemoryKeys
-from eventstore.backends.sql import database, tenants
+from eventstore.backends.sql import engines, tenants
 from eventstore.errors import UnsupportedBackend
 from eventstore.kafka import source as kafka_source
 
@@ -67,8 +67,8 @@ def test_a_tenant_s_store_hands_its_keys_on(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_no_engine_is_opened_to_see_what_a_url_says(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    create = database.create_engine
-    monkeypatch.setattr(database, "create_engine", lambda url, **o: opened.append(str(url)) or create(url, **o))
+    create = engines.create_engine
+    monkeypatch.setattr(engines, "create_engine", lambda url, **o: opened.append(str(url)) or create(url, **o))
     with pytest.raises(UnsupportedBackend, match="tenants apart"):
         tenant_store("sqlite:///acme.db", "acme")
     with pytest.raises(UnsupportedBackend, match="cannot be used"):

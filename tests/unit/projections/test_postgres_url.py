@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg.conninfo
 import pytest
 
+from eventstore.backends.sql.engines import engine_for
+from factfold.cli.connectors import _created as database_of_a_source
 from projections.tablestore.postgres import PostgresTableStore
 
 SAID = {
@@ -33,3 +35,29 @@ def test_everything_that_the_url_says_is_in_the_uri_of_the_rows_driver(url):
     told = psycopg.conninfo.conninfo_to_dict(uri)  # as libpq reads it
     assert {name: str(told[name]) for name in SAID[url]} == SAID[url]
     assert set(parse_qs(urlsplit(uri).query)) == set(told)
+
+
+def test_what_is_psycopg_s_own_in_the_url_is_not_told_to_libpq():
+    with closing(PostgresTableStore("postgresql+psycopg://u@h/d?prepare_threshold=none&sslmode=require")) as store:
+        told = psycopg.conninfo.conninfo_to_dict(store.uri)  # which refuses an option that libpq does not know
+    assert told == {"user": "u", "host": "h", "dbname": "d", "sslmode": "require"}
+
+
+@pytest.mark.parametrize(("said", "meant"), [("none", None), ("0", 0), ("7", 7)])
+def test_how_often_a_statement_is_sent_before_it_is_prepared_is_said_in_the_url(monkeypatch, said, meant):
+    seen = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **options: seen.update(options) or 1 / 0)
+    with closing(PostgresTableStore(f"postgresql+psycopg://u@h/d?prepare_threshold={said}")) as store:
+        with pytest.raises(ZeroDivisionError), store.looking():
+            pass
+    assert seen["prepare_threshold"] == meant
+
+
+@pytest.mark.parametrize("opened", [engine_for, database_of_a_source], ids=["stores", "sources of connectors"])
+def test_every_other_database_of_a_url_is_opened_alike(monkeypatch, opened):
+    seen = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **options: seen.update(options) or 1 / 0)
+    engine = opened("postgresql+psycopg://u@h/d?prepare_threshold=none")
+    with pytest.raises(ZeroDivisionError):
+        engine.connect()
+    assert seen["prepare_threshold"] is None

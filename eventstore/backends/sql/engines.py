@@ -1,0 +1,103 @@
+"""Engines for the URLs of databases: one room for all stores, so that a setting in a URL holds wherever it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.event import listen
+from sqlalchemy.exc import ArgumentError, InvalidRequestError
+
+from eventstore.errors import UnsupportedBackend
+from eventstore.shown_urls import shown_url
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+# Writers wait this long for SQLite's one write lock; its own default is 5 s.
+_LOCK_SECONDS: Final = 30
+# 16 writers and as many again in bursts; SQLAlchemy's own default is 5 and 10.
+_POOL_SIZE: Final = 16
+POOLED: Final = frozenset({"26000", "42P05", "08P01"})
+"""SQLSTATEs of a prepared statement that is not there, is there already, or is another one."""
+
+
+def engine_for(database: str | URL, **options: Any) -> Engine:
+    """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's.
+
+    ``options`` are those of SQLAlchemy's `create_engine`.
+    """
+    with _usable():
+        url = _with_driver(database, sqlite="pysqlite")
+        engine = create_engine(url, **_options(url) | options)
+        listen(engine, "do_connect", _settle_threshold)
+    if engine.dialect.is_async:
+        raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
+    return engine
+
+
+def url_of(database: str | URL) -> URL:
+    """Return a URL without opening anything; UnsupportedBackend for what is none."""
+    with _usable():
+        return make_url(database)
+
+
+def async_engine_for(database: str | URL) -> AsyncEngine:
+    """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    with _usable():
+        url = _with_driver(database, sqlite="aiosqlite")
+        try:
+            engine = create_async_engine(url, **_options(url))
+        except InvalidRequestError as error:
+            raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
+        listen(engine.sync_engine, "do_connect", _settle_threshold)
+        return engine
+
+
+def _settle_threshold(dialect: object, record: object, arguments: list[Any], options: dict[str, Any]) -> None:
+    """Give psycopg the URL's `prepare_threshold` as it takes it: a number, or None for `none`."""
+    given = options.get("prepare_threshold")
+    if not isinstance(given, str):
+        return
+    if given != "none" and not given.isdecimal():
+        raise UnsupportedBackend(
+            f"prepare_threshold={given[:20]!r} in the database's URL is no number",
+            remedy="write ?prepare_threshold=none, or the number of times after which a statement is prepared",
+        )
+    options["prepare_threshold"] = None if given == "none" else int(given)
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    try:
+        yield
+    except (ArgumentError, ImportError) as error:
+        # The text is not shown: it may hold a password.
+        raise UnsupportedBackend(
+            f"the database's URL cannot be used ({type(error).__name__})",
+            remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
+        ) from None
+
+
+def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:
+    return UnsupportedBackend(
+        f"the driver {url.drivername} is {problem}",
+        remedy=f"name no driver, only {url.get_backend_name()}://…, or use {other}",
+        place=shown_url(url),
+    )
+
+
+def _with_driver(database: str | URL, *, sqlite: str) -> URL:
+    url = make_url(database)
+    drivers = {"sqlite": f"sqlite+{sqlite}", "postgresql": "postgresql+psycopg"}
+    return url.set(drivername=drivers.get(url.drivername, url.drivername))
+
+
+def _options(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": _LOCK_SECONDS}}
+    return {"pool_size": _POOL_SIZE, "max_overflow": _POOL_SIZE}
