@@ -1,0 +1,1 @@
+"""Time in views, by Spark: windows, joins within bounds and as of a time, patterns."""

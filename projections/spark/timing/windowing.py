@@ -1,0 +1,108 @@
+"""The functions of views that say which windows a row is in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.spark.timing.boundaries import added, following, latest
+from projections.timing.lengths import DAY
+from projections.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, windows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_AT: Final = "_moment"
+_LEAST_MONTH: Final = 28 * DAY
+
+
+class Windowing:
+    """The function of a windowed view: rows and their windows."""
+
+    def __init__(
+        self, window: Window, on: str, columns: Sequence[str] | None, named: str, parameter: inspect.Signature
+    ) -> None:
+        self._window, self._on, self._columns, self._named = window, on, columns, named
+        self.__signature__ = parameter
+        self.signature = f"{window} on {on} of {columns} as {named}"
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """The rows that have a time, beside the beginning and the end of their window."""
+        from pyspark.sql import functions as F
+
+        _require_time(rows, self._on)
+        start, end = f"{self._named}_start", f"{self._named}_end"
+        columns = list(self._columns or rows.columns)
+        for name in (start, end, _AT):
+            if name in columns:
+                raise InvalidDefinition(
+                    f"the rows have a column {name!r} already", remedy="name the window otherwise: named='day'"
+                )
+        timed = rows.where(F.col(self._on).isNotNull()).withColumn(_AT, F.unix_micros(self._on))
+        placed = _PLACED[type(self._window)](timed, self._window, start, end)
+        return placed.select(*columns, start, end)
+
+
+def _require_time(rows: DataFrame, on: str) -> None:
+    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    if on not in kinds:
+        raise UnknownColumn(f"the rows have no column {on!r}", remedy=f"their columns are: {', '.join(kinds)}")
+    if kinds[on] != "timestamp":
+        raise InvalidDefinition(
+            f"{on!r} is {kinds[on]}, and a window is of times",
+            remedy="name a column of timestamps, or cast it in a view",
+        )
+
+
+def _tumbling(rows: DataFrame, window: Tumbling, start: str, end: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    begins, ends = latest(F.col(_AT), window.grid), following(F.col(_AT), window.grid)
+    return rows.withColumns({start: F.timestamp_micros(begins), end: F.timestamp_micros(ends)})
+
+
+def _hopping(rows: DataFrame, window: Hopping, start: str, end: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # Where clocks are set, two beginnings may be half a step apart: half steps back pass over none of them.
+    parts = 1 if window.grid.zone is None and not window.grid.step.months else 2
+    stride = (window.grid.step.micros or window.grid.step.months * _LEAST_MONTH) // parts
+    back = F.sequence(F.lit(0).cast("bigint"), F.lit(parts * windows_of(window) + 1).cast("bigint"))
+    begins = F.transform(back, lambda n: F.timestamp_micros(latest(F.col(_AT) - n * stride, window.grid)))
+    beginning = rows.withColumn(start, F.explode(F.array_distinct(begins)))
+    ends = added(F.unix_micros(start), window.size, window.grid.zone)
+    return beginning.withColumn(end, F.timestamp_micros(ends)).where(F.unix_micros(end) > F.col(_AT))
+
+
+def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    begins, last, step = F.col("_begins"), F.col("_last"), window.step
+    at, grid = F.col(_AT), window.grid
+    whole = rows.withColumns({"_begins": latest(at, grid), "_last": following(at, grid)})
+    numbers = F.sequence(F.lit(1).cast("bigint"), ((last - begins) / step.micros).cast("bigint") + 2)
+    ends = F.transform(numbers, lambda n: F.least(added(begins, step, grid.zone, times=n), last))
+    coming = F.transform(F.filter(ends, lambda one: one > at), F.timestamp_micros)
+    ending = whole.withColumn(end, F.explode(F.array_distinct(coming)))
+    return ending.withColumn(start, F.timestamp_micros(begins))
+
+
+def _session(rows: DataFrame, window: Session, start: str, end: str) -> DataFrame:
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F
+
+    # By times alone: rows of one time are in one session, whichever comes first.
+    in_order = Over.partitionBy(*window.by).orderBy(_AT)
+    before = F.max(_AT).over(in_order.rangeBetween(Over.unboundedPreceding, -1))
+    opens = F.when(F.col(_AT) - before <= window.gap, F.lit(None)).otherwise(F.col(_AT))
+    begins = F.max("_opens").over(in_order.rangeBetween(Over.unboundedPreceding, 0))
+    begun = rows.withColumn("_opens", opens).withColumn(start, F.timestamp_micros(begins))
+    last = F.max(_AT).over(Over.partitionBy(*window.by, start))
+    return begun.withColumn(end, F.timestamp_micros(last + window.gap))
+
+
+_PLACED: Final[Mapping[type, Callable[[DataFrame, Any, str, str], DataFrame]]] = {
+    Tumbling: _tumbling, Hopping: _hopping, Cumulative: _cumulative, Session: _session,
+}  # fmt: skip

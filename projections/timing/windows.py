@@ -1,0 +1,237 @@
+"""Windows of time over the rows of a table: each row with the window, or the windows, that its time is in.
+
+    orders_by_day = windowed("orders_by_day", orders, tumbling("1 day", zone="Europe/Berlin"), on="placed_at")
+
+    @view(by="window_start")
+    def orders_per_day(orders_by_day):
+        return orders_by_day.groupBy("window_start").agg(F.count("*").alias("orders"))
+
+A window is a column of a row, computed from its time. Nothing closes it: a row that comes late, changes or goes changes
+what its window shows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zoneinfo
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from projections.declaring.binding import bind
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.outputs.view_topics import ViewTopic
+from projections.tables import Table, checked_identifier
+from projections.timing.lengths import DAY, Lasting, Length, length, positive
+from projections.views import Columns, Declaration, Input, View, as_columns, key_of_partitions
+
+HOUR: Final = DAY // 24
+_MOST_WINDOWS: Final = 10_000  # of one row: more is a mistake in a unit
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The moments at which windows begin: every ``step`` from ``offset`` on, on the clocks of ``zone`` (None: UTC).
+
+    Weeks begin on Mondays. A step that divides an hour has a moment at each of two equal times of day, where clocks are
+    set back; one of hours or days has it at the first of them.
+    """
+
+    step: Length
+    offset: int = 0
+    zone: str | None = None
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """Windows one after the other; see `tumbling`."""
+
+    grid: Grid
+
+    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns of partitions, and the columns that tell the rows of one apart."""
+        return (), table.key
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Windows that begin every so often and overlap; see `hopping`."""
+
+    size: Length
+    grid: Grid
+
+    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """A row is in several windows, which their beginnings tell apart."""
+        return table.key, ("start",)
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """Windows that begin together and end one after the other; see `cumulative`."""
+
+    grid: Grid
+    step: Length
+
+    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """A row is in several windows, which their ends tell apart."""
+        return table.key, ("end",)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows that end where nothing happens for a while; see `session`."""
+
+    gap: int
+    by: tuple[str, ...]
+
+    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """A session is of rows of one partition."""
+        return self.by, table.key
+
+
+Window = Tumbling | Hopping | Cumulative | Session
+
+
+def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Tumbling:
+    """Windows of one size, one after the other: minutes, hours, days, weeks, months.
+
+    ``zone`` names the clocks by which days begin, ``"Europe/Berlin"``: days of it last 23 to 25 hours. ``offset`` moves
+    all beginnings: ``tumbling("1 day", offset="6 hours")``. Raises InvalidDefinition.
+    """
+    return Tumbling(_grid(positive(size, what="size"), offset, zone))
+
+
+def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Hopping:
+    """Windows of one size of which one begins ``every`` so often, so that a row may be in several or in none.
+
+    A size of days ends at the same time of day as it begins; a size of hours or less lasts that long. Raises
+    InvalidDefinition.
+    """
+    found = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
+    if windows_of(found) > _MOST_WINDOWS:
+        raise InvalidDefinition(
+            f"a row would be in {windows_of(found)} windows of {size}, one every {every}",
+            remedy=f"let windows begin less often: a row may be in {_MOST_WINDOWS}",
+        )
+    return found
+
+
+def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Cumulative:
+    """Windows that begin together, one ``size`` after the other, and end a ``step`` later each: a day so far, by hour.
+
+    Raises InvalidDefinition.
+    """
+    grid, each = _grid(positive(size, what="size"), offset, zone), positive(step, what="step")
+    if each.months or _longest(grid.step) < each.micros:
+        raise InvalidDefinition(
+            f"a window of {size} cannot grow by {step}", remedy="give a step shorter than size, in days or less"
+        )
+    if _longest(grid.step) // each.micros > _MOST_WINDOWS:
+        raise InvalidDefinition(
+            f"a row would be in {_longest(grid.step) // each.micros} windows",
+            remedy=f"let windows grow by more: a row may be in {_MOST_WINDOWS}",
+        )
+    return Cumulative(grid, each)
+
+
+def session(gap: Lasting, *, by: Columns) -> Session:
+    """Windows of rows that follow each other within ``gap``, for each value of ``by``.
+
+    Two rows are in one session if at most ``gap`` lies between them and each row between. A session begins with its
+    first row, and ends ``gap`` after its last: there a row is still part of it. Sessions of one key never overlap. A
+    row that comes between two of them makes them one; when it goes, they are two again. Raises InvalidDefinition.
+    """
+    found, columns = positive(gap, what="gap"), as_columns(by)
+    if found.months or not columns:
+        raise InvalidDefinition(
+            f"a gap of {gap}" if found.months else "a session of nothing",
+            remedy="write the gap in days or less"
+            if found.months
+            else "name the columns whose sessions they are: by=…",
+        )
+    return Session(found.micros, columns)
+
+
+def windowed(
+    name: str,
+    table: Input,
+    window: Window,
+    *,
+    on: str,
+    columns: Sequence[str] | None = None,
+    named: str = "window",
+    topic: str | ViewTopic | None = None,
+) -> View:
+    """The rows of a table or view with the window that each is in: a view, which others group or join.
+
+    ``on`` is the column of a row's time, which decides: of an event, of a business, or, as a stream without a time of
+    its own has it, of the record. ``columns`` chooses others of the table beside its key and ``on``; all by default.
+    The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a time is in
+    none. The key is the table's; where a row is in several windows, it begins with that and says which. Raises
+    InvalidDefinition; and UnknownColumn once the columns of the table are known.
+    """
+    from projections.spark.timing.windowing import Windowing
+
+    checked_identifier(name, what="view")
+    checked_identifier(named, what="window")
+    by, own = window.key(table)
+    chosen = None if columns is None else tuple(dict.fromkeys((*table.key, *by, on, *columns)))
+    if isinstance(table, Table):
+        _require_columns(table, name, on, chosen or ())
+    apart = tuple(f"{named}_{column}" for column in own) if by == table.key else own
+    role = table.name or f"{name}_rows"
+    function = Windowing(window, on, chosen, named, _parameter(role))
+    declared = Declaration(name, key_of_partitions(by, apart), (), {}, by=by, topic=ViewTopic.of(topic))
+    return bind(declared, function, {role: table})
+
+
+def windows_of(window: Hopping) -> int:
+    """How many windows a row may be in."""
+    return -(-_longest(window.size) // _shortest(window.grid.step))
+
+
+def _grid(step: Length, offset: Lasting, zone: str | None) -> Grid:
+    moved = length(offset, what="offset")
+    if moved.months:
+        raise InvalidDefinition(f"an offset of {offset!r}", remedy="write it in days or less")
+    if zone is None:
+        return Grid(step, moved.micros)
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+        raise InvalidDefinition(
+            f"zone {zone!r} is no time zone", remedy="name one of the IANA database, such as 'Europe/Berlin'"
+        ) from None
+    if not step.is_of_days and (moved.micros or not (HOUR % step.micros == 0 or _divides_a_day(step))):
+        raise InvalidDefinition(
+            f"windows every {step}{f' from {offset} on' if moved.micros else ''} on the clocks of {zone}",
+            remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days; an offset is for"
+            " days; or leave zone out",
+        )
+    return Grid(step, moved.micros, zone)
+
+
+def _divides_a_day(step: Length) -> bool:
+    return step.micros % HOUR == 0 and DAY % step.micros == 0
+
+
+def _longest(size: Length) -> int:
+    return size.months * 31 * DAY + size.micros
+
+
+def _shortest(size: Length) -> int:
+    return size.months * 28 * DAY + size.micros
+
+
+def _require_columns(table: Table, name: str, on: str, columns: Sequence[str]) -> None:
+    for column in (on, *columns):
+        if column not in table.columns:
+            raise UnknownColumn(
+                f"view {name!r} takes column {column!r}, which its table does not have",
+                remedy=f"its columns are: {', '.join(table.columns)}",
+                place=f"view {name}",
+            )
+
+
+def _parameter(role: str) -> inspect.Signature:
+    return inspect.Signature([inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD)])

@@ -1,0 +1,204 @@
+"""Which windows a row is in: what a list of all windows says, made with Python's own time zones."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+import sqlalchemy as sa
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+from projections import ProjectionGroup, Table
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
+from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
+
+VISITS = sa.Table(
+    "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("shop", sa.BigInteger),
+    sa.Column("at", sa.DateTime(timezone=True)), sa.Column("day", sa.Date),
+)  # fmt: skip
+visits = Table.from_changelog(VISITS, topic="visits")
+ROWS = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
+
+
+def windows(spark, window, moments):
+    """The windows that each moment is in, in seconds."""
+    view = windowed("placed", visits, window, on="at", columns=[])
+    frame = spark.createDataFrame([(n, moment) for n, moment in enumerate(moments)], ROWS)
+    found = {}
+    for row in view(frame).selectExpr("id", "unix_micros(window_start) AS s", "unix_micros(window_end) AS e").collect():
+        found.setdefault(row.id, set()).add((row.s / 1e6, row.e / 1e6))
+    return [found.get(n, set()) for n in range(len(moments))]
+
+
+def instant(wall, zone):
+    """The first moment at which clocks of a zone show a time; one that they leave out, as if they had not."""
+    return wall.replace(tzinfo=zone, fold=0).timestamp()
+
+
+def beginnings(zone, first, last, step):
+    """The moments at which windows begin: those of a step of minutes at each of two equal times of day."""
+    zone = ZoneInfo(zone)
+    wall, found = datetime(first.year, first.month, first.day) - timedelta(days=1), set()
+    while wall < last.replace(tzinfo=None) + timedelta(days=1):
+        found.add(instant(wall, zone))
+        wall += step
+    if step <= timedelta(hours=1):
+        minutes = range(int(first.timestamp()) // 60 * 60, int(last.timestamp()), 60)
+        walls = ((m, datetime.fromtimestamp(m, zone).replace(tzinfo=None)) for m in minutes)
+        found |= {float(m) for m, wall in walls if (wall - datetime(1970, 1, 1)) % step == timedelta(0)}
+    return sorted(found)
+
+
+CHANGES = {  # days around which clocks are set
+    "Europe/Berlin": (date(2026, 3, 29), date(2026, 10, 25)),
+    "America/New_York": (date(2026, 3, 8), date(2026, 11, 1)),
+    "Australia/Lord_Howe": (date(2026, 4, 5), date(2026, 10, 4)),
+    "Asia/Kathmandu": (date(1986, 1, 1),),
+    "America/Sao_Paulo": (date(2018, 11, 4), date(2018, 2, 18)),  # at midnight
+    "Pacific/Apia": (date(2011, 12, 30),),  # a day that was not
+    "UTC": (date(1969, 12, 31),),
+}
+STEPS = {"30 minutes": 30, "1 hour": 60, "6 hours": 360, "1 day": 1440}
+
+
+def moments_around(day, count, chance):
+    begin = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=1)
+    exact = [begin + timedelta(minutes=30 * n) for n in range(0, 144, 5)]
+    return exact + [begin + timedelta(microseconds=chance.randrange(3 * 86_400 * 10**6)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("zone", CHANGES)
+def test_a_row_is_in_the_window_of_its_time_on_the_clocks_of_a_zone(spark, zone):
+    chance = random.Random(1)
+    moments = [moment for day in CHANGES[zone] for moment in moments_around(day, 40, chance)]
+    for step, minutes in STEPS.items():
+        found = windows(spark, tumbling(step, zone=zone), moments)
+        for moment, its in zip(moments, found, strict=True):
+            around = beginnings(
+                zone, moment - timedelta(days=3), moment + timedelta(days=3), timedelta(minutes=minutes)
+            )
+            now = moment.timestamp()
+            right = (max(b for b in around if b <= now), min(b for b in around if b > now))
+            assert its == {right}, (zone, step, moment)
+
+
+def test_days_of_berlin_last_23_and_25_hours_and_its_two_half_past_two_are_apart(spark):
+    berlin = ZoneInfo("Europe/Berlin")
+    spring, autumn = datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 10, 25, 12, tzinfo=UTC)
+    days = windows(spark, tumbling("1 day", zone="Europe/Berlin"), [spring, autumn])
+    assert [(end - start) / 3600 for ((start, end),) in days] == [23, 25]
+    twice = [datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]
+    hours = windows(spark, tumbling("1 hour", zone="Europe/Berlin"), twice)
+    assert [(end - start) / 3600 for ((start, end),) in hours] == [1, 1]
+    assert hours[0] != hours[1]
+
+
+def seconds(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+EXAMPLES = {
+    "weeks begin on Mondays": (tumbling("1 week"), "2026-11-26T12:00", [("2026-11-23", "2026-11-30")]),
+    "two weeks": (tumbling("14 days"), "1969-12-30T12:00", [("1969-12-29", "1970-01-12")]),
+    "months": (tumbling("1 month"), "2024-02-29T23:59:59.999999", [("2024-02-01", "2024-03-01")]),
+    "quarters": (tumbling("1 quarter"), "1969-12-31T00:00", [("1969-10-01", "1970-01-01")]),
+    "years": (tumbling("1 year"), "1970-01-01", [("1970-01-01", "1971-01-01")]),
+    "an offset of 45 minutes": (
+        tumbling("1 hour", offset="45 minutes"), "2026-01-01T10:44:59", [("2026-01-01T09:45", "2026-01-01T10:45")]),
+    "a business day": (
+        tumbling("1 day", offset="6 hours"), "2026-01-02T05:59", [("2026-01-01T06:00", "2026-01-02T06:00")]),
+    "the hours of Kathmandu": (
+        tumbling("1 hour", zone="Asia/Kathmandu"), "2026-01-01T00:20", [("2026-01-01T00:15", "2026-01-01T01:15")]),
+    "a beginning is inside": (tumbling("10 minutes"), "2026-01-01T00:10", [("2026-01-01T00:10", "2026-01-01T00:20")]),
+    "before 1970": (
+        tumbling("7 hours"), "1969-12-31T23:00", [("1969-12-31T17:00", "1970-01-01")]),
+    "hops": (
+        hopping("1 hour", "30 minutes"), "2026-01-01T00:40",
+        [("2026-01-01T00:00", "2026-01-01T01:00"), ("2026-01-01T00:30", "2026-01-01T01:30")]),
+    "a hop that does not divide the size": (
+        hopping("1600 milliseconds", "700 milliseconds"), "1970-01-01T00:00:01.5",
+        [("1970-01-01T00:00:00", "1970-01-01T00:00:01.6"), ("1970-01-01T00:00:00.7", "1970-01-01T00:00:02.3"),
+         ("1970-01-01T00:00:01.4", "1970-01-01T00:00:03")]),
+    "hops with gaps between them": (hopping("10 minutes", "1 hour"), "2026-01-01T00:30", []),
+    "hops of days where clocks are set": (
+        hopping("2 days", "1 day", zone="Europe/Berlin"), "2026-10-25T12:00",
+        [("2026-10-23T22:00", "2026-10-25T23:00"), ("2026-10-24T22:00", "2026-10-26T23:00")]),
+    "a day so far": (
+        cumulative("1 day", "6 hours"), "2026-01-01T11:00",
+        [("2026-01-01", "2026-01-01T12:00"), ("2026-01-01", "2026-01-01T18:00"), ("2026-01-01", "2026-01-02")]),
+    "a day of 25 hours so far": (
+        cumulative("1 day", "12 hours", zone="Europe/Berlin"), "2026-10-25T12:00",
+        [("2026-10-24T22:00", "2026-10-25T22:00"), ("2026-10-24T22:00", "2026-10-25T23:00")]),
+    "a month so far, by days of 25 hours": (
+        cumulative("1 month", "10 days", zone="Europe/Berlin"), "2026-10-25T12:00",
+        [("2026-09-30T22:00", "2026-10-30T23:00"), ("2026-09-30T22:00", "2026-10-31T23:00")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXAMPLES)
+def test_a_row_is_in_these_windows(spark, case):
+    window, moment, right = EXAMPLES[case]
+    (found,) = windows(spark, window, [datetime.fromisoformat(moment).replace(tzinfo=UTC)])
+    assert found == {(seconds(start), seconds(end)) for start, end in right}
+
+
+def test_a_row_without_a_time_is_in_no_window(spark):
+    assert windows(spark, tumbling("1 day"), [None]) == [set()]
+
+
+def planned(spark, *views):
+    return view_columns(small_batch_session(spark), ProjectionGroup("windows", list(views)))
+
+
+def test_windows_of_windows_are_views_of_views(spark):
+    hours = windowed("hours", visits, hopping("1 hour", "10 minutes", zone="Europe/Berlin"), on="at", columns=["shop"])
+    days = windowed("days", hours, cumulative("1 day", "1 hour"), on="window_start", named="day")
+    sessions = windowed("stays", visits, session("30 minutes", by="shop"), on="at")
+    found = planned(spark, hours, days, sessions)
+    assert list(found["days"]) == ["id", "at", "shop", "window_start", "window_end", "day_start", "day_end"]
+    assert [view.key for view in (hours, days, sessions)] == [
+        ("id", "window_start"), ("id", "window_start", "day_end"), ("shop", "id")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda: tumbling("often"), "size 'often' is no length of time"),
+        (lambda: tumbling("0 days"), "size '0 days' is not positive"),
+        (lambda: tumbling("1 day", zone="Europe/Atlantis"), "'Europe/Atlantis' is no time zone"),
+        (lambda: tumbling("1 day", zone="../etc/passwd"), "is no time zone"),
+        (lambda: tumbling("45 minutes", zone="Europe/Berlin"), "windows every 45 minutes on the clocks"),
+        (lambda: tumbling("1 hour", offset="5 minutes", zone="Europe/Berlin"), "from 5 minutes on on the clocks"),
+        (lambda: tumbling("1 day", offset="1 month"), "an offset of '1 month'"),
+        (lambda: hopping("1 day", "-1 hour"), "every '-1 hour' is not positive"),
+        (lambda: hopping("1 year", "1 minute"), "a row would be in 535680 windows"),
+        (lambda: cumulative("1 day", "1 month"), "a window of 1 day cannot grow by 1 month"),
+        (lambda: cumulative("1 hour", "1 day"), "a window of 1 hour cannot grow by 1 day"),
+        (lambda: session("-10 minutes", by="shop"), "gap '-10 minutes' is not positive"),
+        (lambda: session("1 month", by="shop"), "a gap of 1 month"),
+        (lambda: session("1 minute", by=()), "a session of nothing"),
+        (lambda: windowed("w", visits, tumbling("1 day"), on="when"), "takes column 'when'"),
+        (lambda: windowed("w", visits, tumbling("1 day"), on="at", columns=["price"]), "takes column 'price'"),
+        (lambda: windowed("w", visits, session("1 day", by="user"), on="at"), "'user' at a time"),
+        (lambda: windowed("1w", visits, tumbling("1 day"), on="at"), "view '1w' is not a usable name"),
+    ],
+)
+def test_what_cannot_be_a_window_is_refused_when_it_is_declared(declare, words):
+    with pytest.raises((InvalidDefinition, UnknownColumn)) as caught:
+        declare()
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+def test_what_the_columns_show_is_refused_when_the_view_is_planned(spark):
+    with pytest.raises(InvalidDefinition, match="'day' is date, and a window is of times"):
+        planned(spark, windowed("w", visits, tumbling("1 day"), on="day"))
+    one = windowed("one", visits, tumbling("1 day"), on="at")
+    with pytest.raises(InvalidDefinition, match="the rows have a column 'window_start' already"):
+        planned(spark, windowed("two", one, tumbling("1 hour"), on="at"))
+    with pytest.raises(UnknownColumn, match="the rows have no column 'noon'"):
+        planned(spark, windowed("two", one, tumbling("1 hour"), on="noon", named="hour"))
