@@ -37,11 +37,13 @@ class RangeReader(Closing):
     def __init__(self, settings: Settings) -> None:
         self._servers = settings.kafka.bootstrap_servers
         self._consumer = Consumer(_consumer_settings(settings))
+        self._unreadable: list[RecordsUnreadable] = []
         self.reached: dict[str, dict[int, int]] = {}
 
     def seek(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Read these partitions, and no others, from these offsets on."""
         self.reached = {topic: dict(parts) for topic, parts in offsets.items()}
+        self._unreadable.clear()
         with typed_errors(self._servers, topic=", ".join(offsets)):
             self._consumer.assign([TopicPartition(t, p, o) for t, parts in offsets.items() for p, o in parts.items()])
 
@@ -50,18 +52,40 @@ class RangeReader(Closing):
     ) -> Iterator[TopicRecord]:
         """Yield the committed records before the given ends.
 
-        BrokerUnreachable where nothing arrives for `deadline` seconds before they are reached.
+        BrokerUnreachable where nothing arrives for `deadline` seconds before they are reached; RecordsUnreadable where
+        some before them cannot be unpacked.
         """
         before, quiet_since = 0, time.monotonic()
         while any(self.reached[t][p] < end for t, parts in ends.items() for p, end in parts.items()):
-            yield from (r for r in self.poll(0.2) if r.offset < ends[r.topic][r.partition])
+            yield from (r for r in self._poll_before(ends) if r.offset < ends[r.topic][r.partition])
             if (now := sum(o for parts in self.reached.values() for o in parts.values())) != before:
                 before, quiet_since = now, time.monotonic()
             if time.monotonic() - quiet_since > deadline:
                 raise _stalled(self.reached, deadline)
 
+    def _poll_before(self, ends: Mapping[str, Mapping[int, int]]) -> list[TopicRecord]:
+        try:
+            return self.poll(0.2)
+        except RecordsUnreadable as found:
+            if found.offset < ends[found.topic][found.partition]:
+                raise
+            # Fetched with what is before the end, and not asked for.
+            self.reached[found.topic][found.partition] = found.offset
+            return []
+
     def poll(self, timeout: float) -> list[TopicRecord]:
-        """Return what has arrived, at most 1,000 records, once there is one; nothing after `timeout` s."""
+        """Return what has arrived, at most 1,000 records, once there is one; nothing after `timeout` s.
+
+        RecordsUnreadable, after the records that were read before it.
+        """
+        if self._unreadable:
+            raise self._unreadable.pop(0)
+        records = self._arrived(timeout)
+        if self._unreadable and not records:
+            raise self._unreadable.pop(0)
+        return records
+
+    def _arrived(self, timeout: float) -> list[TopicRecord]:
         with typed_errors(self._servers):
             # `consume` alone would wait the whole time for a full batch.
             first = self._consumer.poll(timeout)
@@ -86,7 +110,7 @@ class RangeReader(Closing):
         elif problem.name() in OUT_OF_RANGE:
             raise _gone(message)
         elif is_unreadable(message):
-            raise unreadable(message)
+            self._unreadable.append(unreadable(message))
         elif problem.name() not in PASSING:
             with typed_errors(self._servers, topic=message.topic()):
                 raise KafkaException(problem)
@@ -140,28 +164,33 @@ def end_of_batch(settings: Settings, topic: str, partition: int, *, first: int) 
     in steps twice as long each, then by halves. BrokerUnreachable.
     """
     with OffsetReader(settings) as offsets:
-        end = offsets.end_offsets([topic], committed=False)[topic][partition]
+        # Behind it transactions are open: nothing is read there, and a batch is in one of them or in none.
+        end = offsets.end_offsets([topic])[topic][partition]
     with RangeReader(settings) as reader:
+
+        def is_within(offset: int) -> bool:
+            return _batch_at(reader, topic, partition, offset) == first
+
         last, step = first, 1
-        while last + step < end and _is_within(reader, topic, partition, last + step):
+        while last + step < end and is_within(last + step):
             last, step = last + step, step * 2
         after = min(last + step, end)
         while after - last > 1:
             middle = (last + after) // 2
-            last, after = (middle, after) if _is_within(reader, topic, partition, middle) else (last, middle)
+            last, after = (middle, after) if is_within(middle) else (last, middle)
     return after
 
 
-def _is_within(reader: RangeReader, topic: str, partition: int, offset: int) -> bool:
-    """Whether an offset belongs to a batch that begins before it and cannot be unpacked."""
+def _batch_at(reader: RangeReader, topic: str, partition: int, offset: int) -> int | None:
+    """The first offset of the batch at an offset, if it is one that cannot be unpacked."""
     reader.seek({topic: {partition: offset}})
     until = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < until:
         try:
             if reader.poll(0.2) or reader.reached[topic][partition] > offset:
-                return False
+                return None
         except RecordsUnreadable as found:
-            return found.offset < offset
+            return found.offset
     raise _stalled(reader.reached, DEADLINE_SECONDS)
 
 

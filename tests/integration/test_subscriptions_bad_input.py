@@ -26,7 +26,7 @@ from eventstore.errors import (
 )
 from eventstore.inbox import Inbox
 from eventstore.kafka.admin import quiet
-from eventstore.kafka.consumer import read_range
+from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
 from eventstore.kafka.groups import group_offsets, reset_group
 from eventstore.kafka.source import KafkaSource
 from tests.integration.delivering import booking, deliver, noting
@@ -423,6 +423,47 @@ def test_a_range_reader_names_records_that_cannot_be_unpacked(limited, settings,
     with pytest.raises(RecordsUnreadable) as refused:
         list(read_range(limited, payments.name))
     assert (refused.value.place, refused.value.offset) == (f"{payments.name}[0]@0", 0)
+
+
+def test_what_stands_between_batches_that_cannot_be_unpacked_is_handled(limited, settings, payments):
+    """The end of the first is looked for by steps of 1, 2, 4, 8 offsets, which lead into the second."""
+    send_packed(settings, payments.name, [TOO_LONG] * 4, codec="zstd")
+    payments.receive([1], partition=0)
+    send_packed(settings, payments.name, [TOO_LONG] * 12, codec="zstd")
+    payments.receive([2], partition=0)
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen)
+    with open_subscriber(declared, settings=limited) as subscriber:
+        report = deliver(subscriber, records=4)
+    assert (report.handled, report.dead, seen) == (2, 2, [1, 2])
+    told = [dict(letter.headers)["dead_letter_offset"] for letter in read_range(settings, declared.dead_letter_topic)]
+    assert told == [b"0", b"5"]
+
+
+def test_an_open_transaction_does_not_hide_where_a_batch_that_cannot_be_unpacked_ends(limited, settings, payments):
+    send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
+    producer = Producer({**settings.kafka.librdkafka(), "transactional.id": payments.name})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(payments.name, b"later", partition=0)
+    assert producer.flush(60) == 0
+    assert end_of_batch(limited, payments.name, 0, first=0) == 3
+    producer.abort_transaction()
+
+
+def test_a_range_reader_gives_all_that_stands_before_what_it_cannot_unpack_and_asks_for_no_more(
+    limited, settings, payments
+):
+    payments.receive([1, 2], partition=0)
+    send_packed(settings, payments.name, [TOO_LONG], codec="zstd")
+    with RangeReader(limited) as reader:
+        reader.seek({payments.name: {0: 0}})
+        assert [record.offset for record in reader.read_up_to({payments.name: {0: 2}})] == [0, 1]
+        reader.seek({payments.name: {0: 0}})
+        records = reader.read_up_to({payments.name: {0: 3}})
+        assert [next(records).offset for _ in range(2)] == [0, 1]
+        with pytest.raises(RecordsUnreadable):
+            next(records)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
