@@ -1,0 +1,217 @@
+"""Windows and sessions in live views: what DuckDB makes of all rows, after any change in any order.
+
+A row that comes late, moves or goes changes the windows that it was in and those that it is in now, in one batch.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
+from projections.reference import newest_per_key
+from projections.spark.exchange import fetched
+from projections.spark.session import small_batch_session
+from projections.spark.timing import windowing
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
+from tests.tiers import first_of
+
+VISITS = sa.Table(
+    "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("person", sa.BigInteger),
+    sa.Column("seen", sa.DateTime(timezone=True)), sa.Column("pages", sa.BigInteger),
+)  # fmt: skip
+visits = Table.from_changelog(VISITS, topic="site.public.visits")
+
+in_minutes = windowed("in_minutes", visits, tumbling("1 minute"), on="seen")
+in_hops = windowed("in_hops", visits, hopping("90 seconds", "60 seconds"), on="seen", columns=["pages"])
+in_parts = windowed("in_parts", visits, cumulative("2 minutes", "30 seconds"), on="seen", columns=["pages"])
+in_stays = windowed("in_stays", visits, session("40 seconds", by="person"), on="seen")
+COUNTED = "count(*) AS visits, sum(pages) AS pages, max(seen) AS last"
+VIEWS = (
+    in_minutes, in_hops, in_parts, in_stays,
+    sql_view("minutes", f"SELECT window_start, {COUNTED} FROM in_minutes GROUP BY window_start",
+             tables={"in_minutes": in_minutes}),
+    sql_view("minutes_of_persons", f"SELECT person, window_start, {COUNTED} FROM in_minutes"
+             " GROUP BY person, window_start", tables={"in_minutes": in_minutes}),
+    sql_view("stays", f"SELECT person, window_start, window_end, {COUNTED} FROM in_stays"
+             " GROUP BY person, window_start, window_end", tables={"in_stays": in_stays}),
+)  # fmt: skip
+stays_in_hours = windowed("stays_in_hours", VIEWS[-1], tumbling("5 minutes"), on="window_start", named="part")
+stays_per_part = sql_view(
+    "stays_per_part",
+    "SELECT part_start, count(*) AS stays, sum(visits) AS visits FROM stays_in_hours GROUP BY part_start",
+    tables={"stays_in_hours": stays_in_hours},
+)
+GROUP = ProjectionGroup("site", [*VIEWS, stays_in_hours, stays_per_part])
+
+GRID = "to_timestamp(60 * floor(epoch(seen) / 60))"
+SQL = {
+    "in_minutes": f"SELECT *, {GRID} AS window_start, {GRID} + INTERVAL 1 MINUTE AS window_end FROM visits"
+    " WHERE seen IS NOT NULL",
+    "in_hops": f"""
+        SELECT id, seen, pages, s AS window_start, s + INTERVAL 90 SECOND AS window_end
+        FROM (SELECT *, unnest([{GRID}, {GRID} - INTERVAL 1 MINUTE]) AS s FROM visits)
+        WHERE s <= seen AND seen < s + INTERVAL 90 SECOND""",
+    "in_parts": """
+        SELECT id, seen, pages, b AS window_start, e AS window_end FROM (
+            SELECT *, b + n * INTERVAL 30 SECOND AS e FROM (
+                SELECT *, to_timestamp(120 * floor(epoch(seen) / 120)) AS b FROM visits), range(1, 5) r (n))
+        WHERE seen < e""",
+    "in_stays": """
+        WITH marked AS (
+            SELECT *, CASE WHEN seen - lag(seen) OVER w <= INTERVAL 40 SECOND THEN 0 ELSE 1 END AS begins
+            FROM visits WHERE seen IS NOT NULL WINDOW w AS (PARTITION BY person ORDER BY seen, id)),
+        numbered AS (SELECT *, sum(begins) OVER (PARTITION BY person ORDER BY seen, id) AS n FROM marked)
+        SELECT id, person, seen, pages, min(seen) OVER s AS window_start, max(seen) OVER s + INTERVAL 40 SECOND AS
+            window_end FROM numbered WINDOW s AS (PARTITION BY person, n)""",
+    "minutes": f"SELECT window_start, {COUNTED} FROM in_minutes GROUP BY window_start",
+    "minutes_of_persons": f"SELECT person, window_start, {COUNTED} FROM in_minutes GROUP BY person, window_start",
+    "stays": f"SELECT person, window_start, window_end, {COUNTED} FROM in_stays"
+    " GROUP BY person, window_start, window_end",
+    "stays_in_hours": """
+        SELECT *, to_timestamp(300 * floor(epoch(window_start) / 300)) AS part_start,
+            to_timestamp(300 * floor(epoch(window_start) / 300) + 300) AS part_end FROM stays""",
+    "stays_per_part": "SELECT part_start, count(*) AS stays, sum(visits) AS visits FROM stays_in_hours"
+    " GROUP BY part_start",
+}
+
+
+def expected(log):
+    """The rows of every view, by the queries above, with the columns in the order of their names."""
+    records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(visits.topic))]
+    rows = list(newest_per_key(records).values())
+    moments = pa.array([row["seen"] and datetime.fromisoformat(row["seen"]) for row in rows], pa.timestamp("us", "UTC"))
+    plain = {c: pa.array([row[c] for row in rows], pa.int64()) for c in ("id", "person", "pages")}
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        engine.register("visits", pa.table({**plain, "seen": moments}))
+        for name, query in SQL.items():
+            engine.execute(f"CREATE TEMP TABLE {name} AS {query}")
+        return {name: in_order(engine.sql(f"FROM {name}").to_arrow_table()) for name in SQL}
+
+
+def in_order(table):
+    """Rows as plain values: times as microseconds, whole numbers as Python's."""
+    columns = sorted(table.column_names)
+    return sorted(
+        (tuple(map(plain, row)) for row in zip(*(table[c].to_pylist() for c in columns), strict=True)), key=repr
+    )
+
+
+def plain(value):
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return None if value is None else int(value)
+
+
+class Site:
+    """The views live in a store, and a writer of visits."""
+
+    def __init__(self, spark, store):
+        self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        self.changes = ChangeWriter(self.environment.log)
+        rebuild(self.environment, GROUP)
+        self.layout = store.serving(GROUP, view_columns(spark, GROUP))[1]
+
+    def put(self, id, second, *, person=1, pages=1, at=None):
+        seen = None if second is None else (MOMENT + timedelta(seconds=second)).isoformat()
+        self.changes.put(visits, {"id": id, "person": person, "seen": seen, "pages": pages}, at=at)
+
+    def delete(self, id, *, at=None):
+        self.changes.delete(visits, {"id": id}, at=at)
+
+    def rows(self, name):
+        view = self.layout.views[name]
+        return in_order(fetched(self.environment.store.target(view.view), view.columns))
+
+    def check(self, after):
+        right = expected(self.environment.log)
+        wrong = {name: (self.rows(name), rows) for name, rows in right.items() if self.rows(name) != rows}
+        assert not wrong, f"after {after}: {wrong}"
+
+
+MOMENT = datetime(1969, 12, 31, 23, 58, tzinfo=UTC)  # times before 1970 are as good as others
+
+
+@pytest.fixture
+def site(spark, store):
+    return Site(spark, store)
+
+
+@first_of("store", "SQLite", "PostgreSQL")
+def test_windows_are_right_after_any_change_in_any_order(site):
+    chance = random.Random(11)
+    with open_runner(site.environment, GROUP) as runner:
+        for number in range(5):
+            for _ in range(12):
+                id, late = chance.randrange(14), chance.random() < 0.2
+                at = site.changes.position - chance.randrange(15) if late else None
+                if chance.random() < 0.2:
+                    site.delete(id, at=at)
+                else:
+                    second = chance.choice([None, *range(0, 300, 20)])
+                    site.put(id, second, person=chance.choice([1, 2, None]), pages=chance.randrange(5), at=at)
+            runner.catch_up()
+            site.check(f"batch {number}")
+    assert {name for name, verdict in verify(site.environment, GROUP).items() if not verdict.equal} == set()
+
+
+def stays(site):
+    """Beginning and number of visits of each stay."""
+    return sorted((row[-1] // 10**6 + 120, row[3]) for row in site.rows("stays"))
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_a_late_row_between_two_sessions_makes_them_one_in_one_batch_and_two_when_it_goes(site):
+    with open_runner(site.environment, GROUP) as runner:
+        for id, second in ((1, 0), (2, 30), (3, 110), (4, 140)):
+            site.put(id, second)
+        runner.catch_up()
+        assert stays(site) == [(0, 2), (110, 2)]
+        site.put(5, 70)
+        report = runner.run_once(max_records=10)
+        assert stays(site) == [(0, 5)]
+        assert report.retractions > 0
+        site.delete(5)
+        runner.catch_up()
+        assert stays(site) == [(0, 2), (110, 2)]
+        site.check("the row went")
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+@pytest.mark.parametrize(("second", "stay"), [(40, [(0, 2)]), (41, [(0, 1), (41, 1)])])
+def test_a_gap_is_part_of_a_session_to_its_end(site, second, stay):
+    with open_runner(site.environment, GROUP) as runner:
+        site.put(1, 0)
+        site.put(2, second)
+        runner.catch_up()
+    assert stays(site) == stay
+
+
+def test_a_planted_fault_of_sessions_shows(spark, tmp_path, monkeypatch):
+    def open_each(rows, window, start, end):
+        return SESSION(rows, windowing.Session(window.gap - 1, window.by), start, end)
+
+    monkeypatch.setitem(windowing._PLACED, windowing.Session, open_each)
+    with closing(SqliteTableStore(tmp_path / "site.db")) as store:
+        store.prepare()
+        site = Site(spark, store)
+        with open_runner(site.environment, GROUP) as runner:
+            site.put(1, 0)
+            site.put(2, 40)
+            runner.catch_up()
+        with pytest.raises(AssertionError, match="in_stays"):
+            site.check("a row at the end of the gap")
+
+
+SESSION = windowing._PLACED[windowing.Session]
