@@ -182,6 +182,15 @@ OUTSIDE = {
         "an aggregate by"),
     "EXISTS anywhere": ("SELECT shop, id FROM {orders} WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.at = 1)", "id",
                         "EXISTS over rows of several partitions"),
+    "EXISTS under the condition of an outer join": (
+        "SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v LEFT JOIN {lines} l"
+        " ON l.shop = v.shop AND l.shop = o.shop AND v.shop = o.shop)", "id", "EXISTS over rows of several partitions"),
+    "EXISTS under the condition of an anti join": (
+        "SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v LEFT ANTI JOIN {lines} l"
+        " ON l.shop = v.shop AND v.shop = o.shop)", "id", "EXISTS over rows of several partitions"),
+    "EXISTS under the condition of one part of a union": (
+        "SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.shop = o.shop"
+        " UNION ALL SELECT 1 FROM {lines})", "id", "EXISTS over rows of several partitions"),
     "NOT IN of all": ("SELECT shop, id FROM {orders} WHERE shop NOT IN (SELECT shop FROM {visits})", "id",
                       "NOT IN over rows"),
     "a scalar subquery of all": ("SELECT shop, id, (SELECT max(at) FROM {visits}) AS n FROM {orders}", "id",

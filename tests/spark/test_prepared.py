@@ -103,6 +103,23 @@ def test_a_query_that_reads_elsewhere_is_built_for_each_batch(queries, spark, tm
     assert len(built) == 3  # one that is looked at, one a batch
 
 
+def test_a_query_that_spark_takes_over_fixed_rows_only_is_built_for_each_batch(queries):
+    """Rows of an inlet are others at another time, and a lateral join of such rows is refused."""
+
+    def build(frames):
+        frames["customers"].createOrReplaceTempView("lateral_customers")
+        text = (
+            "SELECT o.order_id, x.name FROM {orders} o LEFT JOIN LATERAL"
+            " (SELECT c.name FROM lateral_customers c WHERE c.customer_id = o.customer_id) x"
+        )
+        return frames["orders"].sparkSession.sql(text, orders=frames["orders"])
+
+    for number in (1, 2):
+        inputs = {"orders": orders((f"o{number}", number, "a"), ("p", 3, "a")), "customers": customers(c1="A", c2="B")}
+        found = queries.run("lateral", build, inputs).to_pylist()
+        assert {row["order_id"]: row["name"] for row in found} == {f"o{number}": "AB"[number - 1], "p": None}
+
+
 def test_schemas_learnt_mean_new_plans(queries):
     inputs = {"orders": orders(("o", 1, "a"))}
     assert rows_of(queries.run("q", lambda f: f["orders"].select("order_id"), inputs)) == [("o",)]

@@ -94,6 +94,11 @@ ALONG = {
     " FROM {orders} o",
     "not in of what is not null": "SELECT o.id FROM {orders} o"
     " WHERE o.payer_id IS NOT NULL AND o.payer_id NOT IN (SELECT id FROM {customers})",
+    "not in of a key that a filter has looked at": "SELECT o.id FROM {orders} o LEFT JOIN {customers} c"
+    " ON o.customer_id = c.id WHERE c.id IS NOT NULL AND c.id NOT IN (SELECT id FROM {profiles})",
+    "null-safe equality with a key": "SELECT o.id FROM {orders} o LEFT JOIN {customers} c ON c.id <=> o.customer_id",
+    "exists, of a semi join": "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {customers} c"
+    " LEFT SEMI JOIN {regions} r ON c.region_id = r.id AND c.id = o.customer_id)",
     "not in of a key": "SELECT o.id FROM {orders} o WHERE o.id NOT IN (SELECT id FROM {invoices})",
     "a scalar": "SELECT o.id, (SELECT name FROM {customers} c WHERE c.id = o.customer_id) AS name FROM {orders} o",
     "lateral": "SELECT o.id, x.name FROM {orders} o,"
@@ -160,6 +165,27 @@ BEYOND = {
     "in another column": (
         "SELECT o.id FROM {orders} o WHERE o.customer_id IN (SELECT region_id FROM {customers})",
         "IN over rows of customers", "EXISTS"),
+    "exists under the condition of an outer join": (
+        "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {customers} c LEFT JOIN {regions} r"
+        " ON c.region_id = r.id AND c.id = o.customer_id)", "EXISTS over rows of customers, regions", "references"),
+    "exists under the condition of an anti join": (
+        "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {customers} c LEFT ANTI JOIN {regions} r"
+        " ON c.region_id = r.id AND c.id = o.customer_id)", "EXISTS over rows of customers", "references"),
+    "exists under the condition of one part of a union": (
+        "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {orders} a WHERE a.id = o.id AND a.amount > 5"
+        " UNION ALL SELECT 1 FROM {orders} b WHERE b.amount > 7)", "EXISTS over rows of orders", "references"),
+    "exists where both are null": (
+        "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM (SELECT CASE WHEN name = 'a' THEN id END AS id"
+        " FROM {customers}) c WHERE c.id <=> o.customer_id)", "EXISTS over rows of customers", "references"),
+    "rows where both are null": (
+        "SELECT o.id, c.name FROM {orders} o LEFT JOIN (SELECT CASE WHEN name = 'a' THEN id END AS id, name"
+        " FROM {customers}) c ON c.id <=> o.customer_id", NO_REFERENCE, "key"),
+    "not in of a key that may be left out": (
+        "SELECT id FROM (SELECT id, CASE WHEN amount > 1 THEN id END AS k FROM {orders})"
+        " WHERE k NOT IN (SELECT id FROM {invoices})", "NOT IN whose answer is null", "NOT EXISTS"),
+    "not in a list of keys that may be left out": (
+        "SELECT o.id FROM {orders} o WHERE o.id NOT IN (SELECT CASE WHEN amount > 1 THEN id END FROM {invoices})",
+        "NOT IN whose answer is null", "NOT EXISTS"),
     "not in": (
         "SELECT o.id FROM {orders} o WHERE o.customer_id NOT IN (SELECT id FROM {customers})",
         "NOT IN whose answer is null where o.customer_id is null", "NOT EXISTS (SELECT 1 FROM"),

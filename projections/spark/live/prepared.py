@@ -60,10 +60,15 @@ class PreparedQueries(Closing):
         self.forget()
 
     def _prepare(self, name: str, build: Build, inputs: Mapping[str, pa.Table]) -> _Prepared | None:
+        from pyspark.errors import AnalysisException
+
         if not self._one_jvm or not all(Inlet.carries(rows.schema) for rows in inputs.values()):
             return None
         inlets = {n: Inlet(self._spark, f"{self._own}.{name}.{n}", rows.schema) for n, rows in inputs.items()}
-        result = build({n: inlet.frame for n, inlet in inlets.items()})
+        try:
+            result = build({n: inlet.frame for n, inlet in inlets.items()})
+        except AnalysisException:
+            return None  # An inlet's rows are others each time, and Spark takes some joins of such rows for mistakes.
         plan = result._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the plan has no Python face
         if _READS_ELSEWHERE.search(plan):
             return None

@@ -9,6 +9,9 @@ from typing import Any, Final
 from projections.spark.scala import items
 from projections.spark.views.plans import kind
 
+MEETING: Final = ("INNER", "CROSS", "LEFT SEMI")
+"""The joins whose condition holds for each of their rows."""
+
 _NAMES: Final = {"Exists": "EXISTS", "ScalarSubquery": "a subquery", "LateralSubquery": "LATERAL"}
 
 

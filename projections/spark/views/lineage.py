@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
-from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
+from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
 from projections.spark.views.marks import ROLE
 from projections.spark.views.paths import Condition, Origin, Origins, Paths
 from projections.spark.views.plans import kind
-from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, rows_of, tell_apart
+from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, tell_apart
 from projections.spark.views.values import Values
 from projections.tables import VersionTable
 
@@ -89,7 +89,7 @@ def _require_columns(
 class _Tracing:
     def __init__(self, view: View) -> None:
         self._view, self._paths = view, Paths(view)
-        self._values = Values(self._paths)
+        self._values = Values()
         self._definitions: dict[int, Any] = {}
         self._places = 0
         self._outer: list[tuple[Rows, list[Condition]]] = []
@@ -119,7 +119,7 @@ class _Tracing:
             case "Generate":
                 return self._generate(node, self.rows(children[0], ()))
             case "Union":
-                return self._union(node, [self.rows(child, ()) for child in children])
+                return self._union(node, children)
             case "Aggregate" | "Deduplicate" | "Distinct":
                 return self._aggregate(node, self.rows(children[0], ()))
             case _ if name in _SAME_ROWS:
@@ -146,7 +146,9 @@ class _Tracing:
         inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
         row = f"{inside}{ROOT}" if table in self._view.roots else f"{table}#{self._places}"
         columns: dict[int, Origins] = {a.exprId().id(): frozenset({Origin(row, table, a.name())}) for a in output}
-        return Rows(columns, frozenset({row}), {row: table})
+        key = () if self._paths.nullable else self._paths.keys[table]
+        present = frozenset(a.exprId().id() for a in output if a.name() in key)
+        return Rows(columns, frozenset({row}), {row: table}, present=present)
 
     def _project(self, node: Any, below: Rows) -> Rows:
         for expression in items(node.projectList()):
@@ -183,7 +185,7 @@ class _Tracing:
         both = first.and_of(second)
         for part in own:
             self._look_into(part, both, truth=True)
-        if self._outer:
+        if self._outer and how in MEETING:
             self._outer[-1][1].append(self._values.condition(own, self._outer[-1][0], both, outer=True))
         condition = self._values.condition((*own, *wanted) if inner else own, first, second)
         told = " AND ".join(str(part.sql()) for part in own) or "no condition"
@@ -206,7 +208,11 @@ class _Tracing:
         told = str(node.generator().sql())
         return replace(below, columns=columns, repeated=told, generated=below.generated | set(made))
 
-    def _union(self, node: Any, parts: Sequence[Rows]) -> Rows:
+    def _union(self, node: Any, children: Sequence[Any]) -> Rows:
+        linked = self._outer[-1][1] if self._outer else []
+        before = len(linked)
+        parts = [self.rows(child, ()) for child in children]
+        del linked[before:]  # what links the rows of one part to that around a subquery, links those of no other
         alike = {part.keys for part in parts}
         if frozenset() in alike or len(alike) > 1:
             raise Untraceable(
@@ -259,17 +265,11 @@ class _Tracing:
         keys = self._keys(how, left, right, onward=onward, back=back)
         if keys is None:
             raise self._no_path(how, left, right, told, reached=onward or back)
-        missing = {
-            "LEFT OUTER": frozenset(right.tables), "FULL OUTER": frozenset(left.tables) | frozenset(right.tables),
-        }.get(how, frozenset())  # fmt: skip
         both = left.and_of(right)
         pairs = condition.pairs if how in ("INNER", "CROSS", "LEFT OUTER") else ()
         same = equated(both.same, pairs, only_right=how == "LEFT OUTER")
-        optional = both.optional | missing
-        present = frozenset(a for a in both.present if rows_of(both.columns.get(a)).isdisjoint(missing))
-        if how == "LEFT OUTER":
-            present = left.present
-        return replace(both, keys=keys, same=same, optional=optional, present=present)
+        present = {"LEFT OUTER": left.present, "FULL OUTER": frozenset[int]()}.get(how, both.present)
+        return replace(both, keys=keys, same=same, present=present)
 
     def _keys(self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool) -> frozenset[str] | None:
         """What tells the joined rows apart; None where the slices may not hold all of them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
-from projections.spark.views.conjuncts import Subquery, conjuncts, subqueries
+from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
 from projections.spark.views.marks import PARTITION, ROLE
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
@@ -191,7 +191,9 @@ class _Tracing:
         both = replace(left, by=tuple(one or other for one, other in zip(left.by, right.by, strict=True)))
         for part in parts:
             self._look_into([part], both, truth=True)
-        return self._met(how, self._linked(left, parts), self._linked(right, parts), parts)
+        if how in MEETING:
+            left, right = self._linked(left, parts), self._linked(right, parts)
+        return self._met(how, left, right, parts)
 
     def _lateral(self, node: Any, children: Sequence[Any]) -> LocalRows:
         left = self.rows(children[0])

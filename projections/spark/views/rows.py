@@ -23,15 +23,14 @@ class Rows:
     """The rows of an operator: from which columns of which tables its own come.
 
     ``keys`` are the rows of tables that tell one of these rows from another, and ``tables`` says of which tables.
-    ``optional`` may be missing (an outer join), ``present`` are attributes that are never null, and ``repeated`` says
-    by what a row may be there several times; a filter of ``generated`` attributes may take such rows away.
+    ``present`` are attributes that are never null, and ``repeated`` says by what a row may be there several times; a
+    filter of ``generated`` attributes may take such rows away.
     """
 
     columns: dict[int, Origins]
     keys: frozenset[str] = frozenset()
     tables: dict[str, str] = field(default_factory=dict)
     same: Same = field(default_factory=dict)
-    optional: frozenset[str] = frozenset()
     present: frozenset[int] = frozenset()
     repeated: str | None = None
     generated: frozenset[int] = frozenset()
@@ -44,7 +43,6 @@ class Rows:
             self.keys | other.keys,
             {**self.tables, **other.tables},
             {**self.same, **other.same},
-            self.optional | other.optional,
             self.present | other.present,
             self.repeated or other.repeated,
             self.generated | other.generated,
@@ -70,11 +68,6 @@ def any_of(origins: Sequence[Origins]) -> Origins:
     return frozenset().union(*known) if len(known) == len(origins) else None
 
 
-def rows_of(origins: Origins) -> frozenset[str]:
-    """The rows that a value may be of."""
-    return frozenset(o.row for o in origins or ())
-
-
 def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
     """The same under other attributes."""
     names = {old.exprId().id(): new.exprId().id() for old, new in pairs}
@@ -83,7 +76,9 @@ def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
     return replace(rows, columns=columns, present=present)
 
 
-def tell_apart(rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any]) -> bool:
+def tell_apart(
+    rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any], /, *, present: bool = False
+) -> bool:
     """Whether rows that are equal in some expressions are one row: the keys of their tables are among these."""
     ids = {part.exprId().id() for part in parts if is_attribute(part)}
     compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}

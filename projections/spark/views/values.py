@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from projections.spark.scala import items
 from projections.spark.views.conjuncts import conjuncts
-from projections.spark.views.paths import Condition, Origin, Origins, Paths
+from projections.spark.views.paths import Condition, Origin, Origins
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Rows, any_of, equated
 
@@ -18,9 +18,6 @@ _IDENTITY: Final = ("tinyint", "smallint", "int", "bigint")  # casts among which
 class Values:
     """The values of one view's expressions."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._keys, self._nullable = paths.keys, paths.nullable
-
     def condition(self, parts: Sequence[Any], left: Rows, right: Rows, *, outer: bool = False) -> Condition:
         """What parts of a condition say of two rows; ``outer``: the left one is that around a subquery."""
         pairs, either = [], []
@@ -29,7 +26,7 @@ class Values:
                 sides = (conjuncts(side) for side in items(part.children()))
                 either.append(tuple(self.condition(side, left, right, outer=outer) for side in sides))
                 continue
-            compared = self._compared(part)
+            compared = self._compared(part, left, right)
             for ours, theirs in (compared, compared[::-1]) if compared else ():
                 a = any_of([self.origins(e, left, outer=outer) for e in ours])
                 b = any_of([self.origins(e, right) for e in theirs])
@@ -37,11 +34,18 @@ class Values:
                     pairs.append((a, b))
         return Condition(tuple(pairs), tuple(either))
 
-    def _compared(self, part: Any) -> tuple[list[Any], list[Any]] | None:
-        name = kind(part)
-        if name == "EqualTo" or (name == "EqualNullSafe" and not self._nullable):
-            return [part.left()], [part.right()]
-        return ([part.value()], list(items(part.list()))) if name == "In" else None
+    def _compared(self, part: Any, left: Rows, right: Rows) -> tuple[list[Any], list[Any]] | None:
+        """The values of which one is equal to one of the others, and neither is null."""
+        match kind(part):
+            case "EqualTo":
+                return [part.left()], [part.right()]
+            case "EqualNullSafe" if any(
+                self.is_present(e, rows) for e in items(part.children()) for rows in (left, right)
+            ):
+                return [part.left()], [part.right()]
+            case "In":
+                return [part.value()], list(items(part.list()))
+        return None
 
     def origins(self, expression: Any, rows: Rows, *, outer: bool = False) -> Origins:
         """The columns of which the value of an expression is one."""
@@ -78,28 +82,13 @@ class Values:
         for part in parts:
             if kind(part) in ("IsNotNull", "EqualTo"):
                 present |= {c.exprId().id() for c in items(part.children()) if is_attribute(c)}
-        found = {o.row for id in present for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
         pairs = self.condition(parts, rows, rows).pairs
-        return replace(
-            rows,
-            present=frozenset(present),
-            optional=rows.optional - found,
-            same=equated(rows.same, pairs, only_right=False),
-        )
+        return replace(rows, present=frozenset(present), same=equated(rows.same, pairs, only_right=False))
 
     def is_present(self, expression: Any, rows: Rows) -> bool:
         """Whether a value is never null: the key of a row that is there, or one that a filter has looked at."""
-        if not is_attribute(expression):
-            return False
-        id = expression.exprId().id()
-        origins = rows.columns.get(id)
-        if id in rows.present:
-            return True
-        return (
-            bool(origins)
-            and not self._nullable
-            and all(o.row not in rows.optional and o.column in self._keys[o.table] for o in origins or ())
-        )
+        inner = expression.e() if kind(expression) == "OuterReference" else expression
+        return is_attribute(inner) and inner.exprId().id() in rows.present
 
 
 def _keeps_value(to: Any, of: Any) -> bool:
