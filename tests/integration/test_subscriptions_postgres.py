@@ -18,6 +18,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, StoreUnavailable
 from eventstore.inbox import Inbox, inbox_table
 from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.earlier_letters import assert_a_former_table_keeps_its_letters
 from tests.unit.eventstore.handlers import (
     ENDINGS,
     Ending,
@@ -181,6 +182,22 @@ def test_what_postgresql_quotes_of_a_row_is_in_no_log_and_no_dead_letter(engine)
     assert letter.message == 'duplicate key value violates unique constraint "people_pkey"'
     assert "annabel" not in f"{letter} {logged}"
     assert "people_pkey" in logged[0]["exception"]
+
+
+def test_a_table_of_dead_letters_of_an_earlier_release_keeps_them_and_gets_the_key(engine):
+    @subscription("payment", group="books", attempts=1)
+    def refuse(event: Payment.Received, tx: sa.Connection) -> None:
+        raise ValueError("below zero")
+
+    def deliver():
+        with SqlEventStore(engine) as store:
+            store.create_tables()
+            store.append("payment-1", [Payment.Received(amount=-1)], expected=ANY)
+            with Subscriber(refuse, StoreSource(store, refuse, category="payment"), engine=engine) as subscriber:
+                assert subscriber.run_once(timeout=5).dead == 1
+            return next(store.read_all()).id
+
+    assert_a_former_table_keeps_its_letters(engine, deliver)
 
 
 @pytest.fixture

@@ -13,14 +13,11 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    DateTime,
     Engine,
-    Integer,
     MetaData,
     Table,
     Text,
     UpdateBase,
-    Uuid,
     and_,
     exists,
     inspect,
@@ -28,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from eventstore.backends.sql.dead_letters import dead_letters_table, key_by_topic
 from eventstore.backends.sql.transactions import blaming_no_record, create_missing, transaction
 from eventstore.backends.sql.upserts import upsert
 from eventstore.errors import CheckpointMoved
@@ -74,12 +72,14 @@ class Checkpoints:
         self.kept_as = kept_as(subscription.topic, store, engine)
         self._metadata = MetaData()
         self._table = _checkpoints(self._metadata)
-        self.dead_letters = _dead_letters(self._metadata)
+        self.dead_letters = dead_letters_table(self._metadata)
 
     def open(self) -> Position | None:
         """Return the stored place, what an earlier release kept taken over; makes the tables that are missing."""
         with transaction(self._engine) as tx:
             create_missing(tx, self._metadata)
+            with blaming_no_record(tx.engine):
+                key_by_topic(tx, self.dead_letters)
             found = self.stored(tx)
             if found is None and self.kept_as != self._topic:
                 found = self._take_over(tx)
@@ -163,20 +163,4 @@ def _checkpoints(metadata: MetaData) -> Table:
         Column("topic", Text, primary_key=True),
         Column("order_xid", BigInteger, nullable=False),
         Column("position", BigInteger, nullable=False),
-    )
-
-
-def _dead_letters(metadata: MetaData) -> Table:
-    return Table(
-        "factfold_dead_letters",
-        metadata,
-        Column("subscriber", Text, primary_key=True),
-        Column("event_id", Uuid, primary_key=True),
-        Column("topic", Text, nullable=False),
-        Column("stream", Text, nullable=False),
-        Column("version", Integer, nullable=False),
-        Column("error", Text, nullable=False),
-        Column("message", Text, nullable=False),
-        Column("attempts", Integer, nullable=False),
-        Column("time", DateTime(timezone=True), nullable=False),
     )

@@ -143,7 +143,7 @@ class StoreSource:
             "attempts": letter.attempts,
             "time": letter.time,
         }
-        key = ["subscriber", "event_id"]
+        key = ["subscriber", "topic", "event_id"]
         told = {name: value for name, value in row.items() if name not in key}
         with transaction(self._engine) as tx:
             statement = upsert(tx, self._checkpoints.dead_letters).values(row)
