@@ -18,6 +18,7 @@ from projections.errors import InvalidDefinition
 
 DIALECT = "databricks"  # Spark's with paths of a variant, v:a.b, which sqlglot's own dialect "spark" does not know
 _SUBSTITUTED = re.compile(r"\$\{\S+?\}")  # as org.apache.spark.internal.config.ConfigReader has it
+_MOMENT = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)  # a literal of it is no function in a plan
 _REMEDY = "write one SELECT of Spark's SQL"
 
 
@@ -37,6 +38,13 @@ class SqlText:
                 f"contains {substituted[0]}, which Spark replaces by a setting, in literals, too",
                 "write the value itself; as a text, write it in two: concat('$', '{…}')",
             )
+        for cast in self.select.find_all(exp.Cast):
+            if cast.is_type(*exp.DataType.TEMPORAL_TYPES) and cast.this.is_string and _MOMENT.match(cast.this.name):
+                raise _refused(
+                    view,
+                    f"has the moment {cast.this.name!r}, which Spark replaces by another time each day",
+                    "let an event or a column carry it",
+                )
         for parameter in self.select.find_all(exp.Placeholder, exp.Parameter):
             raise _refused(view, f"has the parameter {parameter.sql(DIALECT)}", "write the value itself")
 

@@ -17,6 +17,7 @@ TEXTS = {
         "SELECT id, 'O''Brien', to_char(amount, '999'), listagg(a), max_by(a, b, 2), percentile_cont(0.5) WITHIN GROUP"
         " (ORDER BY a), parse_json('1'), TIME'12:00:00', window(at, '1 day') FROM ‹orders› o"
     ),
+    "a text that is no moment": "SELECT id, DATE'2024-01-01', TIMESTAMP'epoch', CAST('now' AS string) FROM ‹orders›",
     "spaces, comments, hints and the case of words": (
         "select /*+ BROADCAST(orders) */ id -- FROM orders\n , 1 /* FROM orders /* orders */ */\tFrom\r\n ‹orders› O"
         " ;\n;"
@@ -197,6 +198,9 @@ REFUSED = {
     "a parameter": ("SELECT id FROM orders WHERE amount > :least", "has the parameter :least", "the value itself"),
     "a parameter without a name": ("SELECT id FROM orders WHERE amount > ?", "has the parameter ?", "value itself"),
     "a setting": ("SELECT '${env:HOME}' AS home, id FROM orders", r"contains \$\{env:HOME\}", "concat"),
+    "the day of the moment": ("SELECT DATE 'today' AS d, id FROM orders", "has the moment 'today'", "a column"),
+    "the moment in a zone": (
+        "SELECT id FROM orders WHERE at < timestamp_ltz' Tomorrow UTC'", "has the moment ' Tomorrow UTC'", "column"),
     "a setting in a comment": ("SELECT id /* ${x} */ FROM orders", r"contains \$\{x\}", "value itself"),
     "several statements": ("SELECT id FROM orders; DROP TABLE orders", "is 2 statements", "one SELECT"),
     "a text without an end": ("SELECT 'id FROM orders", "cannot be read", "one SELECT"),
