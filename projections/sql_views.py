@@ -15,6 +15,7 @@ from projections.declaring.binding import bind
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
 from projections.errors import InvalidDefinition
+from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.spark.views.sql_relations import require_only
 from projections.tables import checked_identifier
@@ -42,6 +43,7 @@ def sql_view(
     key: Columns | None = None,
     roots: Sequence[str] = (),
     topic: str | ViewTopic | None = None,
+    final: FinalResults | None = None,
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
 
@@ -53,7 +55,8 @@ def sql_view(
     With ``by``, the query looks at one partition of all its tables at a time, as `view` says; ``key`` are the columns
     of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
-    any of them has one. ``topic`` is where the view's rows are published too.
+    any of them has one. ``topic`` is where the view's rows are published too, ``final`` when
+    they do not change any more.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -75,6 +78,7 @@ def sql_view(
         by=partition or query.groups,
         roots=tuple(roots),
         topic=ViewTopic.of(topic),
+        final=final,
     )
     return bind(declared, function, query.roles)
 

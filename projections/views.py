@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from projections.errors import InvalidDefinition
+from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.tables import Table, ViewTopicTable, checked_identifier
 
@@ -61,6 +62,7 @@ class View:
     by: tuple[str, ...] = ()
     topic: ViewTopic | None = None
     peers: tuple[str, ...] = ()
+    final: FinalResults | None = None
 
     @property
     def root(self) -> str:
@@ -160,6 +162,7 @@ def view(
     roots: Sequence[Target] = (),
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
+    final: FinalResults | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
@@ -173,7 +176,8 @@ def view(
     ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
     them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
     each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
-    ``tables`` overrides the look-up by parameter name.
+    ``tables`` overrides the look-up by parameter name. ``topic`` is where the view's rows are published too, and
+    ``final`` says when they do not change any more: then each is given out once.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -197,6 +201,7 @@ def view(
             by=partition,
             roots=tuple(roots),
             topic=ViewTopic.of(topic),
+            final=final,
         )
         return bind(declared, function, tables_of(function, tables or {}))
 
@@ -214,6 +219,7 @@ class Declaration:
     by: tuple[str, ...] = ()
     roots: tuple[Target, ...] = ()
     topic: ViewTopic | None = None
+    final: FinalResults | None = None
 
 
 def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:

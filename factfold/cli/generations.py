@@ -86,8 +86,14 @@ def status(
         told += [f"{settled:,} deleted rows let go of"] if settled else []
         told += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
+        told += [_final(view, told_of) for view, told_of in row["final_results"].items()]
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
+
+
+def _final(view: str, of: dict[str, Any]) -> str:
+    late = f", {of['late']:,} late changes" if of["late"] else ""
+    return f"view {view}: {of['given_out']:,} final results{late}, the next one due {of['next_due'] or 'never'}"
 
 
 def _waiting(lag: dict[str, int], seconds: float | None) -> str:

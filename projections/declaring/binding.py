@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from projections.columns import ColumnType
@@ -19,15 +20,20 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
     _require_current(name, tables)
     if declared.by:
         _require_partitions(declared, tables)
-        found = View(name, declared.key, tables, (), function, by=declared.by, topic=declared.topic)
+        found = View(
+            name, declared.key, tables, (), function, by=declared.by, topic=declared.topic, final=declared.final
+        )
     else:
         _require_root_key(declared, tables)
         references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         peers = _peers(declared, tables, references)
-        found = View(name, key, tables, references, function, sides, topic=declared.topic, peers=peers)
+        found = View(
+            name, key, tables, references, function, sides, topic=declared.topic, peers=peers, final=declared.final
+        )
         _require_all_reached(found)
+    found = replace(found, topic=declared.topic, final=declared.final)
     if len(set(found.key)) < len(found.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
     if found.columns_are_known:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from eventstore.errors import TopicMissing
 from projections.batch_size import BatchSize
 from projections.environment import Environment
-from projections.errors import NotCaughtUp
+from projections.errors import InvalidDefinition, NotCaughtUp
 from projections.group import ProjectionGroup
 from projections.logs.boundaries import Boundaries, open_boundaries
 from projections.logs.deletions import require_deletions
@@ -26,7 +26,9 @@ from projections.logs.known_topics import KnownTopics
 from projections.logs.port import OffsetRange, Offsets, OpenLog
 from projections.logs.ranges import bounded, filled, progress_lost, reached, waiting
 from projections.logs.whole_log import require_inputs
+from projections.outputs.finals import has_finals
 from projections.outputs.publishing import ViewPublisher, opened_publisher
+from projections.running.final_results import FinalsDue
 from projections.running.horizon import Horizon
 from projections.running.lag import LagClock, RunLag
 from projections.running.standing import Standing
@@ -78,6 +80,7 @@ class Runner:
         standing: Standing | None = None,
         publisher: ViewPublisher | None = None,
         horizon: Horizon | None = None,
+        finals: FinalsDue | None = None,
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
@@ -88,6 +91,7 @@ class Runner:
         self._standing = standing
         self._publisher = publisher
         self._horizon = horizon
+        self._finals = finals
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
@@ -127,12 +131,14 @@ class Runner:
         return report
 
     def _let_go(self) -> None:
-        """Behind a batch and the word of it: what waited for a runner to start comes first."""
+        """Behind a batch and the word of it: deleted rows that may be forgotten, results that are final."""
         settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
         if settled:
             log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
             if self._metrics is not None:
                 self._metrics.let_go(settled)
+        if self._finals is not None and self._may_go_on and (given := self._finals.give_out(self.progress)):
+            log.info("final results given out", group=self._group.name, **given)
 
     def lag(self) -> RunLag:
         """How far the run is behind what it has seen last."""
@@ -278,8 +284,9 @@ def open_runner(
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
-        standing = publisher = horizon = None
+        standing = publisher = horizon = finals = None
         if generation is None:
+            finals = _finals(environment, group, opened, run, layout)
             horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
             publisher = held.enter_context(opened_publisher(environment, group, metrics=metrics))
@@ -288,8 +295,22 @@ def open_runner(
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
-            publisher=publisher, horizon=horizon, metrics=metrics,
+            publisher=publisher, horizon=horizon, finals=finals, metrics=metrics,
         )  # fmt: skip
+
+
+def _finals(
+    environment: Environment, group: ProjectionGroup, opened: OpenLog, run: Run, layout: Any
+) -> FinalsDue | None:
+    if not has_finals(group):
+        return None
+    if environment.store.outbox is None:
+        raise InvalidDefinition(
+            f"group {group.name!r} has views with final results, which a database keeps",
+            remedy="leave final=… away, or keep the group in PostgreSQL",
+            place=environment.store.place,
+        )
+    return FinalsDue(environment.store.outbox, opened, run, layout, group.inputs)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.tablestore import horizon
+from projections.tablestore.finals import note_late
 from projections.tablestore.handing_over import hand_over_batch
 from projections.tablestore.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
 from projections.tablestore.runs import Progress, Run, advance
@@ -30,6 +31,7 @@ def commit_batch(
     for table in layout.tables.values():
         _merge_state(connection, table)
     horizon.note_staged(connection, layout, now=int(time.time()))
+    note_late(connection, layout, run)
     for view in layout.views.values():
         _merge_view(connection, view)
     hand_over_batch(connection, layout, run)

@@ -230,6 +230,10 @@ class TableStore(ABC, Generic[Laid]):
         """The rows that wait to be published, by group and topic; none in a store without an outbox."""
         return {}
 
+    def final_results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+        """By group and view: results given out, late changes, up to which time results are final, and the next one."""
+        return {}
+
     def progress(self, run: Run) -> Progress:
         """The next offset of every partition."""
         found = self.state(run)
@@ -267,7 +271,7 @@ class TableStore(ABC, Generic[Laid]):
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status, progress and version."""
         self.prepare()
-        rows = self.waiting()
+        rows, final = self.waiting(), self.final_results()
         return [
             {
                 "group": state.run.group,
@@ -279,6 +283,7 @@ class TableStore(ABC, Generic[Laid]):
                 "progress": state.progress,
                 "deletions_settled": self.settled(state.run),
                 "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
+                "final_results": final.get(state.run.group, {}) if state.status == SERVING else {},
                 "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
                 "updated_at": state.updated_at,
             }

@@ -20,7 +20,7 @@ from eventstore.shown_urls import shown_url
 from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.tablestore import horizon, runs
+from projections.tablestore import finals, horizon, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
@@ -133,6 +133,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
         with self.transaction() as connection:
             create_runs_table(connection)
             create_outbox_tables(connection)
+            finals.create_final_tables(connection)
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""
@@ -294,6 +295,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
             return False
         self._require_names(connection, group)
         hand_over_generation(connection, layout, group.name)
+        finals.note_rebuilt(connection, layout, group.name)
         for attempt in _tries(tries):
             with attempt, self._reachable(), connection.begin_nested():
                 for view in group.views:
@@ -333,6 +335,11 @@ class SqlTableStore(TableStore[GenerationLayout]):
         with self.looking() as connection:
             return waiting(connection)
 
+    def final_results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+        """What was given out as final, by group and view."""
+        with self.looking() as connection:
+            return finals.standing(connection)
+
     def forget(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
         with self.transaction() as connection:
@@ -367,6 +374,8 @@ def _index_name(name: str) -> str:
 
 
 def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnElement[Any]], tuple[str, ...]]]:
+    if view.definition.final is not None:
+        yield view.view, [view.view.c[view.definition.final.on]], ("time", view.definition.final.on)
     if view.definition.by:
         for role in view.roles.values():
             yield role.state, role.reached_by.parts(role.state), ("group", *view.definition.by)

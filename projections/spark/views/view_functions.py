@@ -11,6 +11,7 @@ from projections.columns import ColumnType, Kind
 from projections.declaring.binding import check, may_not_match
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
+from projections.outputs.finals import require_time
 from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.views.frames import handed
@@ -79,6 +80,8 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
+    if view.final is not None:
+        require_time(view.name, view.final, columns.get(view.final.on))
     with _told(view):
         if rows is None:
             require_partitioned(view, analysed_plan(result))
@@ -95,7 +98,7 @@ def _marked(schema: StructType, name: str) -> StructType:
 
 
 def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
-    for key, declared in _key_types(view).items():
+    for key in view.key:
         if key not in columns:
             raise UnknownColumn(
                 f"view {view.name!r} does not return its key {key!r}",
@@ -103,6 +106,7 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
                 place=f"view {view.name}",
             )
         require_flat(key, columns[key], place=f"view {view.name}")
+    for key, declared in _key_types(view).items():
         if may_not_match(columns[key], declared):
             raise InvalidDefinition(
                 f"view {view.name!r} returns its key {key!r} as {columns[key].ddl}, and its table as {declared.ddl}",

@@ -1,0 +1,68 @@
+"""Final results: rows of a view that are given out once, when a promise says that they do not change any more.
+
+A view corrects itself for ever. Who cannot take corrections, a bill, a mail, another system, reads its final results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from projections.errors import InvalidDefinition
+from projections.timing.lengths import Lasting, exact
+
+if TYPE_CHECKING:
+    from projections.columns import ColumnType
+    from projections.group import ProjectionGroup
+
+_NO_PROMISE: Final = "say how late a row may be in the log: FinalResults('window_end', after='10 minutes')"
+
+
+@dataclass(frozen=True)
+class FinalResults:
+    """When the rows of a view are final: ``after`` the time in their column ``on``.
+
+    ``after`` is a promise: whatever belongs to a row is in the log at most so long after that time, by the clock of the
+    views' database. Time passes with that clock, once the run has applied all that was in the log: no later row is
+    waited for, and neither a quiet topic nor a row stamped in the future has a part in it. A row that breaks the
+    promise corrects the view, and is listed as late. Rows more than ``max_ahead`` in the future are counted.
+
+    Raises InvalidDefinition.
+    """
+
+    on: str
+    after: Lasting
+    max_ahead: Lasting = "1 day"
+
+    def __post_init__(self) -> None:
+        if self.after is None:
+            raise InvalidDefinition("final results without a promise", remedy=_NO_PROMISE)
+        for name, micros in (("after", self.after_micros), ("max_ahead", self.ahead_micros)):
+            if micros < 0:
+                raise InvalidDefinition(f"{name} {getattr(self, name)!r} is negative", remedy=_NO_PROMISE)
+
+    @property
+    def after_micros(self) -> int:
+        """The promise in microseconds."""
+        return exact(self.after, what="after")
+
+    @property
+    def ahead_micros(self) -> int:
+        """How far ahead a time may be, in microseconds."""
+        return exact(self.max_ahead, what="max_ahead")
+
+
+def require_time(view: str, final: FinalResults, column: ColumnType | None) -> None:
+    """Refuse a time of final results that the view does not have, or that is no timestamp; InvalidDefinition."""
+    if column is not None and column.kind == "timestamp":
+        return
+    raise InvalidDefinition(
+        f"view {view!r} is final by {final.on!r}, which is {'no column of it' if column is None else column.ddl}",
+        remedy="name a timestamp that the view returns, such as window_end",
+        place=f"view {view}",
+    )
+
+
+def has_finals(group: ProjectionGroup) -> bool:
+    """Whether any view of a group has final results."""
+    return any(view.final is not None for view in group.views)

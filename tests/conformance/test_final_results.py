@@ -1,0 +1,195 @@
+"""Final results: each once, when the clock says so, whatever the rows say; what comes later is listed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
+from projections.errors import InvalidDefinition
+from projections.outputs.finals import FinalResults
+from projections.running import final_results
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore import finals
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.timing.windows import tumbling, windowed
+
+SALES = sa.Table(
+    "sales", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("amount", sa.BigInteger),
+    sa.Column("at", sa.DateTime(timezone=True)), sa.Column("day", sa.Date),
+)  # fmt: skip
+sales = Table.from_changelog(SALES, topic="shop.public.sales")
+PROMISE = FinalResults("window_end", after="2 minutes", max_ahead="1 hour")
+in_minutes = windowed("in_minutes", sales, tumbling("1 minute"), on="at")
+QUERY = (
+    "SELECT window_start, max(window_end) AS window_end, sum(amount) AS amount FROM in_minutes GROUP BY window_start"
+)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def group(query=QUERY, version=1):
+    minutes = sql_view("minutes", query, tables={"in_minutes": in_minutes}, final=PROMISE)
+    return ProjectionGroup("shop", [minutes], version=version)
+
+
+class Shop:
+    """A view with final results, a writer of sales, and the clock of the database."""
+
+    def __init__(self, spark, store, monkeypatch):
+        self.store, self.now = store, NOON
+        self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        self.changes = ChangeWriter(self.environment.log)
+        monkeypatch.setattr(final_results, "_LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(finals, "now", lambda connection: (self.now - EPOCH) // timedelta(microseconds=1))
+        rebuild(self.environment, group())
+
+    def sell(self, id, amount, *, minute):
+        moment = NOON + timedelta(minutes=minute)
+        self.changes.put(sales, {"id": id, "amount": amount, "at": moment.isoformat(), "day": "2026-03-01"})
+
+    def pass_to(self, minute, runner):
+        """Let the clock show so many minutes after noon, and the runner look."""
+        self.now = NOON + timedelta(minutes=minute)
+        runner.catch_up()
+        runner.run_once()
+
+    def given(self, *, late=False):
+        with self.store.looking() as connection:
+            rows = list(finals.results_of(connection, "shop", "minutes", late=late))
+        found = [(json.loads(row["key"])["window_start"][11:16], row["value"]) for row in rows]
+        amounts = [(minute, value and int(json.loads(value)["amount"])) for minute, value in found]
+        return [(*one, row["reason"]) for one, row in zip(amounts, rows, strict=True)] if late else amounts
+
+    def shown(self):
+        with self.store.transaction() as connection:
+            return sorted(int(row.amount) for row in connection.execute(sa.text("SELECT * FROM minutes")))
+
+    def standing(self):
+        (row,) = [row for row in self.store.generations() if row["status"] == "serving"]
+        return row["final_results"]["minutes"]
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def shop(spark, store, monkeypatch):
+    return Shop(spark, store, monkeypatch)
+
+
+def test_each_result_comes_once_by_the_clock_and_what_breaks_the_promise_is_listed(shop):
+    with open_runner(shop.environment, group()) as runner:
+        shop.sell(1, 5, minute=0)
+        shop.sell(2, 7, minute=1)
+        shop.pass_to(2.9, runner)
+        assert shop.given() == []  # the first minute ends at 12:01, and is final at 12:03
+        assert shop.standing()["next_due"] == "2026-03-01T12:03:00+00:00"
+        shop.pass_to(3, runner)
+        assert shop.given() == [("12:00", 5)]  # no other row of this key, nor of any, had to come
+        shop.sell(3, 1, minute=1)
+        shop.pass_to(9, runner)
+        assert shop.given() == [("12:00", 5), ("12:01", 8)]
+        shop.sell(1, 50, minute=0)
+        shop.sell(4, 2, minute=2)
+        shop.sell(5, 3, minute=9)
+        shop.pass_to(9, runner)
+        shop.changes.delete(sales, {"id": 2})
+        shop.changes.delete(sales, {"id": 3})
+        shop.pass_to(9, runner)
+        assert shop.given() == [("12:00", 5), ("12:01", 8)]
+        assert shop.given(late=True) == [
+            ("12:00", 50, finals.CHANGED), ("12:02", 2, finals.NEW), ("12:01", None, finals.CHANGED)]  # fmt: skip
+        assert shop.shown() == [2, 3, 50]  # the view has corrected itself
+        assert shop.standing() == {
+            "given_out": 2, "late": 3, "final_upto": "2026-03-01T12:07:00+00:00",
+            "next_due": "2026-03-01T12:12:00+00:00",
+        }  # fmt: skip
+    with open_runner(shop.environment, group()) as again:
+        shop.pass_to(12, again)
+    assert shop.given() == [("12:00", 5), ("12:01", 8), ("12:09", 3)]
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_a_row_stamped_in_the_future_makes_no_other_row_late(shop):
+    with open_runner(shop.environment, group()) as runner:
+        shop.sell(1, 1, minute=60 * 24 * 365)
+        for id in range(2, 12):
+            shop.sell(id, 1, minute=id)
+            shop.pass_to(id + 2, runner)
+        shop.pass_to(20, runner)
+    assert shop.given() == [(f"12:{id:02}", 1) for id in range(2, 12)]
+    assert shop.given(late=True) == []
+    _, layout = shop.store.serving(group(), view_columns(shop.environment.spark, group()))
+    with shop.store.looking() as connection:
+        assert finals.ahead(connection, layout.views["minutes"], PROMISE) == 1
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop):
+    shop.sell(1, 5, minute=0)
+    shop.sell(2, 7, minute=0)
+    shop.now = NOON + timedelta(minutes=30)
+    with open_runner(shop.environment, group()) as runner:
+        runner.run_once(max_records=1)
+        assert (shop.shown(), shop.given()) == ([5], [])
+        runner.run_once(max_records=1)
+        assert shop.given() == [("12:00", 12)]
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_otherwise(shop):
+    shop.sell(1, 5, minute=0)
+    shop.sell(2, 6, minute=1)
+    with open_runner(shop.environment, group()) as runner:
+        shop.pass_to(10, runner)
+    other = group(QUERY.replace("sum(amount)", "sum(CASE WHEN amount > 5 THEN 1 ELSE amount END)"), version=2)
+    rebuild(shop.environment, other)
+    with open_runner(shop.environment, other) as runner:
+        shop.sell(3, 1, minute=12)
+        shop.pass_to(20, runner)
+    assert shop.given() == [("12:00", 5), ("12:01", 6), ("12:12", 1)]
+    assert shop.given(late=True) == [("12:01", 1, finals.REBUILT)]
+
+
+def test_results_given_out_before_all_is_applied_would_show(spark, tmp_path, monkeypatch):
+    """The planted fault: the clock alone decides, and not what the run has applied."""
+    monkeypatch.setattr(final_results, "reached", lambda progress, ends: True)
+    with closing(SqliteTableStore(tmp_path / "shop.db")) as store:
+        store.prepare()
+        shop = Shop(spark, store, monkeypatch)
+        with pytest.raises(AssertionError):
+            test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop)
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda: FinalResults("window_end", after=None), "without a promise"),
+        (lambda: FinalResults("window_end", after="-1 minute"), "after '-1 minute' is negative"),
+        (lambda: FinalResults("window_end", after="soon"), "after 'soon' is no length of time"),
+        (lambda: FinalResults("window_end", after="1 month"), "of months"),
+        (lambda: FinalResults("window_end", after="1 minute", max_ahead="-1 day"), "max_ahead '-1 day' is negative"),
+    ],
+)
+def test_what_promises_nothing_is_refused(declare, words):
+    with pytest.raises(InvalidDefinition) as caught:
+        declare()
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("on", "words"), [("window", "no column of it"), ("day", "date"), ("amount", "bigint")])
+def test_a_time_of_final_results_is_a_timestamp_of_the_view(spark, on, words):
+    @view(key="id", tables={"sales": sales}, final=FinalResults(on, after="1 minute"))
+    def sold(sales):
+        return sales
+
+    with pytest.raises(InvalidDefinition, match=f"is final by '{on}', which is {words}"):
+        view_columns(small_batch_session(spark), ProjectionGroup("shop", [sold]))
