@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdc.catalogue import ReplicationSlot, clock, slot_facts, typed_errors
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectRejected, UnknownConnector
+from cdc.oversized_rows import advice_on
 from cdc.status import ConnectorStatus, SourceOffset, is_well
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ class ConnectorHealth:
     snapshot's time. A source at rest makes it old without anything being wrong: then the slot is active and its lag
     stays small, since heartbeats move the slot and are no events. ``slot`` is None without a source, or where the
     source has no such slot; ``last_event_age`` where no event has come yet. ``well`` says whether it runs with all its
-    tasks; a connector of MirrorMaker may have none, as long as no topic or group matches.
+    tasks; a connector of MirrorMaker may have none, as long as no topic or group matches. ``advice`` is about a row
+    that is larger than a request: its tables, the SQL that finds it, the remedy.
     """
 
     status: ConnectorStatus
     slot: ReplicationSlot | None = None
     last_event_age: float | None = None
     well: bool = False
+    advice: tuple[str, ...] = ()
 
 
 def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
@@ -68,7 +71,8 @@ def _health(
     times = [offset.at for offset in committed_offsets(client, status.name)]
     newest = max((at for at in times if at is not None), default=None)
     age = None if newest is None else max(0.0, (now - newest).total_seconds())
-    return ConnectorHealth(status, slot, age, well=is_well(status, config))
+    advice = advice_on(status.failure[1], config) if status.failure else ()
+    return ConnectorHealth(status, slot, age, well=is_well(status, config), advice=advice)
 
 
 def committed_offsets(client: ConnectClient, name: str) -> tuple[SourceOffset, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cdc.catalogue import typed_errors
@@ -13,6 +13,7 @@ from cdc.connectors.postgres import PostgresConnector
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding
+from cdc.oversized_rows import advice_on
 from cdc.planning import differences
 from cdc.source_health import slot_findings, source_findings
 from cdc.status import ConnectorStatus, is_well
@@ -116,14 +117,16 @@ def _running(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
         yield Finding.warning(
             check, f"it runs with other settings than declared: {keys}", "factfold cdc plan, then apply"
         )
-    yield _state(check, status, well=is_well(status, running))
+    yield _state(check, status, running)
 
 
-def _state(check: str, status: ConnectorStatus, *, well: bool) -> Finding:
-    if well:
+def _state(check: str, status: ConnectorStatus, running: Mapping[str, str]) -> Finding:
+    if is_well(status, running):
         return Finding.ok(check, status.summary())
     if (failure := failure_of(status)) is None:
         return Finding.warning(check, status.summary(), f"factfold cdc resume {status.name}")
+    if status.failure is not None and (advice := advice_on(status.failure[1], running)):
+        return Finding.error(check, failure.message, "; ".join(advice))
     return Finding.error(check, failure.message, f"{failure.remedy}; then factfold cdc restart --failed {status.name}")
 
 

@@ -28,6 +28,10 @@ _TRUNCATED: Final = (
     "a captured table was emptied by TRUNCATE, which no compacted topic carries: declare truncates='skip', apply, "
     "delete the rows with factfold cdc compare --repair, and declare truncates='stop' again"
 )
+_OVERSIZED: Final = (
+    "a row is larger than a request, or than its topic takes: `factfold cdc status` names its tables, how to find it "
+    "and the setting to raise"
+)
 _TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
 _HOST: Final = "start the database, or check its host and port as the worker sees them"
 _SUPERUSER: Final = "run it as a superuser: only one makes roles with REPLICATION, or changes them"
@@ -71,6 +75,7 @@ _REMEDIES: Final = (
         "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
     ),
     ("cannot accept message without key", _TRUNCATED),
+    ("bytes when serialized which is larger than|larger than the max message size", _OVERSIZED),
     ("not present in metadata|invalid partition given", _TOPIC),
     ("could not read properties", "write the secrets file: cdc.secrets.write_secrets does; the worker must read it"),
     ("failed to find any class that implements", "install the Debezium plug-in into the worker's plugin.path"),

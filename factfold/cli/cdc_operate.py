@@ -64,7 +64,8 @@ def status(
 
 def _health_json(one: ConnectorHealth) -> dict[str, Any]:
     slot = None if one.slot is None else dataclasses.asdict(one.slot)
-    return described(one.status) | {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot}
+    told = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot, "advice": list(one.advice)}
+    return described(one.status) | told
 
 
 def _print_healths(found: tuple[ConnectorHealth, ...]) -> None:
@@ -73,7 +74,7 @@ def _print_healths(found: tuple[ConnectorHealth, ...]) -> None:
     heading = ("name", "state", "tasks", "last event", "slot", "behind", "holds", "log")
     rows = [heading, *(_cells(one) for one in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
-    causes = [[], *(causes_of(one.status) for one in found)]
+    causes = [[], *([*causes_of(one.status), *one.advice] for one in found)]
     for row, below in zip(rows, causes, strict=True):
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         for cause in below:
