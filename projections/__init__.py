@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from projections.spark.lakehouse.reading import read_view, read_views
     from projections.spark.live.incremental import BatchReport
     from projections.spark.session import open_session
+    from projections.spark.timing.joins import join_as_of, join_within
     from projections.spark.views.as_of import as_of
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
@@ -90,6 +91,8 @@ __all__ = [
     "cut_over",
     "diff",
     "field",
+    "join_as_of",
+    "join_within",
     "of_type",
     "on",
     "open_archiver",
@@ -142,6 +145,7 @@ _HOMES = {
     "spark.lakehouse.reading": ("read_view", "read_views"),
     "spark.live.incremental": ("BatchReport",),
     "spark.session": ("open_session",),
+    "spark.timing.joins": ("join_as_of", "join_within"),
     "spark.views.as_of": ("as_of",),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),

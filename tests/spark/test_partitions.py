@@ -36,6 +36,11 @@ def planned(spark, text, *, by="shop", key=None):
     return view_columns(small_batch_session(spark), ProjectionGroup("partitions", [declared]))["chosen"]
 
 
+EITHER = (
+    "(SELECT shop, id, CAST(NULL AS STRUCT<i: BIGINT>) AS other FROM {orders} UNION ALL"
+    " SELECT shop, CAST(NULL AS BIGINT), struct(id) FROM {visits})"
+)
+NUMBERED = "SELECT shop, id, row_number() OVER (PARTITION BY shop ORDER BY id) AS n FROM"
 GROUPS = "SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY shop, amount"
 WITHIN = {
     "rows as they are": ("SELECT shop, id FROM {orders} WHERE amount > 1", "id"),
@@ -121,6 +126,17 @@ WITHIN = {
     "distinct exploded values": (
         "SELECT shop, id, moment FROM {visits} LATERAL VIEW explode(sequence(at, day)) d AS moment", ("id", "moment")),
     "a union, looked at when it runs": ("SELECT shop, id FROM {orders} UNION ALL SELECT shop, id FROM {visits}", "id"),
+    "one part of a union": (f"{NUMBERED} {EITHER} WHERE other IS NULL", "id"),
+    "the other part of it": (
+        f"SELECT shop, other.i AS id, row_number() OVER (PARTITION BY shop ORDER BY other) AS n FROM {EITHER}"
+        " WHERE other IS NOT NULL", "n"),
+    "the greatest of one part of a union": (
+        f"SELECT shop, id, max_by(other, other) OVER (PARTITION BY shop) AS greatest FROM {EITHER}", "id"),
+    "a value of the greatest of one part": (
+        f"SELECT shop, id, max_by(id, other) OVER (PARTITION BY shop) AS greatest FROM {EITHER}", "id"),
+    "the greatest of each tag": (
+        "SELECT shop, tags, max_by(size, amount) AS size FROM (SELECT shop, tags, amount, max(size + 0D) AS size FROM"
+        " {orders} GROUP BY shop, tags, amount) GROUP BY shop, tags", "tags"),
     "a union without duplicates": ("SELECT shop, id FROM {orders} UNION SELECT shop, id FROM {visits}", "id"),
     "rows that the other lacks": ("SELECT shop, at FROM {orders} EXCEPT SELECT shop, at FROM {visits}", "at"),
     "a name for a part": (f"WITH g AS ({GROUPS}) SELECT shop, amount, n FROM g WHERE n > 1", "amount"),
@@ -144,6 +160,16 @@ OUTSIDE = {
     "a row number of equal rows": (
         "SELECT shop, id, row_number() OVER (PARTITION BY shop ORDER BY amount) AS n FROM {orders}", "id",
         "row_number over rows of which two may be equal"),
+    "both parts of a union": (f"{NUMBERED} {EITHER}", "id", "row_number over rows of which two may be equal"),
+    "one part of a union, exploded": (
+        f"{NUMBERED} {EITHER} LATERAL VIEW explode(array(1, 1)) e AS one WHERE other IS NULL", "id",
+        "row_number over rows of which two may be equal"),
+    "one part of a union of parts alike": (
+        f"{NUMBERED} (SELECT shop, id, NULL AS other FROM {{orders}} UNION ALL SELECT shop, id, NULL FROM {{visits}})"
+        " WHERE other IS NULL", "id", "row_number over rows of which two may be equal"),
+    "a value of the greatest of both parts": (
+        f"SELECT shop, id, max_by(other, id % 2) OVER (PARTITION BY shop) AS greatest FROM {EITHER}", "id",
+        "max_by, which depends"),
     "neighbours of equal rows": (
         "SELECT shop, id, lag(id) OVER (PARTITION BY shop ORDER BY at) AS n FROM {orders}", "id", "lag over rows"),
     "a sum of rows of equal times": (

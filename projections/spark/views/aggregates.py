@@ -8,13 +8,19 @@ Names are those of Catalyst's classes: several functions of SQL are one class.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from projections.spark.scala import items
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
 
-TellApart = Callable[[Sequence[Any]], bool]  # whether rows that are equal in some expressions are one row
+
+class TellApart(Protocol):
+    """What knows the rows of an operator."""
+
+    def __call__(self, expressions: Sequence[Any], /, *, present: bool = False) -> bool:
+        """Whether rows that are equal in some expressions are one row; or those of them where all are ``present``."""
+
 
 RIGHT: Final = frozenset(
     {
@@ -144,7 +150,9 @@ def _has_one_zero(function: Any) -> bool:
 
 def _is_by_order(function: Any, tell_apart: TellApart) -> bool:
     value, order = items(function.children())[:2]
-    return _decides(list(_parts(order)), value, tell_apart)
+    # Rows whose order is null are passed over.
+    passed = is_attribute(order) and kind(function) != "MaxMinByK" and tell_apart([order], present=True)
+    return passed or _decides(list(_parts(order)), value, tell_apart)
 
 
 def _is_listed_in_order(function: Any, tell_apart: TellApart) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from projections.spark.changes.versions import with_validity
 from projections.spark.nesting import opened_up
 from projections.spark.views.conditions import row_condition
+from projections.spark.views.marks import ENTRY, ROW_KEY
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable
 from projections.views import View
@@ -48,9 +49,17 @@ def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
     table = view.table(name)
     if isinstance(table, VersionTable):
         return _marked(with_validity(rows, table), {"_valid": {TABLE: name, KEY: table.key[0]}})
+    marks = _marks_of_key(table) if view.by else {}
     if isinstance(table, EventStream):
-        return _marked(rows, _marks(view, name, table))
-    return rows
+        for column, marked in _marks(view, name, table).items():
+            marks.setdefault(column, {}).update(marked)
+    return _marked(rows, marks) if marks else rows
+
+
+def _marks_of_key(table: Table) -> dict[str, dict[str, Any]]:
+    """Which columns tell a table's rows apart, and which of them is made of an event's version."""
+    entry = {ENTRY: True} if isinstance(table, EventStream) and table.id_column is not None else {}
+    return {column: {ROW_KEY: True, **entry} for column in table.key}
 
 
 def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:

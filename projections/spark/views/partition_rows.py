@@ -6,15 +6,19 @@ rows of two partitions: every operator that brings rows together does so within 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from projections.spark.scala import items
+from projections.spark.views.aggregates import TellApart
 from projections.spark.views.plans import is_attribute, kind
 
 EQUAL: Final = ("EqualTo", "EqualNullSafe")
 _COMPARED: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _MOST_SETS: Final = 8  # of columns that tell rows apart; joins would multiply them
 
 Ids = frozenset[int]
@@ -29,7 +33,8 @@ class LocalRows:
     ``coalesce`` has it of a full join; where there is one set, each of it alone. ``unique`` are attributes that tell
     two rows of a partition apart. ``linked`` are the columns of ``by`` that equal those of the row around a subquery.
     Of each set of ``present`` one attribute is not null. Rows of no table are ``constant``. ``exploded`` says by what a
-    row is there several times, ``united`` that rows of several operators follow each other.
+    row is there several times, ``united`` that rows of several operators follow each other: ``parts`` are these, and
+    ``nulls`` the attributes that are null in all rows.
     """
 
     by: tuple[Sets, ...]
@@ -39,6 +44,8 @@ class LocalRows:
     constant: bool = False
     exploded: str | None = None
     united: bool = False
+    parts: tuple[LocalRows, ...] = ()
+    nulls: Ids = frozenset()
 
     @property
     def is_of_one_partition(self) -> bool:
@@ -48,7 +55,7 @@ class LocalRows:
     def holds(self, place: int, expression: Any) -> bool:
         """Whether an expression is the value of a column of ``by``."""
         sets = self.by[place]
-        if kind(expression) == "Alias":
+        if kind(expression) == "Alias" or _is_same_value(expression):
             return self.holds(place, expression.child())
         if is_attribute(expression):
             return len(sets) == 1 and expression.exprId().id() in sets[0]
@@ -65,10 +72,35 @@ class LocalRows:
         """Whether the value of each column of ``by`` is among some expressions."""
         return all(any(self.holds(place, e) for e in expressions) for place in range(len(self.by)))
 
-    def tell_apart(self, expressions: Sequence[Any]) -> bool:
-        """Whether rows of one partition that are equal in some expressions are one row."""
+    def tell_apart(self, expressions: Sequence[Any], *, present: bool = False) -> bool:
+        """Whether rows of one partition that are equal in some expressions, or only where all are ``present``, are one.
+
+        Where each part of a union has nulls in the others' columns, rows with values there are of one part.
+        """
         ids = attributes(expressions)
-        return any(some <= ids for some in self.unique)
+        if any(some <= ids for some in self.unique):
+            return True
+        left = [part for part in self.parts if not part.nulls & ids] if present else []
+        return len(left) == 1 and left[0].tell_apart(expressions)
+
+    def within(self, by: Sequence[Any]) -> TellApart:
+        """The same of rows that are equal in other expressions too."""
+        return lambda expressions, *, present=False: self.tell_apart([*by, *expressions], present=present)
+
+    def placed(self, output: Sequence[int], made: Sequence[int]) -> LocalRows:
+        """The rows as a part of a union, which gives its attributes others by their places."""
+        names: dict[int, set[int]] = {}
+        for id, new in zip(output, made, strict=True):
+            names.setdefault(id, set()).add(new)
+        by = tuple(tuple(frozenset().union(*(names.get(i, ()) for i in ids)) for ids in sets) for sets in self.by)
+        return LocalRows(
+            by,
+            renamed_sets(self.unique, names),
+            present=renamed_sets(self.present, names),
+            exploded=self.exploded,
+            united=self.united,
+            nulls=frozenset().union(*(names.get(i, ()) for i in self.nulls)),
+        )
 
     def selected(self, expressions: Sequence[Any]) -> LocalRows:
         """The rows with other attributes, which are computed from these."""
@@ -78,8 +110,24 @@ class LocalRows:
             if is_attribute(inner):
                 names.setdefault(inner.exprId().id(), set()).add(named.exprId().id())
         by = tuple(self._selected_by(place, expressions, names) for place in range(len(self.by)))
-        unique, present = (renamed_sets(sets, names) for sets in (self.unique, self.present))
-        return replace(self, by=by, unique=unique, present=present)
+        found = replace(
+            self,
+            by=by,
+            parts=tuple(part.selected(expressions) for part in self.parts),
+            nulls=frozenset(e.exprId().id() for e in expressions if self._is_null(bare(e))),
+        )
+        structs = [named for named in expressions if kind(bare(named)) == "CreateNamedStruct"]
+        whole = (frozenset({e.exprId().id()}) for e in structs if self.tell_apart(items(bare(e).valExprs())))
+        known = (frozenset({e.exprId().id()}) for e in structs)
+        present = (*renamed_sets(self.present, names), *known)
+        return replace(found, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
+
+    def _is_null(self, expression: Any) -> bool:
+        if kind(expression) == "Cast":
+            return self._is_null(expression.child())
+        if is_attribute(expression):
+            return expression.exprId().id() in self.nulls
+        return kind(expression) == "Literal" and expression.value() is None
 
     def _selected_by(self, place: int, expressions: Sequence[Any], names: Mapping[int, set[int]]) -> Sets:
         whole = frozenset(e.exprId().id() for e in expressions if self.holds(place, e))
@@ -94,7 +142,24 @@ class LocalRows:
         present = attributes(child for part in held for child in items(part.children()))
         fixed = {_fixed(part) for part in parts}
         known = replace(self, present=(*self.present, *(frozenset({id}) for id in present)))
-        return known.with_unique(ids - fixed for ids in self.unique)
+        return known.with_unique(ids - fixed for ids in self.unique).of_parts(parts)
+
+    def of_parts(self, conditions: Sequence[Any]) -> LocalRows:
+        """What is known where conditions leave one part of a union alone."""
+        left = tuple(part.narrowed(conditions) for part in self.parts if not part.is_excluded(conditions))
+        if len(left) != 1:
+            return replace(self, parts=left)
+        (part,) = left
+        found = replace(self, parts=(), united=part.united, present=(*self.present, *part.present))
+        return found.with_unique([*self.unique, *part.unique])
+
+    def is_excluded(self, conditions: Sequence[Any]) -> bool:
+        """Whether a condition holds for none of the rows: null of what never is, or not null of what always is."""
+        nulls = attributes(child for part in conditions if kind(part) == "IsNull" for child in items(part.children()))
+        filled = attributes(
+            child for part in conditions if kind(part) == "IsNotNull" for child in items(part.children())
+        )
+        return bool(filled & self.nulls) or any(some <= nulls for some in self.present)
 
     def is_present(self, ids: Ids) -> bool:
         """Whether some attributes are never all null."""
@@ -103,6 +168,19 @@ class LocalRows:
     def with_unique(self, unique: Iterable[Ids]) -> LocalRows:
         """The same rows, told apart by other attributes."""
         return replace(self, unique=tuple(dict.fromkeys(unique))[:_MOST_SETS])
+
+
+def _is_same_value(expression: Any) -> bool:
+    """Whether an expression is a whole number or a decimal of one scale, made wider."""
+    if kind(expression) != "Cast":
+        return False
+    made, child = (str(one.dataType().simpleString()) for one in (expression, expression.child()))
+    if child in _WHOLE and made in _WHOLE:
+        return _WHOLE.index(child) <= _WHOLE.index(made)
+    wide, narrow = _DECIMAL.fullmatch(made), _DECIMAL.fullmatch(child)
+    if wide is None or narrow is None:
+        return False
+    return wide[2] == narrow[2] and int(wide[1]) >= int(narrow[1])
 
 
 def _fixed(part: Any) -> int | None:

@@ -146,7 +146,7 @@ class _Tracing:
         made = [a.exprId().id() for a in items(node.generatorOutput())]
         apart = _tells_apart(generator, made)
         unique = () if apart is None else tuple(some | {apart} for some in below.unique)
-        return replace(below, unique=unique, exploded=str(generator.sql()))
+        return replace(below, unique=unique, exploded=str(generator.sql()), parts=())
 
     def _window(self, node: Any, children: Sequence[Any]) -> LocalRows:
         below = self.rows(children[0])
@@ -165,11 +165,11 @@ class _Tracing:
         self._require_within(below, by, "an aggregate")
         expressions = items(node.aggregateExpressions())
         for expression in expressions:
-            require_right(expression, below.tell_apart)
+            require_right(expression, below.within(by))
         self._look_into(expressions, below)
         grouped = frozenset(a.exprId().id() for a in by if is_attribute(a) and not self._is_by(below, a))
         whole = all(is_attribute(a) or self._is_by(below, a) for a in by)
-        found = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False)
+        found = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False, parts=())
         return found.selected(expressions)
 
     def _distinct(self, node: Any, children: Sequence[Any]) -> LocalRows:
@@ -181,7 +181,7 @@ class _Tracing:
                 "dropDuplicates by some of the columns, which depends on the order its rows come in",
                 "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id))), or row_number() = 1",
             )
-        return replace(below, unique=(*below.unique, attributes(output)), exploded=None, united=False)
+        return replace(below, unique=(*below.unique, attributes(output)), exploded=None, united=False, parts=())
 
     def _join(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
         how = str(node.joinType().sql())
@@ -229,12 +229,13 @@ class _Tracing:
         made = [a.exprId().id() for a in items(node.output())]
         by = tuple(_united_by(place, parts, outputs, made) for place in range(len(self._view.by)))
         linked = frozenset.intersection(*(part.linked for part in parts))
-        return LocalRows(by, linked=linked, united=True)
+        united = tuple(part.placed(output, made) for part, output in zip(parts, outputs, strict=True))
+        return LocalRows(by, linked=linked, united=True, parts=united)
 
     def _set_operation(self, node: Any, children: Sequence[Any]) -> LocalRows:
         found = self._united(node, children)
         self._require_within(found, items(node.output()), f"{str(node.nodeName()).upper()}")
-        return replace(found, unique=(attributes(items(node.output())),), united=False)
+        return replace(found, unique=(attributes(items(node.output())),), united=False, parts=())
 
     def _mapped(self, node: Any, children: Sequence[Any]) -> LocalRows:
         """Rows that a function of ours makes of each group; the marked columns of them are those of ``by``."""
@@ -321,7 +322,7 @@ def _renamed(rows: LocalRows, names: dict[int, set[int]]) -> LocalRows:
         return frozenset().union(*(names[i] for i in ids if i in names))
 
     by = tuple(tuple(anew(ids) for ids in sets) for sets in rows.by)
-    return replace(rows, by=by, unique=tuple(map(anew, rows.unique)), present=tuple(map(anew, rows.present)))
+    return replace(rows, by=by, unique=tuple(map(anew, rows.unique)), present=tuple(map(anew, rows.present)), parts=())
 
 
 def _tells_apart(generator: Any, made: Sequence[int]) -> int | None:

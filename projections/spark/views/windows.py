@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from projections.spark.scala import items
-from projections.spark.views.aggregates import require_right
+from projections.spark.views.aggregates import TellApart, require_right
 from projections.spark.views.partition_rows import Ids, LocalRows, attributes, bare
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
@@ -26,17 +26,17 @@ def require_certain(named: Any, below: LocalRows) -> Ids | None:
     orders = [order.child() for order in items(spec.orderSpec())]
     by = items(spec.partitionSpec())
     if not below.tell_apart([*by, *orders]):
-        _require_order_free(function, spec, below)
+        _require_order_free(function, spec, below.within(by))
     if kind(function) == "RowNumber" and all(map(is_attribute, by)):
         return _not_by(below, by) | {named.exprId().id()}
     return None
 
 
-def _require_order_free(function: Any, spec: Any, below: LocalRows) -> None:
+def _require_order_free(function: Any, spec: Any, tell_apart: TellApart) -> None:
     if kind(function) in _BY_VALUE:
         return
     if kind(function) == "AggregateExpression" and _looks_by_value(spec.frameSpecification()):
-        require_right(function, below.tell_apart)
+        require_right(function, tell_apart)
         return
     named = function.aggregateFunction() if kind(function) == "AggregateExpression" else function
     raise Untraceable(

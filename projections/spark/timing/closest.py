@@ -1,0 +1,158 @@
+"""The row of the right whose time is the closest to that of each row of the left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from projections.errors import InvalidDefinition
+from projections.spark.timing.sides import Sides, all_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+Direction = Literal["backward", "forward", "nearest"]
+
+_BEFORE, _AFTER = "before", "after"
+DIRECTIONS: Final = {"backward": (_BEFORE,), "forward": (_AFTER,), "nearest": (_BEFORE, _AFTER)}
+_AT, _ORDER, _TAKEN, _FOUND = "at", "order", "taken", "found"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is looked for: of rows of one time the greatest by ``order``, at most ``reach`` microseconds away."""
+
+    sides: Sides
+    direction: Direction
+    order: Sequence[Column]
+    exact: bool
+    reach: int | None
+
+    def joined(self, condition: str | Column | None, how: Literal["inner", "left"]) -> DataFrame:
+        """The left's rows with what the right has of the one that is found."""
+        found = self._in_order() if condition is None else self._among_all(condition)
+        match = self._own(_FOUND)
+        kept = found if how == "left" else found.where(match.isNotNull())
+        return kept.select(*self.sides.left.columns, *(match[name].alias(name) for name in self.sides.taken))
+
+    def _own(self, name: str) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(self.sides.own(name))
+
+    def _timed(self) -> DataFrame:
+        """The right's rows that may match, with their time and what the result takes of them."""
+        from pyspark.sql import functions as F
+
+        sides, at = self.sides, F.unix_micros(self.sides.times[1])
+        taken = (F.col(source).alias(name) for name, source in sides.taken.items())
+        rows = sides.right.where(F.col(sides.times[1]).isNotNull())
+        for column in sides.on:
+            rows = rows.where(F.col(column).isNotNull())
+        return rows.withColumns(
+            {sides.own(_AT): at, sides.own(_TAKEN): F.struct(at.alias(sides.own(_AT)), *taken)},
+        )
+
+    # ---- sorted once
+
+    def _in_order(self) -> DataFrame:
+        """Both sides follow each other in time: what is the greatest so far is the closest one before."""
+        from pyspark.sql import functions as F
+
+        rows = self._both()
+        for way in DIRECTIONS[self.direction]:
+            closest = F.max_by(self._own(_TAKEN), self._own(way)).over(self._window(way))
+            rows = rows.withColumn(self.sides.own(f"{_FOUND}_{way}"), closest)
+        return rows.where(self._own(_TAKEN).isNull()).withColumn(self.sides.own(_FOUND), self._closest())
+
+    def _both(self) -> DataFrame:
+        """One side under the other, nulls in the columns that are the other's."""
+        from pyspark.sql import functions as F
+
+        sides = self.sides
+        right, left = self._ordered(), sides.left.withColumn(sides.own(_AT), F.unix_micros(sides.times[0]))
+        columns = [*left.columns, *(c for c in right.columns if c not in left.columns)]
+
+        def filled(rows: DataFrame, other: DataFrame) -> DataFrame:
+            absent = {c: F.lit(None).cast(other.schema[c].dataType) for c in columns if c not in rows.columns}
+            return rows.select(*(absent[c].alias(c) if c in absent else F.col(c) for c in columns))
+
+        return filled(left, right).union(filled(right, left))
+
+    def _ordered(self) -> DataFrame:
+        """The right's rows by what is compared of them, in each direction."""
+        from pyspark.sql import functions as F
+
+        rows, at = self._timed(), self._own(_AT)
+        times = {_BEFORE: at, _AFTER: -at}
+        orders = {way: F.struct(times[way], *self.order) for way in DIRECTIONS[self.direction]}
+        ordered = (order.alias(self.sides.own(way)) for way, order in orders.items())
+        return rows.select(*self.sides.on, self._own(_AT), self._own(_TAKEN), *ordered)
+
+    def _window(self, way: str) -> WindowSpec:
+        from pyspark.sql import Window
+
+        at = self._own(_AT)
+        window = Window.partitionBy(*self.sides.on).orderBy(at if way == _BEFORE else -at)
+        return window.rangeBetween(Window.unboundedPreceding, Window.currentRow if self.exact else -1)
+
+    def _closest(self) -> Column:
+        """Of the rows found in each direction the closer one, the earlier one at equal distance, within reach."""
+        from pyspark.sql import functions as F
+
+        at, found = self._own(_AT), [self._own(f"{_FOUND}_{way}") for way in DIRECTIONS[self.direction]]
+        before, after = found[0], found[-1]
+        since, until = at - before[self.sides.own(_AT)], after[self.sides.own(_AT)] - at
+        closest = F.when(after.isNull() | (since <= until), before).otherwise(after) if len(found) > 1 else before
+        if self.reach is None:
+            return closest
+        return F.when(F.abs(closest[self.sides.own(_AT)] - at) <= self.reach, closest)
+
+    # ---- all compared
+
+    def _among_all(self, condition: str | Column) -> DataFrame:
+        """The closest of the rows for which a condition holds, by what the rows of the left differ in."""
+        from pyspark.sql import functions as F
+
+        sides, left = self.sides, self.sides.left
+        _require_comparable(left)
+        pairs = self._pairs().where(F.expr(condition) if isinstance(condition, str) else condition)
+        found = F.max_by(self._own(_TAKEN), self._closeness()).alias(sides.own(_FOUND))
+        best = pairs.groupBy(*left.columns).agg(found)
+        renamed = best.select(*(F.col(c).alias(sides.own(c)) for c in left.columns), self._own(_FOUND))
+        return left.join(renamed, all_of(F.col(c).eqNullSafe(self._own(c)) for c in left.columns), "left")
+
+    def _pairs(self) -> DataFrame:
+        """All rows of both sides that may match."""
+        from pyspark.sql import functions as F
+
+        sides, own = self.sides, self.sides.own
+        rows = self._timed().withColumn(own(_ORDER), F.struct(*self.order))
+        kept = [F.col(c).alias(f"{sides.prefix}{c}") for c in dict.fromkeys([*sides.on, sides.times[1]])]
+        taken = [self._own(_TAKEN)[name].alias(name) for name in sides.taken]
+        right = rows.select(*kept, *taken, self._own(_TAKEN), self._own(_ORDER))
+        return sides.left.join(right, sides.equal() & self._is_reached())
+
+    def _is_reached(self) -> Column:
+        from pyspark.sql import functions as F
+
+        apart = self.sides.apart()
+        limits = {"backward": [apart <= 0], "forward": [apart >= 0], "nearest": [apart.isNotNull()]}[self.direction]
+        limits += [] if self.exact else [apart != 0]
+        return all_of(limits + ([] if self.reach is None else [F.abs(apart) <= self.reach]))
+
+    def _closeness(self) -> Column:
+        from pyspark.sql import functions as F
+
+        apart = self.sides.apart()
+        return F.struct(-F.abs(apart), apart <= 0, self._own(_ORDER))
+
+
+def _require_comparable(left: DataFrame) -> None:
+    maps = [field.name for field in left.schema.fields if "map<" in field.dataType.simpleString()]
+    if maps:
+        raise InvalidDefinition(
+            f"join_as_of with a condition compares rows of the left, and {maps[0]!r} has a map",
+            remedy="leave it out on the left, and join it afterwards by the key",
+        )

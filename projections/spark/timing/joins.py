@@ -1,0 +1,141 @@
+"""Joins by time, inside the function of a view over partitions: within bounds, and as of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal
+
+from projections.errors import InvalidDefinition
+from projections.spark.timing.closest import DIRECTIONS, Direction, Search
+from projections.spark.timing.sides import Columns, Sides, Taken, key_of, require_columns, sides_of
+from projections.timing import lengths
+from projections.timing.lengths import Lasting
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+_JOINS: Final = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi",
+                 "anti": "left_anti"}  # fmt: skip
+
+
+def join_within(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: Columns,
+    times: tuple[str, str],
+    upper: Lasting,
+    lower: Lasting = "0 seconds",
+    how: How = "left",
+    take: Taken | None = None,
+) -> DataFrame:
+    """Join rows whose times are apart by ``lower`` to ``upper``, both included, to the microsecond.
+
+    For use in the function of a view over partitions. A row of ``right`` matches if it equals the one of ``left`` in
+    the columns of ``on``, and its time lies between the left's time plus ``lower`` and that plus ``upper``; either may
+    be negative. ``times`` are the columns of the left's and of the right's time. A row without a time, or without a
+    value in ``on``, matches nothing.
+    The result has the columns of the left and those of the right but ``on``; ``take`` chooses these (``["page"]``) or
+    renames them (``{"next_id": "search_id"}``). Raises InvalidDefinition or UnknownColumn, when the view is planned.
+    """
+    first, last = _bounds(lower, upper)
+    _require_how(how, _JOINS, "join_within")
+    only_left = how in ("semi", "anti")
+    if only_left and take is not None:
+        raise InvalidDefinition(
+            f"join_within takes columns of the right, and a {how} join has none", remedy="leave out take"
+        )
+    sides = sides_of(left, right, on=on, times=times, take=() if only_left else take)
+    meets = sides.equal() & sides.apart().between(first, last)
+    joined = left.join(sides.renamed(), meets, _JOINS[how])
+    return joined if only_left else _of_both(joined, sides, how)
+
+
+def join_as_of(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: Columns,
+    times: tuple[str, str],
+    direction: Direction = "backward",
+    tolerance: Lasting | None = None,
+    ties: Columns = (),
+    condition: str | Column | None = None,
+    exact: bool = True,
+    how: Literal["inner", "left"] = "left",
+    take: Taken | None = None,
+) -> DataFrame:
+    """Join each row of ``left`` with the one row of ``right`` whose time is the closest to its own.
+
+    For use in the function of a view over partitions. ``direction`` says on which side of the left's time it lies:
+    ``backward`` before it, ``forward`` after it, ``nearest`` on either, the earlier one at equal distance. ``exact``
+    allows equal times, and ``tolerance`` is the greatest distance, included. Of several rows of one time the greatest
+    in the columns of ``ties`` is meant, then that of the greatest key; of one aggregate's events the later one.
+    ``condition`` must hold too, in SQL or as a column, under the names that the result has: then all rows of the right
+    that may match are compared, where otherwise both sides are sorted once. Columns are as in ``join_within``. Raises
+    InvalidDefinition or UnknownColumn, when the view is planned.
+    """
+    _require_how(how, ("inner", "left"), "join_as_of")
+    if direction not in DIRECTIONS:
+        raise InvalidDefinition(
+            f"join_as_of cannot look {direction!r}", remedy=f"choose a direction: {', '.join(DIRECTIONS)}"
+        )
+    sides = sides_of(left, right, on=on, times=times, take=take)
+    search = Search(sides, direction, _order(right, ties), exact=exact, reach=_reach(tolerance))
+    return search.joined(condition, how)
+
+
+def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:
+    first, last = lengths.exact(lower, what="lower"), lengths.exact(upper, what="upper")
+    if first > last:
+        raise InvalidDefinition(
+            f"join_within has no time between its lower bound, {lower}, and its upper one, {upper}",
+            remedy="exchange them; both count from the left's time, '-10 minutes' is before it",
+        )
+    return first, last
+
+
+def _require_how(how: str, known: Iterable[str], function: str) -> None:
+    if how not in known:
+        raise InvalidDefinition(f"{function} cannot join {how!r}", remedy=f"use how= one of: {', '.join(known)}")
+
+
+def _of_both(joined: DataFrame, sides: Sides, how: str) -> DataFrame:
+    """The left's columns, those of ``on`` from the side that the row has, and those taken of the right."""
+    from pyspark.sql import functions as F
+
+    shared = {c: F.col(c) for c in sides.on}
+    if how == "right":
+        shared = {c: sides.theirs(c) for c in sides.on}
+    elif how == "full":
+        shared = {c: F.coalesce(F.col(c), sides.theirs(c)) for c in sides.on}
+    ours = [shared[c].alias(c) if c in shared else F.col(c) for c in sides.left.columns]
+    return joined.select(*ours, *(sides.theirs(source).alias(name) for name, source in sides.taken.items()))
+
+
+def _reach(tolerance: Lasting | None) -> int | None:
+    if tolerance is None:
+        return None
+    found = lengths.exact(tolerance, what="tolerance")
+    if found < 0:
+        raise InvalidDefinition(
+            f"tolerance {str(tolerance)!r} is negative", remedy="give the distance: direction says on which side"
+        )
+    return found
+
+
+def _order(right: DataFrame, ties: Columns) -> list[Column]:
+    """Which of several rows of one time is meant: the greatest in this order."""
+    from pyspark.sql import functions as F
+
+    named = (ties,) if isinstance(ties, str) else tuple(ties)
+    require_columns(right, "right", named)
+    order = [*(F.col(c) for c in named), *key_of(right)]
+    if not order:
+        raise InvalidDefinition(
+            "join_as_of was given a right side of which two rows may have one time, and no key says which is meant",
+            remedy="name in ties the columns that tell them apart, or keep the columns of its table's key",
+        )
+    return order

@@ -1,0 +1,141 @@
+"""The two sides of a join by time: checked, and the right's columns under names that the left does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.spark.views.marks import ENTRY, ROW_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Columns = str | Sequence[str]
+Taken = Mapping[str, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Rows to be joined: ``taken`` says which columns of the right the result has, by their names there."""
+
+    left: DataFrame
+    right: DataFrame
+    on: tuple[str, ...]
+    times: tuple[str, str]
+    taken: Mapping[str, str]
+
+    @property
+    def prefix(self) -> str:
+        """What the right's columns are named by, beside the left's."""
+        return "_" * (self._longest + 1)
+
+    @property
+    def _longest(self) -> int:
+        return max(len(c) - len(c.lstrip("_")) for c in (*self.left.columns, *self.right.columns))
+
+    def own(self, name: str) -> str:
+        """The name of a column that neither side has, under its own names or others."""
+        return f"{'_' * (2 * self._longest + 2)}{name}"
+
+    def theirs(self, column: str) -> Column:
+        """A column of the right, in rows of both sides."""
+        from pyspark.sql import functions as F
+
+        return F.col(f"{self.prefix}{column}")
+
+    def renamed(self) -> DataFrame:
+        """The right side under names of its own."""
+        from pyspark.sql import functions as F
+
+        return self.right.select(*(F.col(c).alias(f"{self.prefix}{c}") for c in self.right.columns))
+
+    def equal(self) -> Column:
+        """Whether rows of both sides have one value in each of the columns of ``on``."""
+        from pyspark.sql import functions as F
+
+        return all_of(F.col(c) == self.theirs(c) for c in self.on)
+
+    def apart(self) -> Column:
+        """By how many microseconds the right's row is later than the left's."""
+        from pyspark.sql import functions as F
+
+        return F.unix_micros(self.theirs(self.times[1])) - F.unix_micros(F.col(self.times[0]))
+
+
+def sides_of(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: Columns,
+    times: tuple[str, str],
+    take: Taken | None,
+) -> Sides:
+    """Both sides, checked: the columns are there, the times are timestamps; InvalidDefinition or UnknownColumn."""
+    shared = (on,) if isinstance(on, str) else tuple(on)
+    if not shared:
+        raise InvalidDefinition("a join by time on no columns", remedy="name in on the columns of by that both have")
+    for frame, side in ((left, "left"), (right, "right")):
+        require_columns(frame, side, shared)
+    _require_times(left, right, times)
+    taken = _named(take, right, shared)
+    _require_taken(taken, left, right)
+    return Sides(left, right, shared, times, taken)
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Whether all of some conditions hold."""
+    return reduce(lambda one, other: one & other, conditions)
+
+
+def key_of(rows: DataFrame) -> list[Column]:
+    """What tells the rows of a table apart, a later event of one aggregate being the greater; none where it is lost."""
+    from pyspark.sql import functions as F
+
+    marked = [field for field in rows.schema.fields if ROW_KEY in field.metadata]
+    versions = [F.substring_index(f.name, "@", -1).cast("bigint") for f in marked if ENTRY in f.metadata]
+    return [*versions, *(F.col(field.name) for field in marked)]
+
+
+def require_columns(frame: DataFrame, side: str, columns: Sequence[str]) -> None:
+    """Refuse a column that a side does not have; UnknownColumn."""
+    for column in columns:
+        if column not in frame.columns:
+            raise UnknownColumn(
+                f"the {side} side of a join by time has no column {column!r}",
+                remedy=f"its columns are: {', '.join(frame.columns)}",
+            )
+
+
+def _require_times(left: DataFrame, right: DataFrame, times: tuple[str, str]) -> None:
+    if isinstance(times, str) or len(times) != 2:
+        raise InvalidDefinition(
+            f"a join by time was given the times {times!r}", remedy="name two: that of the left, and that of the right"
+        )
+    for frame, side, time in ((left, "left", times[0]), (right, "right", times[1])):
+        require_columns(frame, side, [time])
+        kind = frame.schema[time].dataType.simpleString()
+        if kind != "timestamp":
+            raise InvalidDefinition(
+                f"{time!r} of the {side} side is {kind}, and a time is a timestamp",
+                remedy=f"convert it first, with timestamp_micros({time}) or cast({time} AS timestamp)",
+            )
+
+
+def _named(take: Taken | None, right: DataFrame, on: Sequence[str]) -> dict[str, str]:
+    """Column of the result → column of the right."""
+    if take is None:
+        return {c: c for c in right.columns if c not in on}
+    return dict(take) if isinstance(take, Mapping) else {c: c for c in take}
+
+
+def _require_taken(taken: Mapping[str, str], left: DataFrame, right: DataFrame) -> None:
+    require_columns(right, "right", list(taken.values()))
+    for name, source in taken.items():
+        if name in left.columns:
+            raise InvalidDefinition(
+                f"a join by time would give two columns {name!r}: each side has one",
+                remedy=f"name the right's otherwise, take={{'right_{name}': '{source}', …}}, or leave it out",
+            )

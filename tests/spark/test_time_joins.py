@@ -1,0 +1,314 @@
+"""Joins by time: which rows meet, what pandas makes of the same rows, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, Table, join_as_of, join_within, view
+from projections.errors import InvalidDefinition, UnknownColumn
+from projections.spark.session import small_batch_session
+from projections.spark.views.frames import handed
+from projections.spark.views.view_functions import view_columns
+
+METADATA = sa.MetaData()
+
+
+def captured(name, key, *columns, session=sa.BigInteger):
+    kinds = [sa.Column("session", session), *(sa.Column(c, sa.BigInteger) for c in columns if not c.endswith("_at"))]
+    kinds += [sa.Column(c, sa.DateTime(timezone=True)) for c in columns if c.endswith("_at")]
+    model = sa.Table(name, METADATA, sa.Column(key, sa.BigInteger, primary_key=True), *kinds)
+    return Table.from_changelog(model, topic=name)
+
+
+searches = captured("searches", "search_id", "searched_at", "term")
+clicks = captured("clicks", "click_id", "clicked_at", "page")
+visits = captured("visits", "visit_id", "visited_at", session=sa.Integer)
+TABLES = {"searches": searches, "clicks": clicks, "visits": visits}
+TIMES = ("searched_at", "clicked_at")
+START = dt.datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=dt.UTC)  # before the hour that Berlin leaves out
+SECOND = 1_000_000
+
+
+def declared(function, *, key=("search_id", "click_id")):
+    def joined(searches, clicks, visits):
+        return function(searches, clicks, visits)
+
+    return view(tables=TABLES, by="session", key=key)(joined)
+
+
+def planned(spark, function, *, key=("search_id", "click_id")):
+    """The columns of a view."""
+    found = view_columns(small_batch_session(spark), ProjectionGroup("joins", [declared(function, key=key)]))
+    return list(found["joined"])
+
+
+def within(how="left", **options):
+    """A function of a view that joins searches and clicks within ten minutes."""
+    options = {"on": "session", "times": TIMES, "upper": "10 minutes", "how": how, **options}
+    return lambda searches, clicks, visits: join_within(searches, clicks, **options)
+
+
+def as_of(**options):
+    """A function of a view that joins each search and a click."""
+    options = {"on": "session", "times": TIMES, **options}
+    return lambda searches, clicks, visits: join_as_of(searches, clicks, **options)
+
+
+OURS, THEIRS = ["search_id", "session", "term", "searched_at"], ["click_id", "page", "clicked_at"]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_a_join_within_bounds_has_the_columns_of_both(spark, how):
+    assert planned(spark, within(how)) == [*OURS, *THEIRS]
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_a_join_that_only_asks_whether_there_is_a_match_has_the_columns_of_the_left(spark, how):
+    assert planned(spark, within(how), key="search_id") == OURS
+
+
+def test_a_stream_is_joined_with_itself_under_other_names(spark):
+    def followers(searches, clicks, visits):
+        times, taken = ("searched_at", "searched_at"), {"next_id": "search_id"}
+        return join_within(
+            searches, searches, on="session", times=times, lower="1 microsecond", upper="1 day", take=taken
+        )
+
+    assert planned(spark, followers, key=("search_id", "next_id")) == [*OURS, "next_id"]
+
+
+@pytest.mark.parametrize(
+    "condition", [lambda: None, lambda: "page > term", lambda: F.col("page") > F.col("term")], ids=["any", "sql", "col"]
+)
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+def test_the_rows_of_an_as_of_join_are_told_apart_as_those_of_its_left_side(spark, direction, condition):
+    def numbered(*frames):
+        found = as_of(direction=direction, condition=condition())(*frames)
+        return found.withColumn("n", F.expr("row_number() OVER (PARTITION BY session ORDER BY search_id)"))
+
+    assert planned(spark, numbered, key="n") == [*OURS, *THEIRS, "n"]
+
+
+def test_a_join_by_time_follows_another(spark):
+    def both(searches, clicks, visits):
+        near = join_as_of(searches, visits, on="session", times=("searched_at", "visited_at"), direction="nearest")
+        return join_within(near, clicks, on="session", times=TIMES, upper="1 hour", how="full")
+
+    assert planned(spark, both) == [*OURS, "visit_id", "visited_at", *THEIRS]
+
+
+@pytest.mark.parametrize("condition", [None, "visit_id > term"])
+@pytest.mark.parametrize("joined", [join_as_of, join_within])
+def test_partitions_of_whole_numbers_of_two_sizes_meet(spark, joined, condition):
+    def of_two_sizes(searches, clicks, visits):
+        more = {"upper": "1 hour"} if joined is join_within else {"condition": condition}
+        wide = joined(searches, visits, on="session", times=("searched_at", "visited_at"), **more)
+        narrow = joined(visits, searches, on="session", times=("visited_at", "searched_at"), **more)
+        return wide.select("session", "search_id", "visit_id").union(narrow.select("session", "search_id", "visit_id"))
+
+    assert planned(spark, of_two_sizes, key=("search_id", "visit_id")) == ["session", "search_id", "visit_id"]
+
+
+def without_a_key(**options):
+    def keyless(searches, clicks, visits):
+        found = join_as_of(searches, clicks.drop("click_id"), on="session", times=TIMES, **options)
+        return found.withColumn("click_id", F.col("page"))
+
+    return keyless
+
+
+def with_a_map(searches, clicks, visits):
+    mapped = searches.withColumn("terms", F.create_map(F.lit("term"), "term"))
+    return join_as_of(mapped, clicks, on="session", times=TIMES, condition="page > term")
+
+
+REFUSED = {
+    "bounds the wrong way round": (within(lower="1 second", upper="-1 second"), "no time between", "exchange them"),
+    "a bound of months": (within(upper="1 month"), "upper '1 month' is of months", "30 days"),
+    "a bound without a unit": (within(upper="10"), "'10' is no length of time", "'10 minutes'"),
+    "a time that is no column": (within(times=("at", "clicked_at")), "left side of a join by time has no column 'at'",
+                                 "searched_at"),
+    "another one": (within(times=("searched_at", "at")), "right side of a join by time has no column 'at'",
+                    "clicked_at"),
+    "a time that is a number": (as_of(times=("term", "clicked_at")), "'term' of the left side is bigint",
+                                "timestamp_micros(term)"),
+    "one time": (as_of(times="searched_at"), "the times 'searched_at'", "name two"),
+    "an unknown kind of join": (within("cross"), "cannot join 'cross'", "inner, left, right, full, semi, anti"),
+    "an as-of join that keeps the right": (as_of(how="right"), "cannot join 'right'", "inner, left"),
+    "an unknown direction": (as_of(direction="before"), "cannot look 'before'", "backward, forward, nearest"),
+    "a negative tolerance": (as_of(tolerance="-1 second"), "tolerance '-1 second' is negative", "direction says"),
+    "a column to join on that is not there": (as_of(on="shop"), "no column 'shop'", "session"),
+    "nothing to join on": (as_of(on=()), "on no columns", "columns of by"),
+    "a name that both sides have": (within(take={"term": "page"}), "two columns 'term'", "right_term"),
+    "an unknown column that is taken": (within(take=["term"]), "right side of a join by time has no column 'term'",
+                                        "page"),
+    "columns of a side that only has to be there": (within("semi", take=["page"]), "a semi join has none",
+                                                    "leave out take"),
+    "ties of an unknown column": (as_of(ties="at"), "no column 'at'", "click_id"),
+    "rows of one time that nothing tells apart": (without_a_key(), "no key says which is meant", "name in ties"),
+    "rows of one time that ties do not tell apart": (without_a_key(ties="page"), "max_by, which depends on",
+                                                     "whole key"),
+    "another partition": (within(on="term", take={}), "no column 'term'", "session"),
+    "a join by what is no partition": (
+        lambda s, c, v: join_within(s, c.withColumn("term", c.page), on="term", times=TIMES, upper="1 day",
+                                    take=["click_id"]),
+        "a join of rows of several partitions", "by the columns of by"),
+    "several matches under one key": (lambda *f: within()(*f).drop("click_id"), "click_id", "select it too"),
+    "a condition of an unknown column": (as_of(condition="price > 3"), "price", "term"),
+    "a map that a condition would compare": (with_a_map, "'terms' has a map", "leave it out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_join_by_time_that_cannot_be_right_is_refused(spark, case):
+    function, words, remedy = REFUSED[case]
+    with pytest.raises((InvalidDefinition, UnknownColumn)) as caught:
+        planned(spark, function)
+    assert words in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+# ---- rows
+
+
+def at(micros):
+    return None if micros is None else START + dt.timedelta(microseconds=micros)
+
+
+def rows(spark, ours, theirs):
+    """The parameters of a view: rows as (key, session, micros), which are also told by their number."""
+    small = small_batch_session(spark)
+    lasting = "session bigint, {key} bigint, {at} timestamp, {more} bigint"
+    left = small.createDataFrame(
+        [(s, k, at(m), k % 3) for k, s, m in ours], lasting.format(key="search_id", at="searched_at", more="term")
+    )
+    right = small.createDataFrame(
+        [(s, k, at(m), k % 5) for k, s, m in theirs], lasting.format(key="click_id", at="clicked_at", more="page")
+    )
+    seen = small.createDataFrame([], "session int, visit_id bigint, visited_at timestamp")
+    found = declared(within())
+    return handed(found, {"searches": left, "clicks": right, "visits": seen})
+
+
+def pairs(frame):
+    return sorted(((row.search_id, row.click_id) for row in frame.collect()), key=str)
+
+
+BOUNDS = {
+    "after, both ends included": (0, 10 * SECOND, [0, 1, 10 * SECOND], [-1, 10 * SECOND + 1]),
+    "before": (-10 * SECOND, -1, [-1, -10 * SECOND], [0, -10 * SECOND - 1]),
+    "around, further after": (-1 * SECOND, 3 * SECOND, [-SECOND, 0, 3 * SECOND], [-SECOND - 1, 3 * SECOND + 1]),
+    "far after": (10 * SECOND, 20 * SECOND, [10 * SECOND, 20 * SECOND], [0, 10 * SECOND - 1, 20 * SECOND + 1]),
+    "equal times alone": (0, 0, [0], [-1, 1]),
+    "one distance alone": (-7, -7, [-7], [-8, -6, 0, 7]),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_bounds_are_exact_to_the_microsecond(spark, case):
+    lower, upper, meet, do_not = BOUNDS[case]
+    theirs = [(n, 1, micros) for n, micros in enumerate([*meet, *do_not])]
+    bounds = {"lower": dt.timedelta(microseconds=lower), "upper": dt.timedelta(microseconds=upper)}
+    found = within("inner", **bounds)(*rows(spark, [(100, 1, 0)], theirs))
+    assert pairs(found) == [(100, n) for n in range(len(meet))]
+
+
+# Of each side one row that matches, one that does not, one without a time, one without a session.
+OUR_ROWS = [(1, 1, 0), (2, 2, 0), (3, 1, None), (4, None, 0)]
+THEIR_ROWS = [(11, 1, 1), (12, 3, 1), (13, 1, None), (14, None, 1), (15, 1, 2)]
+KEPT = {
+    "inner": [(1, 11), (1, 15)],
+    "left": [(1, 11), (1, 15), (2, None), (3, None), (4, None)],
+    "right": [(1, 11), (1, 15), (None, 12), (None, 13), (None, 14)],
+    "full": [(1, 11), (1, 15), (2, None), (3, None), (4, None), (None, 12), (None, 13), (None, 14)],
+}
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_rows_without_a_time_or_a_session_match_nothing_and_are_kept_by_outer_joins(spark, how):
+    found = within(how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
+    assert pairs(found) == sorted(KEPT[how], key=str)
+    sessions = {(row.search_id, row.click_id): row.session for row in found.collect()}
+    of = {key: session for key, session, _ in OUR_ROWS + THEIR_ROWS}
+    assert sessions == {(a, b): of[a if a is not None else b] for a, b in KEPT[how]}
+
+
+@pytest.mark.parametrize(("how", "kept"), [("semi", [1]), ("anti", [2, 3, 4])])
+def test_a_row_is_there_once_however_many_it_matches(spark, how, kept):
+    found = within(how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
+    assert sorted(row.search_id for row in found.collect()) == kept
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize("condition", [None, "click_id > search_id"])
+@pytest.mark.parametrize("direction", ["forward", "nearest"])
+def test_an_as_of_join_looks_past_rows_without_a_time_or_a_session(spark, direction, condition, how):
+    found = as_of(direction=direction, condition=condition, how=how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
+    assert pairs(found) == [(1, 11), *([(2, None), (3, None), (4, None)] if how == "left" else [])]
+
+
+def some_rows(chance, count):
+    return [(n, chance.randrange(4), chance.randrange(12) * SECOND) for n in range(count)]
+
+
+def by_pandas(ours, theirs, **options):
+    """What merge_asof has; of rows of one time it is given the one with the greatest key."""
+    left = pd.DataFrame(ours, columns=["search_id", "session", "at"]).sort_values("at", kind="stable")
+    right = pd.DataFrame(theirs, columns=["click_id", "session", "at"]).sort_values(["at", "click_id"])
+    right = right.drop_duplicates(["session", "at"], keep="last")
+    found = pd.merge_asof(left, right, on="at", by="session", **options)
+    matches = found.click_id.astype(object).where(found.click_id.notna(), None)
+    return sorted(zip(found.search_id, matches, strict=True), key=str)
+
+
+@pytest.mark.parametrize("tolerance", [None, 0, 2])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+def test_an_as_of_join_equals_merge_asof(spark, direction, exact, tolerance):
+    chance = random.Random(f"{direction}{exact}{tolerance}")
+    ours, theirs = some_rows(chance, 60), some_rows(chance, 25)
+    reach = {} if tolerance is None else {"tolerance": tolerance * SECOND}
+    right = by_pandas(ours, theirs, direction=direction, allow_exact_matches=exact, **reach)
+    lasting = {} if tolerance is None else {"tolerance": f"{tolerance} seconds"}
+    frames = rows(spark, ours, theirs)
+    assert pairs(as_of(direction=direction, exact=exact, **lasting)(*frames)) == right
+    # The other way to compute it, which is taken with a condition.
+    assert pairs(as_of(direction=direction, exact=exact, condition="true", **lasting)(*frames)) == right
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+def test_an_extra_condition_is_asked_of_each_row_and_a_row_without_a_match_stays(spark, direction):
+    chance = random.Random(direction)
+    ours, theirs = some_rows(chance, 40), some_rows(chance, 25)
+
+    def closest(row):
+        key, session, time = row
+        sides = {"backward": lambda d: d <= 0, "forward": lambda d: d >= 0, "nearest": lambda d: True}
+        may = [(-abs(t - time), t <= time, k) for k, s, t in theirs
+               if s == session and k % 5 > key % 3 and sides[direction](t - time)]  # fmt: skip
+        return max(may)[2] if may else None
+
+    found = pairs(as_of(direction=direction, condition="page > term")(*rows(spark, ours, theirs)))
+    assert found == sorted(((row[0], closest(row)) for row in ours), key=str)
+    assert found != by_pandas(ours, theirs, direction=direction)
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+@pytest.mark.parametrize("condition", [None, "true"])
+def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key(spark, direction, condition):
+    frames = rows(spark, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0), (9, 1, 0), (6, 1, 0)])  # pages 3, 4, 4 and 1
+    found = as_of(direction=direction, ties="page", condition=condition)(*frames)
+    assert pairs(found) == [(1, 9)]
+
+
+def test_left_rows_that_are_equal_throughout_are_each_kept(spark):
+    searches, clicks, visits = rows(spark, [(1, 1, 0), (2, 1, 0)], [(3, 1, 0)])
+    alike = searches.select(F.lit(0).alias("search_id"), "session", "searched_at")
+    for condition in (None, "page > 0"):
+        assert pairs(as_of(condition=condition)(alike, clicks, visits)) == [(0, 3), (0, 3)]
