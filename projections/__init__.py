@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from projections.errors import NoServingGeneration, NotYetApplied, ProjectionError
     from projections.group import ProjectionGroup
     from projections.logs.archive import ArchivedLog
+    from projections.outputs.finals import FinalResults
     from projections.outputs.view_topics import ViewTopic
     from projections.predicates import Predicate, field, of_type
     from projections.rebuilding.comparing import ViewComparison, diff
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from projections.streams import Stream
     from projections.tables import Table
     from projections.tablestore.compared import ComparedGroup
+    from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
     from projections.views import View, view
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "BranchesStatus",
     "ComparedGroup",
     "Environment",
+    "FinalResults",
     "Follower",
     "NoServingGeneration",
     "NotYetApplied",
@@ -88,9 +91,11 @@ __all__ = [
     "branch_source",
     "branches",
     "branches_status",
+    "cumulative",
     "cut_over",
     "diff",
     "field",
+    "hopping",
     "join_as_of",
     "join_within",
     "of_type",
@@ -105,10 +110,13 @@ __all__ = [
     "release_topic",
     "rollback",
     "serve_metrics",
+    "session",
     "sql_view",
+    "tumbling",
     "verify",
     "verify_archive",
     "view",
+    "windowed",
 ]
 
 _HOMES = {
@@ -128,6 +136,7 @@ _HOMES = {
     "errors": ("NoServingGeneration", "NotYetApplied", "ProjectionError"),
     "group": ("ProjectionGroup",),
     "logs.archive": ("ArchivedLog",),
+    "outputs.finals": ("FinalResults",),
     "outputs.view_topics": ("ViewTopic",),
     "predicates": ("Predicate", "field", "of_type"),
     "rebuilding.comparing": ("ViewComparison", "diff"),
@@ -152,6 +161,7 @@ _HOMES = {
     "streams": ("Stream",),
     "tables": ("Table",),
     "tablestore.compared": ("ComparedGroup",),
+    "timing.windows": ("cumulative", "hopping", "session", "tumbling", "windowed"),
     "views": ("View", "view"),
 }
 
