@@ -22,8 +22,8 @@ class EventStream(Table):
     """The events of some types as rows, in the state for ever; made by ``Stream.from_events``.
 
     ``time`` is the column of the event time; ``fields`` gives each of the events' columns its setters. ``id_column`` is
-    set where a stream may hold several such events: then the key is ``id@version``. ``source`` is whose events are
-    meant, None for whatever the topic holds.
+    set where a stream may hold several such events: then the key is ``id@version``. ``version_column`` holds the
+    event's version. ``source`` is whose events are meant, None for whatever the topic holds.
     """
 
     aggregate: type[Aggregate]
@@ -31,6 +31,7 @@ class EventStream(Table):
     fields: Mapping[str, tuple[Setter, ...]]
     time: str
     id_column: str | None
+    version_column: str | None = field(default=None, kw_only=True)
     source: str | None = field(default=None, kw_only=True)
 
     @property
@@ -67,8 +68,9 @@ class EventStream(Table):
         fields = [(c, [s.event.name for s in setters]) for c, setters in self.fields.items()]
         events = [event.name for event in self.events]
         own = f"{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
+        version = "" if self.version_column is None else f"|version {self.version_column}"
         source = "" if self.source is None else f"|source {self.source}"
-        return f"{super().signature()}|{own}{placeholders(self.fields)}{source}"
+        return f"{super().signature()}|{own}{version}{placeholders(self.fields)}{source}"
 
 
 class Stream:
@@ -82,6 +84,7 @@ class Stream:
         key: str,
         time: str | None = None,
         id: str | None = None,
+        version: str | None = None,
         columns: Sequence[str] | None = None,
         name: str | None = None,
         topic: str | None = None,
@@ -91,6 +94,8 @@ class Stream:
 
         ``key`` names the column that holds the aggregate's id; a second such event of one aggregate is then refused.
         Where there may be several, ``id`` names the column of the aggregate's id, and ``key`` that of ``id@version``.
+        ``version`` names a column for the event's version, a whole number: it orders events of one aggregate that have
+        one time, as the text of the key does not.
         The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
         ``time`` is the timestamp field that says when it happened; without it, the column ``event_time`` holds when the
         event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. Raises
@@ -98,15 +103,17 @@ class Stream:
         """
         types = _own_types(aggregate, [events] if isinstance(events, type) else events)
         identity = {c: ColumnType("string") for c in (key, id) if c is not None}
+        identity |= {version: ColumnType("long")} if version else {}
         chosen = None if columns is None else [*columns, *([time] if time else [])]
         fields = _fields(types, chosen, place=aggregate.__name__)
         moment = _event_time(time, types, fields)
         typed = {c: agreed_type(c, setters, place=aggregate.__name__) for c, setters in fields.items()}
-        _require_distinct([key, *([id] if id else []), *typed, *([] if time else [RECORD_TIME])], aggregate.__name__)
+        own = [key, *(c for c in (id, version) if c), *typed, *([] if time else [RECORD_TIME])]
+        _require_distinct(own, aggregate.__name__)
         every = {**identity, **typed, moment: typed.get(moment, ColumnType("timestamp"))}
         return EventStream(
             topic or topic_of(aggregate, source), (key,), every, name=name, source=source,
-            aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id,
+            aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id, version_column=version,
         )  # fmt: skip
 
 
@@ -160,6 +167,6 @@ def _require_distinct(columns: Sequence[str], place: str) -> None:
     if repeated := [c for c in columns if columns.count(c) > 1]:
         raise InvalidDefinition(
             f"the stream would have two columns {repeated[0]!r}",
-            remedy="name key and id otherwise than the events' fields, or choose the fields with columns=[…]",
+            remedy="name key, id and version otherwise than the events' fields, or choose the fields with columns=[…]",
             place=place,
         )

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
-from projections import ProjectionGroup, Table, as_of, view
+from projections import ProjectionGroup, Stream, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.reference import valid_at, versions_per_key
 from projections.spark.bulk import WholeTables, _complete
@@ -205,6 +205,15 @@ def test_a_stream_keyed_by_event_has_a_row_for_each_and_the_fields_of_all_types(
         "a@b@0": ("a@b", 7, None), "a@b@1": ("a@b", None, "no funds"),
     }  # fmt: skip
     assert [found[k]["_time"] for k in ("a@b@0", "a@b@1")] == [micros(5) + 1, micros(6)]
+
+
+def test_a_row_has_the_version_of_its_event_where_the_stream_asks_for_it(small):
+    numbered = Stream.from_events(Payment, events=Payment.Received, key="entry", id="payment_id", version="version")
+    records = [(*paid("p", 7, 1, version=version), "2024-01-01T00:05:00Z") for version in (2, 10)]
+    found = {row.entry: row.version for row in rows_of(small, numbered, records).collect()}
+    assert found == {"p@2": 2, "p@10": 10}
+    first = Stream.from_events(Payment, events=Payment.Received, key="payment_id", time="paid_at", version="nr")
+    assert [row.nr for row in rows_of(small, first, [paid("p", 7, 1, version=3)]).collect()] == [3]
 
 
 def test_events_of_other_types_are_no_rows(small):

@@ -15,6 +15,8 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.frames import handed
 from projections.spark.views.view_functions import view_columns
+from tests.integration.payments import entries_of
+from tests.spark.test_as_of import paid, rows_of
 
 METADATA = sa.MetaData()
 
@@ -305,6 +307,21 @@ def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key
     frames = rows(spark, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0), (9, 1, 0), (6, 1, 0)])  # pages 3, 4, 4 and 1
     found = as_of(direction=direction, ties="page", condition=condition)(*frames)
     assert pairs(found) == [(1, 9)]
+
+
+@pytest.mark.parametrize("condition", [None, "true"])
+def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(spark, condition):
+    small = small_batch_session(spark)
+    records = [(*paid("p", 7, 1, version=version), "2026-01-01T00:05:00Z") for version in (9, 10)]  # "p@9" > "p@10"
+    entries = entries_of()
+
+    def newest(entries):
+        times, taken = ("event_time", "event_time"), {"newest": "entry"}
+        return join_as_of(entries, entries, on="payment_id", times=times, take=taken, condition=condition)
+
+    found = view(tables={"entries": entries}, by="payment_id", key="entry")(newest)
+    rows = newest(*handed(found, {"entries": rows_of(small, entries, records)}))
+    assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
 
 
 def test_left_rows_that_are_equal_throughout_are_each_kept(spark):

@@ -66,13 +66,12 @@ def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
 def _identity(stream: EventStream) -> list[Column]:
     from pyspark.sql import functions as F
 
-    aggregate = identity(stream.aggregate)
+    aggregate, version = identity(stream.aggregate), F.col("_version").cast("bigint")
+    numbered = [] if stream.version_column is None else [version.alias(stream.version_column)]
     if stream.id_column is None:
-        return [aggregate.alias(stream.key[0])]
-    return [
-        F.concat(aggregate, F.lit("@"), F.col("_version").cast("string")).alias(stream.key[0]),
-        aggregate.alias(stream.id_column),
-    ]
+        return [aggregate.alias(stream.key[0]), *numbered]
+    key = F.concat(aggregate, F.lit("@"), version.cast("string")).alias(stream.key[0])
+    return [key, aggregate.alias(stream.id_column), *numbered]
 
 
 def _values(stream: EventStream, decoder: Decoder) -> list[Column]:

@@ -51,6 +51,15 @@ def test_a_stream_has_its_key_the_fields_of_its_event_and_their_types():
     assert not payments.timed_by_record
 
 
+def test_a_stream_may_have_its_events_versions_as_whole_numbers():
+    plain, numbered = (
+        Stream.from_events(Reading, events=Reading.Taken, key="entry", id="meter", time="at", version=version)
+        for version in (None, "version")
+    )
+    assert ddl(numbered) == {**ddl(plain), "version": "bigint"}
+    assert numbered.signature() != plain.signature()
+
+
 def test_a_stream_keyed_by_event_has_the_id_the_chosen_fields_of_all_its_types_and_the_time_of_the_record():
     assert ddl(entries) == {
         "entry": "string", "payment_id": "string", "customer_id": "bigint", "reason": "string",
@@ -80,6 +89,7 @@ def test_a_stream_may_leave_out_fields_that_cannot_be_columns():
         ({"events": Reading.Taken, "columns": ["val"]}, UnknownColumn, "no event of the stream has a field 'val'"),
         ({"events": Reading.Taken, "key": "value"}, InvalidDefinition, "two columns 'value'"),
         ({"events": Reading.Taken, "id": "key"}, InvalidDefinition, "two columns 'key'"),
+        ({"events": Reading.Taken, "version": "value"}, InvalidDefinition, "two columns 'value'"),
         ({"events": Reading.Taken, "key": "event_time"}, InvalidDefinition, "two columns 'event_time'"),
         ({"events": Reading.Taken, "key": "the key"}, InvalidDefinition, "not a usable name"),
     ],
