@@ -91,18 +91,39 @@ class EventsMissing(UndecodableRecord):
 
 
 class RecordNotUnpacked(UndecodableRecord):
-    """A batch of records that a client cannot unpack: too large when unpacked, or damaged."""
+    """A batch of records that a client cannot unpack: too large when unpacked, or damaged.
+
+    The batch has the offsets from ``first`` up to ``end``; a client that does not say them leaves them None.
+    """
+
+    topic: str = ""
+    partition: int = 0
+    first: int | None = None
+    end: int | None = None
+
+    @property
+    def offsets(self) -> str:
+        """The offsets in words, as far as they are known."""
+        if self.first is None:
+            return ""
+        return str(self.first) if self.end is None or self.end - self.first == 1 else f"{self.first} to {self.end - 1}"
 
 
-def not_unpacked(why: str, *, topic: str, partition: int | str, offset: int | str | None) -> RecordNotUnpacked:
-    """The error of such a batch, by the first record that it names; no policy for bad records passes over it."""
-    at = "" if offset is None else f", offset {offset}"
-    return RecordNotUnpacked(
-        f"records of the topic cannot be unpacked: {why}",
-        remedy="if they are meant to be so large, raise receive.message.max.bytes in the Kafka settings' "
-        "extra_librdkafka, and Spark's memory; else copy the topic's other records into a new one, and read that",
-        place=f"topic {topic}, partition {partition}{at}",
-    )
+UNPACK = (
+    "if they are meant to be so large, raise receive.message.max.bytes in the Kafka settings' extra_librdkafka, and "
+    "Spark's memory; else let the group pass over them by bad_records='skip' or 'dead-letter'"
+)
+
+
+def not_unpacked(
+    why: str, *, topic: str, partition: int, offset: int | None = None, end: int | None = None
+) -> RecordNotUnpacked:
+    """The error of such a batch, by its first offset and the one after it where they are known."""
+    error = RecordNotUnpacked(f"records of the topic cannot be unpacked: {why}", remedy=UNPACK)
+    error.topic, error.partition, error.first, error.end = topic, partition, offset, end
+    several = "offsets" if " to " in error.offsets else "offset"
+    error.place = f"topic {topic}, partition {partition}" + (f", {several} {error.offsets}" if error.offsets else "")
+    return error
 
 
 class EndNotKnown(ProjectionError):

@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from cdc.absent_columns import CAUSE, remedy_of, remedy_of_history
-from projections.errors import UndecodableRecord, UnknownSchemaId
+from projections.errors import UNPACK, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
 
 BadRecords = Literal["fail", "dead-letter", "skip"]
 
+NOT_UNPACKED: Final = "not_unpacked"
 _ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {topic}")
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {
@@ -43,6 +44,7 @@ MESSAGES: Final[Mapping[str, str]] = {
     "no_time": "the event has no time: {detail} is missing",
     "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
     "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
+    NOT_UNPACKED: "the record is in a batch that cannot be unpacked: offsets {detail}",
     "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
 }
 
@@ -67,7 +69,8 @@ def record_error(kind: str, detail: str, *, topic: str, place: str) -> Undecodab
     """The typed error of a fault."""
     if kind == "unknown_schema":
         return _unknown_schema(detail, place)
-    return UndecodableRecord(
+    kind_of_error = RecordNotUnpacked if kind == NOT_UNPACKED else UndecodableRecord
+    return kind_of_error(
         MESSAGES[kind].format(detail=detail, topic=topic), remedy=_remedy(kind, detail, topic), place=place
     )
 
@@ -78,6 +81,8 @@ def _remedy(kind: str, detail: str, topic: str) -> str:
         return remedy_of(columns, table)
     if kind == "column_absent_in_version":
         return remedy_of_history(columns)
+    if kind == NOT_UNPACKED:
+        return UNPACK
     if kind == "field_missing":
         return "give the field a default; if another service fills the topic, read a topic of your own service"
     if kind == "other_source":

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from projections.errors import TooManyBadRecords
 from projections.faults import Fault
+
+if TYPE_CHECKING:
+    from projections.logs.port import Offsets
 
 FAULTS: Final = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("kind", pa.string()),
     ("detail", pa.string()),
 ])  # fmt: skip
-_PLACE: Final = ("topic", "partition", "offset")
+_PLACE: Final = ["topic", "partition", "offset"]
 # Kafka counts partitions in 32 bits and offsets in 64; no topic gets near 2^44 offsets or 2^19 partitions.
 _OFFSET_BITS: Final = 44
+# Their places are held by this process and sent to each task: a hundred megabytes. A log with more has another fault.
+MOST_BAD: Final = 1_000_000
+
+
+def require_bearable(count: int) -> None:
+    """Raise TooManyBadRecords for more bad records, or streams, than are noted."""
+    if count > MOST_BAD:
+        raise TooManyBadRecords(
+            f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
+            remedy="leave out bad_records, and the first of them is told with its cause; mend what wrote them",
+        )
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,7 @@ class SetAside:
     @staticmethod
     def of(found: pa.Table) -> SetAside:
         """The faults found, of a record with several the first."""
-        first = found.group_by(list(_PLACE), use_threads=False).aggregate([("kind", "first"), ("detail", "first")])
+        first = found.group_by(_PLACE, use_threads=False).aggregate([("kind", "first"), ("detail", "first")])
         return SetAside(first.rename_columns(FAULTS.names).cast(FAULTS))
 
     def __len__(self) -> int:
@@ -60,6 +75,26 @@ class SetAside:
     def counts(self) -> Mapping[str, int]:
         """How many of each kind."""
         return Counter(self.faults["kind"].to_pylist())
+
+    def stretches(self, kind: str) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
+        """Where those of one kind are, by topic and partition: first offsets and the ones after, in order."""
+        found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for topic, partition, offset in sorted(fault[:3] for fault in self if fault.kind == kind):
+            parts = found.setdefault((topic, partition), [])
+            if parts and parts[-1][1] == offset:
+                parts[-1] = (parts[-1][0], offset + 1)
+            else:
+                parts.append((offset, offset + 1))
+        return found
+
+    def within(self, start: Offsets, end: Offsets) -> SetAside:
+        """Those at offsets from ``start`` up to ``end``, by topic and partition."""
+
+        def is_within(fault: Fault) -> bool:
+            first, after = (side.get(fault.topic, {}).get(fault.partition, 0) for side in (start, end))
+            return first <= fault.offset < after
+
+        return SetAside(self.faults.filter(pa.array(map(is_within, self), pa.bool_())))
 
     def left_out_of(self, records: pa.Table) -> pa.Table:
         """Records of one topic without those set aside."""

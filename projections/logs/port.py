@@ -98,7 +98,7 @@ class OpenLog(Protocol):
         """The first offset from which on every deletion is still there, of topics that are compacted; TopicMissing."""
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
-        """The records of a small range, read by this process; columns of ``record_schema``."""
+        """The records of a small range, read by this process; columns of ``record_schema``. RecordNotUnpacked."""
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """When the oldest of the first records of a range was written; None where no record says."""

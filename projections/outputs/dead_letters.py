@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eventstore.closing import Closing
+from eventstore.errors import RecordsUnreadable
 from eventstore.kafka.admin import OffsetReader, ensure_topics
-from eventstore.kafka.consumer import RangeReader
+from eventstore.kafka.consumer import RangeReader, end_of_batch
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord, dead_letter_headers, dead_letter_topic
+from projections.faults import NOT_UNPACKED
 
 if TYPE_CHECKING:
     from projections.faults import Fault
@@ -34,7 +36,7 @@ class KafkaDeadLetters(Closing):
     """
 
     def __init__(self, settings: Settings, topics: Sequence[str], *, group: str) -> None:
-        self._group = group
+        self._group, self._settings = group, settings
         wanted = [dead_letters_of(topic, group=group) for topic in topics]
         with OffsetReader(settings) as offsets:
             there = offsets.existing(wanted)
@@ -46,11 +48,15 @@ class KafkaDeadLetters(Closing):
     def send(self, aside: SetAside, *, attempts: int) -> None:
         """Send these records; returns once the broker has them all.
 
-        Each is read again, for the headers that a batch has no use for.
+        Each is read again, for the headers that a batch has no use for. A batch that cannot be unpacked is one letter
+        without key and value, at its first offset.
         """
+        packed = set(_firsts(aside))
         faults = {(fault.topic, fault.partition, fault.offset): fault for fault in aside}
-        found = self._records(faults)
-        self._producer.send(self._letter(record, faults[_place(record)], attempts) for record in found)
+        self._producer.send(self._letter(place, fault, attempts) for place, fault in faults.items() if place in packed)
+        readable = {place: fault for place, fault in faults.items() if fault.kind != NOT_UNPACKED}
+        found = self._records(readable) if readable else ()
+        self._producer.send(self._letter(_place(r), readable[_place(r)], attempts, record=r) for r in found)
 
     def close(self) -> None:
         """Let the connections go."""
@@ -62,21 +68,36 @@ class KafkaDeadLetters(Closing):
         for topic, partition, offset in sorted(faults):
             first.setdefault(topic, {}).setdefault(partition, offset)
             ends.setdefault(topic, {})[partition] = offset + 1
-        self._reader.seek(first)
-        return (record for record in self._reader.read_up_to(ends) if _place(record) in faults)
+        while True:
+            self._reader.seek(first)
+            try:
+                yield from (record for record in self._reader.read_up_to(ends) if _place(record) in faults)
+                return
+            except RecordsUnreadable as packed:  # between two of ours, and none of them
+                end = end_of_batch(self._settings, packed.topic, packed.partition, first=packed.offset)
+                first = {topic: dict(parts) for topic, parts in self._reader.reached.items()}
+                first[packed.topic][packed.partition] = end
 
-    def _letter(self, record: TopicRecord, fault: Fault, attempts: int) -> OutgoingRecord:
-        told = dead_letter_headers(
-            _place(record), group=self._group, error=fault.error, attempts=attempts, time=datetime.now(UTC)
-        )
+    def _letter(
+        self, place: tuple[str, int, int], fault: Fault, attempts: int, *, record: TopicRecord | None = None
+    ) -> OutgoingRecord:
+        error = fault.error
+        told = dead_letter_headers(place, group=self._group, error=error, attempts=attempts, time=datetime.now(UTC))
+        topic = dead_letters_of(place[0], group=self._group)
+        if record is None:
+            return OutgoingRecord(topic=topic, key=None, value=None, headers=told)
         # A dead letter that was sent back and died again tells of its last death only.
         own = tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX))
-        return OutgoingRecord(
-            topic=dead_letters_of(record.topic, group=self._group),
-            key=record.key,
-            value=record.value,
-            headers=own + told,
-        )
+        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=own + told)
+
+
+def _firsts(aside: SetAside) -> Iterator[tuple[str, int, int]]:
+    """The first offset of each batch that cannot be unpacked."""
+    last: Fault | None = None
+    for fault in sorted(fault for fault in aside if fault.kind == NOT_UNPACKED):
+        if last is None or (*last[:2], last.offset + 1, last.detail) != (*fault[:3], fault.detail):
+            yield fault.topic, fault.partition, fault.offset
+        last = fault
 
 
 def _place(record: TopicRecord) -> tuple[str, int, int]:

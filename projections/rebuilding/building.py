@@ -20,6 +20,7 @@ from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange, Offsets
 from projections.logs.ranges import bounded
+from projections.logs.unpacking import still_not_unpacked
 from projections.rebuilding.progress import ProgressMeter, counted_once
 from projections.set_aside import SetAside
 from projections.spark.bulk import WholeTables, load_state, whole_tables
@@ -31,7 +32,7 @@ from projections.spark.log_faults import bad_records
 from projections.spark.stored_tables import stored_tables
 from projections.tables import EventTable
 from projections.tablestore.port import Generation
-from projections.tablestore.runs import BUILDING, BUILT, Run, decode_progress, encode_progress
+from projections.tablestore.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
@@ -75,12 +76,14 @@ class BuildState:
 class Build:
     """A generation under construction: its run, which we hold, its tables, and how far it is.
 
-    ``resumed``, from what another process had committed; ``complete``, with nothing left of the bulk path.
+    ``resumed``, from what another process had committed; ``complete``, with nothing left of the bulk path; ``known``,
+    without the records in batches that the serving generation could not unpack either.
     """
 
     run: Run
     layout: Generation
     state: BuildState
+    known: SetAside
     resumed: bool = False
     complete: bool = False
 
@@ -91,20 +94,34 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     ``whole`` is the log as it is now; a generation that was begun on topics made anew since is of no use.
     """
     store, names = environment.store, {name: list(found) for name, found in columns.items()}
-    ids = dict(environment.log.topic_ids(group.topics))
+    ids, known = dict(environment.log.topic_ids(group.topics)), _not_unpacked(environment, group, columns, whole)
     for found in store.states(group.name, BUILDING, BUILT):
         if found.run.fingerprint == group.fingerprint() and found.built:
             state = BuildState.of_json(found.built)
             usable = state.columns == names and state.topics == ids and _is_within(state.ends, whole.end)
             if usable and not _has_waited(environment, group, state):
                 layout, complete = store.layout(group, found.run, columns), found.status == BUILT
-                return Build(store.claim(found.run), layout, state, resumed=True, complete=complete)
+                return Build(store.claim(found.run), layout, state, known, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group), begun=time.time()
     )
     store.record(run, built=state.to_json())
-    return Build(run, layout, state)
+    return Build(run, layout, state, known)
+
+
+def _not_unpacked(
+    environment: Environment, group: ProjectionGroup, columns: Mapping[str, Any], whole: OffsetRange
+) -> SetAside:
+    """What the serving generation was made without as it could not be unpacked, if that still holds.
+
+    A long log is read by executors, whose client has another limit: their rows would differ for no other reason.
+    """
+    store, noted = environment.store, SetAside.nothing()
+    for state in store.states(group.name, SERVING) if group.bad_records != "fail" else ():
+        noted |= environment.keeper.noted(state, store.layout(group, state.run, columns))
+    with environment.log.open() as log:
+        return still_not_unpacked(log, noted, whole)
 
 
 def _categories(group: ProjectionGroup) -> dict[str, str]:
@@ -138,7 +155,7 @@ class Builder:
         self._environment, self._store, self._keeper = environment, environment.store, environment.keeper
         self._group = group
         self._run, self._layout, self.state = build.run, build.layout, build.state
-        self._resumed, self._complete = build.resumed, build.complete
+        self._resumed, self._complete, self._known = build.resumed, build.complete, build.known
         self._meter = meter
         self._counts = RecordCounts(environment.spark)
         self._noting = threading.Lock()
@@ -180,7 +197,8 @@ class Builder:
 
     def _set_aside(self, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]) -> SetAside:
         """Find what the first chunk is folded without, and keep it as live batches do."""
-        aside = bad_records(self._environment, self._group, offsets, registry)
+        known = self._known.within(offsets.start, offsets.end)
+        aside = bad_records(self._environment, self._group, offsets, registry, known=known)
         with opened_letters(self._environment.log, self._group) as letters:
             if letters is not None and aside:
                 letters.send(aside, attempts=1)
@@ -235,7 +253,7 @@ class Builder:
                 batches = self._keeper.batches(log, self._group, self._run, self._layout, queries, views=False)
                 with opened_letters(self._environment.log, self._group) as letters:
                     # No schema is on its way behind records that have been there for long.
-                    applier = BatchApplier(batches, letters, patience=0.0)
+                    applier = BatchApplier(batches, letters, patience=0.0, known=self._known)
                     while progress != self.state.ends:
                         offsets = bounded(progress, self.state.ends, max_records=CHUNK_RECORDS)
                         applier.apply(offsets)

@@ -16,14 +16,14 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange, record_schema
+from projections.logs.port import OffsetRange
 from projections.set_aside import SetAside
 from projections.spark.changes.versions import lacks_first_values
 from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
 from projections.spark.persisting import persisted
 from projections.spark.reading.inputs import Reduction
-from projections.spark.reading.records import without
+from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import kept_columns
 from projections.streams import EventStream
@@ -93,7 +93,8 @@ def whole_tables(
 ) -> Iterator[WholeTables]:
     """The tables of a group at the end of the range, kept for the block's uses; without the records set aside."""
     reduction = Reduction(registry)
-    raw = read_whole(environment, offsets.without(ERASURES), headed=group.headed_topics)
+    aside = aside or SetAside.nothing()
+    raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
 
     def reduced(name: str) -> DataFrame:
         table = group.tables[name]
@@ -108,19 +109,18 @@ def whole_tables(
         tables.release()
 
 
-def read_whole(environment: Environment, offsets: OffsetRange, *, headed: Collection[str]) -> dict[str, DataFrame]:
-    """The records of every topic: of a short log by the driver and in one task, as a small live batch has them."""
+def read_whole(
+    environment: Environment, offsets: OffsetRange, *, aside: SetAside, headed: Collection[str]
+) -> dict[str, DataFrame]:
+    """The records of every topic: of a short log by the driver and in one task, as a small live batch has them.
+
+    Batches that are set ``aside`` as not unpacked are not read.
+    """
     if not are_few(offsets.records):
-        return {t: _scan(environment, offsets.only(t), headed=t in headed) for t in offsets.end}
+        return {t: scanned(environment, offsets.only(t), aside, headed=t in headed) for t in offsets.end}
     with environment.log.open() as log:
-        found = log.fetch(offsets, headed=bool(headed))
+        found = fetched(log, offsets, aside, headed=bool(headed))
     return {t: few_rows(environment.small, found.filter(pc.equal(found["topic"], t))) for t in offsets.end}
-
-
-def _scan(environment: Environment, offsets: OffsetRange, *, headed: bool) -> DataFrame:
-    if offsets.records:
-        return environment.log.scan(environment.spark, offsets, headed=headed)
-    return environment.spark.createDataFrame([], record_schema(headed=headed))
 
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:

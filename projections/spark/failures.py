@@ -142,7 +142,8 @@ def _of_spark(message: str, place: str) -> ProjectionError:
     if _OFFSETS_LOST.search(message):
         return offsets_lost(place)
     if packed := _NOT_UNPACKED.search(message):
-        return not_unpacked(packed[0], topic=packed["topic"], partition=packed["partition"], offset=packed["offset"])
+        offset = int(packed["offset"]) if packed["offset"] else None
+        return not_unpacked(packed[0], topic=packed["topic"], partition=int(packed["partition"]), offset=offset)
     cause = _cause(message)[:300]
     return SparkFailed(cause, remedy="see the cause above; the run can be started again as it is", place=place)
 

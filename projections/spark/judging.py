@@ -7,13 +7,13 @@ is asked later takes for granted that everything before is in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.errors import TooManyBadRecords
-from projections.set_aside import FAULTS, SetAside
+from projections import set_aside
+from projections.set_aside import FAULTS, SetAside, require_bearable
 from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.changes.changelog import prepare_lacking
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Question = Callable[["DataFrame"], "DataFrame"]
-# Their places are held by this process and sent to each task: a hundred megabytes. A log with more has another fault.
-MOST_BAD: Final = 1_000_000
 
 
 class Judge:
@@ -84,12 +82,8 @@ class Judge:
 
 def no_more_than_bearable(found: DataFrame) -> pa.Table:
     """What was found bad, records or streams; TooManyBadRecords."""
-    rows = found.limit(MOST_BAD + 1).toArrow()
-    if rows.num_rows > MOST_BAD:
-        raise TooManyBadRecords(
-            f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
-            remedy="leave out bad_records, and the first of them is told with its cause; mend what wrote them",
-        )
+    rows = found.limit(set_aside.MOST_BAD + 1).toArrow()
+    require_bearable(rows.num_rows)
     return rows
 
 

@@ -16,7 +16,7 @@ from projections.logs.port import OffsetRange, OpenLog
 from projections.set_aside import SetAside
 from projections.spark.reading.inputs import Reduction
 from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
-from projections.tablestore.runs import Progress, Run
+from projections.tablestore.runs import Progress, Run, RunState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -152,6 +152,10 @@ class Keeper(ABC, Generic[Laid]):
     @abstractmethod
     def set_aside(self, run: Run, layout: Laid, aside: SetAside) -> None:
         """Note the records that the first chunk of a build is folded without."""
+
+    @abstractmethod
+    def noted(self, state: RunState, layout: Laid) -> SetAside:
+        """The records that a generation was made without so far, whoever holds it."""
 
     @abstractmethod
     def verification(self, run: Run, layout: Laid) -> AbstractContextManager[Verification]:

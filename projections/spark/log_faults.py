@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
+from projections.errors import RecordNotUnpacked
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
+from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
@@ -22,19 +26,37 @@ if TYPE_CHECKING:
 
 
 def bad_records(
-    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]
+    environment: Environment,
+    group: ProjectionGroup,
+    offsets: OffsetRange,
+    registry: Mapping[int, RegisteredSchema],
+    *,
+    known: SetAside,
 ) -> SetAside:
     """The records of a log that its folds would refuse, those behind a gap of their stream included.
 
     None, without a look, where the group tolerates none: its folds refuse them. Otherwise the log is decoded once more.
+    Batches ``known`` not to be unpacked are not read.
     """
     if group.bad_records == "fail":
         return SetAside.nothing()
-    judge, found = Judge(registry, environment.small), SetAside.nothing()
+    judge, read = Judge(registry, environment.small), offsets.without(ERASURES)
+    try:
+        return _judged(environment, group, read, judge, known)
+    except RecordNotUnpacked:
+        with environment.log.open() as log:
+            found = [known, *(not_unpacked_in(log, piece) for piece in around(read, known))]
+        return _judged(environment, group, read, judge, functools.reduce(operator.or_, found))
+
+
+def _judged(
+    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, found: SetAside
+) -> SetAside:
+    """What was found, and what is bad of the records that can be read without it."""
     with told_plainly(f"projection group {group.name}"):
-        raw = read_whole(environment, offsets.without(ERASURES), headed=group.headed_topics)
+        raw = read_whole(environment, offsets, aside=found, headed=group.headed_topics)
         for table in group.tables.values():
-            found |= _bad_of(table, raw[table.topic], judge)
+            found |= _bad_of(table, _left(raw[table.topic], found.of_topic(table.topic)), judge)
     return found
 
 

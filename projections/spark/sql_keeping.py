@@ -22,7 +22,7 @@ from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_
 from projections.tablestore.digest import digest_rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.port import DifferingRow
-from projections.tablestore.runs import BUILT, Progress, Run
+from projections.tablestore.runs import BUILT, Progress, Run, RunState
 from projections.tablestore.sql import SqlTableStore
 
 if TYPE_CHECKING:
@@ -91,6 +91,11 @@ class SqlKeeper(Keeper[GenerationLayout]):
             runs.require_token(connection, run)
             ensure_set_aside(connection, layout)
             note_set_aside(connection, layout, aside)
+
+    def noted(self, state: RunState, layout: GenerationLayout) -> SetAside:
+        """In the same table."""
+        with self._store.transaction() as connection:
+            return read_set_aside(connection, layout, before=state.progress)
 
     @contextmanager
     def verification(self, run: Run, layout: GenerationLayout) -> Iterator[Verification]:

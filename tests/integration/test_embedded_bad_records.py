@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from eventstore import ANY, SqlEventStore
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import InvalidDefinition, TooManyBadRecords, UndecodableRecord
-from projections.spark import judging
 from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
 from projections.tablestore.sqlite import SqliteTableStore
@@ -89,9 +88,9 @@ def test_more_bad_records_than_a_list_of_exceptions_holds_are_told(road, monkeyp
     store, env = road
     append(store, "a", "b")
     spoil(store, "ticket-b")
-    monkeypatch.setattr(judging, "MOST_BAD", 1)
+    monkeypatch.setattr("projections.set_aside.MOST_BAD", 1)
     rebuild(env, SKIPPING, cut_over=False)
-    monkeypatch.setattr(judging, "MOST_BAD", 0)
+    monkeypatch.setattr("projections.set_aside.MOST_BAD", 0)
     with pytest.raises(TooManyBadRecords, match="more than 0 records"):
         rebuild(env, dataclasses.replace(SKIPPING, version=2))
 

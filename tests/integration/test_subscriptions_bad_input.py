@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventstore import Settings, Subscriber, open_subscriber, subscription
@@ -18,15 +18,13 @@ from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
     HandlerHung,
-    NotFramedAvro,
     OffsetsGone,
-    RecordsUnreadable,
     TopicMissing,
     UnknownSchema,
 )
 from eventstore.inbox import Inbox
 from eventstore.kafka.admin import quiet
-from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
+from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_offsets, reset_group
 from eventstore.kafka.source import KafkaSource
 from tests.integration.delivering import booking, deliver, noting
@@ -356,127 +354,3 @@ def test_records_deleted_before_they_were_read_are_not_passed_over_in_silence(se
     with open_subscriber(declared, settings=settings) as subscriber:
         deliver(subscriber, records=2)
     assert seen[-2:] == [8, 9]
-
-
-# What the client takes unpacked, and what of it a record is that grows beyond it.
-LIMITED = {"fetch.max.bytes": "1000000", "receive.message.max.bytes": "1100000"}
-TOO_LONG = b"a" * 6_000_000
-
-
-@pytest.fixture
-def limited(settings):
-    """Settings of a client that unpacks no more than a megabyte; the default is a hundred."""
-    kafka = settings.kafka.model_copy(update={"extra_librdkafka": LIMITED})
-    return settings.model_copy(update={"kafka": kafka})
-
-
-def send_packed(settings, topic, values, *, codec, key=b"packed"):
-    """Send values to partition 0 in one compressed batch."""
-    options = {"compression.type": codec, "linger.ms": 200, "batch.size": 100_000_000, "message.max.bytes": 500_000_000}
-    producer = Producer({**settings.kafka.librdkafka(), **options})
-    for value in values:
-        producer.produce(topic, value, key, partition=0)
-    assert producer.flush(60) == 0
-
-
-@pytest.mark.parametrize("count", [1, 3, 10])
-def test_records_that_cannot_be_unpacked_are_one_dead_letter_that_names_them(limited, settings, payments, count):
-    payments.receive([1, 2], partition=0)
-    send_packed(settings, payments.name, [TOO_LONG] * count, codec="zstd")
-    payments.receive([3], partition=0)
-    payments.receive([4], partition=1)
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen)
-    with open_subscriber(declared, settings=limited) as subscriber:
-        report = deliver(subscriber, records=5)
-        wait_until(lambda: subscriber.run_once(timeout=0.1) and not subscriber.lag().records)
-    assert (report.handled, report.dead, sorted(seen)) == (4, 1, [1, 2, 3, 4])
-    (letter,) = read_range(settings, declared.dead_letter_topic)
-    told = dict(letter.headers)
-    assert (letter.key, letter.value) == (None, None)
-    assert (told["dead_letter_offset"], told["dead_letter_error"]) == (b"2", b"RecordsUnreadable")
-    assert f"{payments.name!r} from offset 2 of partition 0".encode() in told["dead_letter_message"]
-    assert b"receive.message.max.bytes" in told["dead_letter_message"]
-    assert group_offsets(settings, payments.name, group="g")[0] == 3 + count
-
-
-def test_records_that_cannot_be_unpacked_stop_a_subscription_that_wants_it_so(limited, settings, payments):
-    payments.receive([1], partition=0)
-    send_packed(settings, payments.name, [TOO_LONG], codec="zstd")
-    payments.receive([2], partition=0)
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen, unreadable="stop")
-    for _ in range(2):
-        with open_subscriber(declared, settings=limited) as subscriber:
-            with pytest.raises(RecordsUnreadable, match="cannot be unpacked") as refused:
-                deliver(subscriber, records=3)
-        assert refused.value.place == f"{payments.name}[0]@1"
-        assert "credentials" not in str(refused.value)
-    assert seen == [1]
-    with open_subscriber(declared, settings=settings) as subscriber:  # whose client takes them
-        with pytest.raises(NotFramedAvro):
-            deliver(subscriber, records=3)
-
-
-def test_a_range_reader_names_records_that_cannot_be_unpacked(limited, settings, payments):
-    send_packed(settings, payments.name, [TOO_LONG], codec="zstd")
-    with pytest.raises(RecordsUnreadable) as refused:
-        list(read_range(limited, payments.name))
-    assert (refused.value.place, refused.value.offset) == (f"{payments.name}[0]@0", 0)
-
-
-def test_what_stands_between_batches_that_cannot_be_unpacked_is_handled(limited, settings, payments):
-    """The end of the first is looked for by steps of 1, 2, 4, 8 offsets, which lead into the second."""
-    send_packed(settings, payments.name, [TOO_LONG] * 4, codec="zstd")
-    payments.receive([1], partition=0)
-    send_packed(settings, payments.name, [TOO_LONG] * 12, codec="zstd")
-    payments.receive([2], partition=0)
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen)
-    with open_subscriber(declared, settings=limited) as subscriber:
-        report = deliver(subscriber, records=4)
-    assert (report.handled, report.dead, seen) == (2, 2, [1, 2])
-    told = [dict(letter.headers)["dead_letter_offset"] for letter in read_range(settings, declared.dead_letter_topic)]
-    assert told == [b"0", b"5"]
-
-
-def test_an_open_transaction_does_not_hide_where_a_batch_that_cannot_be_unpacked_ends(limited, settings, payments):
-    send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
-    producer = Producer({**settings.kafka.librdkafka(), "transactional.id": payments.name})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(payments.name, b"later", partition=0)
-    assert producer.flush(60) == 0
-    assert end_of_batch(limited, payments.name, 0, first=0) == 3
-    producer.abort_transaction()
-
-
-def test_a_range_reader_gives_all_that_stands_before_what_it_cannot_unpack_and_asks_for_no_more(
-    limited, settings, payments
-):
-    payments.receive([1, 2], partition=0)
-    send_packed(settings, payments.name, [TOO_LONG], codec="zstd")
-    with RangeReader(limited) as reader:
-        reader.seek({payments.name: {0: 0}})
-        assert [record.offset for record in reader.read_up_to({payments.name: {0: 2}})] == [0, 1]
-        reader.seek({payments.name: {0: 0}})
-        records = reader.read_up_to({payments.name: {0: 3}})
-        assert [next(records).offset for _ in range(2)] == [0, 1]
-        with pytest.raises(RecordsUnreadable):
-            next(records)
-
-
-@pytest.mark.parametrize("codec", ["gzip", "lz4"])
-def test_of_a_record_that_no_topic_takes_its_place_alone_is_kept(settings, payments, codec):
-    """Unpacked it is longer than any dead letter may be."""
-    payments.receive([1], partition=0)
-    send_packed(settings, payments.name, [b"a" * 40_000_000], codec=codec)
-    payments.receive([2], partition=0)
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen)
-    with open_subscriber(declared, settings=settings) as subscriber:
-        report = deliver(subscriber, records=3)
-    assert (report.handled, report.dead, seen) == (2, 1, [1, 2])
-    (letter,) = read_range(settings, declared.dead_letter_topic)
-    told = dict(letter.headers)
-    assert (letter.value, told["dead_letter_omitted_bytes"], told["dead_letter_offset"]) == (None, b"40000000", b"1")

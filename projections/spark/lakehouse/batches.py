@@ -124,10 +124,11 @@ class DeltaBatch:
     def worked_out(self, offsets: OffsetRange) -> dict[str, Write]:
         """Work out everything that the range changes; returns what is to be written, by the names of the tables."""
         with self.report.step("read"):
+            batches = self.batches
             found = read_records(
-                self.batches.environment, self.batches.log, offsets, headed=self.batches.group.headed_topics
+                batches.environment, batches.log, offsets, aside=batches.aside, headed=batches.group.headed_topics
             )
-            records = left_out(found, self.batches.aside)
+            records = left_out(found, batches.aside)
         with self.report.step("stage"):
             writes = self._all_staged(records)
         if self.report.staged and self.batches.views:

@@ -22,7 +22,7 @@ from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.reading.inputs import Reduction
-from projections.tablestore.runs import BUILT, Run, superseded
+from projections.tablestore.runs import BUILT, Run, RunState, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,6 +85,10 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
         if aside:
             at = self._entry(run).tables.get(layout.aside.name)
             self._store.pin(run, {layout.aside.name: merge_set_aside(layout.aside, aside, at=at)})
+
+    def noted(self, state: RunState, layout: DeltaGeneration) -> SetAside:
+        """In the same table."""
+        return LiveViews(layout, self._entry(state.run)).set_aside()
 
     @contextmanager
     def verification(self, run: Run, layout: DeltaGeneration) -> Iterator[Verification]:

@@ -1,6 +1,8 @@
 """Batches brought to their end whatever their records are: with schemas that come late, without records that are bad.
 
     the batch as it is
+      └ a batch of records that cannot be unpacked, and the group tolerates it → look for all such batches → set their
+        records aside, and the same range again around them
       └ an unknown schema id → wait for the schema, plan anew, the same range again
       └ a bad record, and the group tolerates them → ask which records are bad, all at once → set them aside, and the
         same range again without them
@@ -22,9 +24,10 @@ import pyarrow as pa
 import structlog
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.errors import EventsMissing, UndecodableRecord, UnknownSchemaId
+from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
 from projections.group import ProjectionGroup
 from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
+from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
 from projections.spark.failures import told_plainly
 from projections.spark.judging import Judge
@@ -53,13 +56,16 @@ class BatchApplier:
     """Applies ranges of one run; ``letters`` is where bad records go, None for a group that sends none.
 
     ``patience`` is how many seconds an unknown schema id is waited for: a schema and its first event travel by two
-    topics.
+    topics. Records ``known`` to be in batches that cannot be unpacked are set aside without a look.
     """
 
-    def __init__(self, batches: Batches, letters: DeadLetters | None, *, patience: float) -> None:
+    def __init__(
+        self, batches: Batches, letters: DeadLetters | None, *, patience: float, known: SetAside | None = None
+    ) -> None:
         self._batches = batches
         self._letters = letters
         self._patience = patience
+        self._known = known or SetAside.nothing()
         self._given_up: set[int] = set()
         self._settled: Offsets = {}
 
@@ -70,7 +76,8 @@ class BatchApplier:
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
-        aside, begun = SetAside.nothing(), time.perf_counter()
+        begun = time.perf_counter()
+        aside = self._sent(self._known.within(offsets.start, offsets.end))
         for left in reversed(range(_ROUNDS)):
             try:
                 report = self._batches.without(aside).apply(offsets)
@@ -117,18 +124,30 @@ class BatchApplier:
         group = self._batches.group
         if group.bad_records == "fail":
             raise error
-        with told_plainly(f"projection group {group.name}"):
-            found = self._found(offsets, aside, error)
+        found = self._found(offsets, aside, error)
         if not found:
             raise error
-        if self._letters is not None:
-            self._letters.send(found, attempts=1)
         log.warning("records set aside", group=group.name, strategy=group.bad_records, **found.counts())
-        return found
+        return self._sent(found)
+
+    def _sent(self, aside: SetAside) -> SetAside:
+        if aside and self._letters is not None:
+            self._letters.send(aside, attempts=1)
+        return aside
 
     def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
+        if not isinstance(error, RecordNotUnpacked):
+            try:
+                with told_plainly(f"projection group {self._batches.group.name}"):
+                    return self._judged(offsets, aside, error)
+            except RecordNotUnpacked:
+                pass  # the executors had come to a bad record first
+        found = [not_unpacked_in(self._batches.log, piece) for piece in around(offsets, aside)]
+        return functools.reduce(operator.or_, found)
+
+    def _judged(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         batches, judge = self._batches, Judge(self._batches.reduction.registry, self._batches.environment.small)
-        raw = read_records(batches.environment, batches.log, offsets, headed=batches.group.headed_topics)
+        raw = read_records(batches.environment, batches.log, offsets, aside=aside, headed=batches.group.headed_topics)
         records = left_out(raw, aside)
         if isinstance(error, EventsMissing):
             found = list(self._behind_gaps(records, judge))

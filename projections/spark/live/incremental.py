@@ -147,7 +147,7 @@ class LiveBatches:
     def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
-            found = read_records(self.environment, self.log, offsets, headed=self.group.headed_topics)
+            found = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
             records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:

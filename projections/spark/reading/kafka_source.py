@@ -13,13 +13,13 @@ import pyarrow as pa
 from eventstore.errors import OffsetsGone, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.confluent_registry import registered_for
-from eventstore.kafka.consumer import RangeReader
+from eventstore.kafka.consumer import RangeReader, end_of_batch
 from eventstore.kafka.schemas import add_schemas, read_schemas
 from eventstore.kafka.topic_settings import tombstone_lives, topic_ids
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from projections.errors import not_unpacked, offsets_lost
+from projections.errors import RecordNotUnpacked, not_unpacked, offsets_lost
 from projections.logs.port import HEADERS, OffsetRange, Offsets, arrow_record_schema, header_text
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class OpenKafkaLog(OffsetReader):
         return found
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
-        """The committed records of a range; OffsetsLost, BrokerUnreachable."""
+        """The committed records of a range; OffsetsLost, RecordNotUnpacked, BrokerUnreachable."""
         records = self._records(offsets)
         columns: dict[str, list[Any]] = {
             name: [getattr(record, name) for record in records]
@@ -135,8 +135,11 @@ class OpenKafkaLog(OffsetReader):
         return pa.table(columns, schema=arrow_record_schema(headed=headed))
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
-        """By the records' timestamps; the marker of a transaction has none."""
-        times = [record.timestamp for record in self._records(offsets.first_of_each())]
+        """By the records' timestamps; the marker of a transaction has none, nor has what cannot be unpacked."""
+        try:
+            times = [record.timestamp for record in self._records(offsets.first_of_each())]
+        except RecordNotUnpacked:
+            return None
         return datetime.fromtimestamp(min(times) / 1000, UTC) if times else None
 
     def close(self) -> None:
@@ -157,8 +160,9 @@ class OpenKafkaLog(OffsetReader):
         except RecordsUnreadable as error:
             self._reader.close()
             self._reader = RangeReader(self._settings)
+            end = end_of_batch(self._settings, error.topic, error.partition, first=error.offset)
             raise not_unpacked(
-                error.message, topic=error.topic, partition=error.partition, offset=error.offset
+                error.message, topic=error.topic, partition=error.partition, offset=error.offset, end=end
             ) from error
 
 

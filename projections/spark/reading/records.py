@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from projections.environment import Environment
-from projections.logs.port import OffsetRange, OpenLog
+from projections.logs.port import OffsetRange, OpenLog, record_schema
+from projections.logs.unpacking import around
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, few_rows
 
@@ -20,19 +22,37 @@ Rows: TypeAlias = "pa.Table | DataFrame"
 
 
 def read_records(
-    environment: Environment, log: OpenLog, offsets: OffsetRange, *, headed: Collection[str] = ()
+    environment: Environment,
+    log: OpenLog,
+    offsets: OffsetRange,
+    *,
+    aside: SetAside,
+    headed: Collection[str] = (),
 ) -> Mapping[str, Rows]:
     """The committed records of the range, for each topic that has any offsets in it.
 
-    Those of the topics in ``headed`` come with the time and the id of their event (``ce_time``, ``ce_id``).
+    Those of the topics in ``headed`` come with the time and the id of their event (``ce_time``, ``ce_id``). Batches set
+    ``aside`` as not unpacked are not read; other records set aside are. RecordNotUnpacked.
     """
     if not are_few(offsets.records):
-        return {
-            t: environment.log.scan(environment.spark, offsets.only(t), headed=t in headed)
-            for t in offsets.changed_topics()
-        }
-    found = log.fetch(offsets, headed=bool(headed))
+        topics = [t for t in offsets.changed_topics() if any(p.only(t).records for p in around(offsets, aside))]
+        return {t: scanned(environment, offsets.only(t), aside, headed=t in headed) for t in topics}
+    found = fetched(log, offsets, aside, headed=bool(headed))
     return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}
+
+
+def fetched(log: OpenLog, offsets: OffsetRange, aside: SetAside, *, headed: bool) -> pa.Table:
+    """A small range by the driver, around batches that are set aside as not unpacked; RecordNotUnpacked."""
+    return pa.concat_tables([log.fetch(piece, headed=headed) for piece in around(offsets, aside)])
+
+
+def scanned(environment: Environment, offsets: OffsetRange, aside: SetAside, *, headed: bool) -> DataFrame:
+    """A large range by the executors, around such batches."""
+    pieces = [piece for piece in around(offsets, aside) if piece.records]
+    if not pieces:
+        return environment.spark.createDataFrame([], record_schema(headed=headed))
+    frames = [environment.log.scan(environment.spark, piece, headed=headed) for piece in pieces]
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def left_out(records: Mapping[str, Rows], aside: SetAside) -> Mapping[str, Rows]:

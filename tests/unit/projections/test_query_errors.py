@@ -204,13 +204,14 @@ def test_records_that_the_runner_s_client_cannot_unpack_are_named_by_their_place
     readers = [Mock(), Mock()]
     readers[0].read_up_to.side_effect = found
     monkeypatch.setattr(kafka_source, "RangeReader", lambda settings: readers.pop(0))
+    monkeypatch.setattr(kafka_source, "end_of_batch", lambda *_, first: first + 4)
     monkeypatch.setattr(kafka_source.OffsetReader, "__init__", lambda self, settings: None)
     first = readers[0]
 
     with pytest.raises(RecordNotUnpacked) as refused:
         kafka_source.OpenKafkaLog(Mock()).fetch(OffsetRange({"shop.people": {12: 0}}, {"shop.people": {12: 9}}))
 
-    assert refused.value.place == "topic shop.people, partition 12, offset 7"
+    assert refused.value.place == "topic shop.people, partition 12, offsets 7 to 10"
     assert first.close.called
 
 

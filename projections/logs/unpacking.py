@@ -1,0 +1,109 @@
+"""Batches of records that cannot be unpacked: which offsets they have in a range, and the range around them.
+
+A producer compresses records by the batch, and a client that cannot unpack one can read none of its records. So all of
+them are set aside, and the range is read in pieces that leave them out: no filter can leave out what a read fails at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import structlog
+
+from projections.errors import RecordNotUnpacked
+from projections.faults import NOT_UNPACKED
+from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.set_aside import FAULTS, SetAside, require_bearable
+
+# As many records as a small batch has, which this process holds anyway.
+_STEP: Final = 10_000
+
+_log = structlog.get_logger()
+
+
+def around(offsets: OffsetRange, aside: SetAside) -> list[OffsetRange]:
+    """A range in pieces, one behind the other, without the batches that are set aside as not unpacked.
+
+    There is at least one piece, and each names every partition of the range.
+    """
+    holes = aside.stretches(NOT_UNPACKED)
+    cuts = {
+        (topic, partition): list(_outside(offsets.start[topic][partition], end, holes.get((topic, partition), ())))
+        for topic, parts in offsets.end.items()
+        for partition, end in parts.items()
+    }
+    return [_piece(offsets, cuts, number) for number in range(max(map(len, cuts.values()), default=1))]
+
+
+def not_unpacked_in(log: OpenLog, offsets: OffsetRange) -> SetAside:
+    """All records of a range that are in batches which its client cannot unpack; TooManyBadRecords.
+
+    Every partition is read once, in steps, whatever client failed at it before: Spark's does not say where.
+    """
+    found = SetAside.nothing()
+    for topic, parts in offsets.end.items():
+        for partition, end in parts.items():
+            for error in _refused(log, topic, partition, offsets.start[topic][partition], end):
+                found |= _records(error, offsets)
+                require_bearable(len(found))
+    return found
+
+
+def still_not_unpacked(log: OpenLog, noted: SetAside, offsets: OffsetRange) -> SetAside:
+    """Of what another generation has noted as not unpacked within a range, what this client cannot unpack either."""
+    found = SetAside.nothing()
+    for (topic, partition), stretches in noted.stretches(NOT_UNPACKED).items():
+        begin, end = (side.get(topic, {}).get(partition, 0) for side in (offsets.start, offsets.end))
+        for first, after in stretches:
+            if begin < after and first < end:
+                place = ({topic: {partition: max(first, begin)}}, {topic: {partition: min(after, end)}})
+                found |= not_unpacked_in(log, OffsetRange(*place))
+    return found
+
+
+def _refused(log: OpenLog, topic: str, partition: int, first: int, end: int) -> Iterator[RecordNotUnpacked]:
+    while first < end:
+        after = min(first + _STEP, end)
+        try:
+            log.fetch(OffsetRange({topic: {partition: first}}, {topic: {partition: after}}))
+        except RecordNotUnpacked as error:
+            if error.end is None:
+                raise
+            yield error
+            after = max(error.end, first + 1)
+        first = after
+
+
+def _records(error: RecordNotUnpacked, offsets: OffsetRange) -> SetAside:
+    """The records of a batch that are in a range; the log says it once for all of them."""
+    topic, partition, batch = error.topic, error.partition, error.offsets
+    first = max(error.first or 0, offsets.start[topic][partition])
+    after = min(error.end or 0, offsets.end[topic][partition])
+    require_bearable(after - first)
+    _log.warning("a batch cannot be unpacked", topic=topic, partition=partition, offsets=batch, cause=error.message)
+    count = after - first
+    columns = {"topic": [topic] * count, "partition": [partition] * count, "offset": range(first, after),
+               "kind": [NOT_UNPACKED] * count, "detail": [batch] * count}  # fmt: skip
+    return SetAside(pa.table({name: pa.array(columns[name], FAULTS.field(name).type) for name in FAULTS.names}))
+
+
+def _piece(offsets: OffsetRange, cuts: Mapping[tuple[str, int], Sequence[tuple[int, int]]], number: int) -> OffsetRange:
+    """The piece of that number of each partition; nothing of one that has fewer."""
+
+    def side(which: int) -> Offsets:
+        return {
+            topic: {p: (cuts[topic, p][number:] or [(end, end)])[0][which] for p, end in parts.items()}
+            for topic, parts in offsets.end.items()
+        }
+
+    return OffsetRange(side(0), side(1))
+
+
+def _outside(first: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for begin, after in holes:
+        if begin < end and after > first:
+            yield first, max(first, begin)
+            first = min(after, end)
+    yield first, end
