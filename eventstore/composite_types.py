@@ -79,11 +79,16 @@ def _indistinct(pair: tuple[Branch, Branch], place: str, compilation: Compilatio
     )
 
 
-def record_to_plain(fields: tuple[Field, ...]) -> Convert:
-    """Convert an object of a class of fields to the values of its fields."""
+def record_to_plain(cls: type, fields: tuple[Field, ...]) -> Convert:
+    """Convert an object of a class of fields to the values of its fields; TypeError for one of another class.
+
+    An object of a subclass may have more fields, which would be lost.
+    """
     converts = [(field.name, field.type.to_plain) for field in fields]
 
     def to_plain(value: object) -> dict[str, Any]:
+        if type(value) is not cls:
+            raise TypeError(f"{type(value).__name__} is not {cls.__name__}")
         return {
             name: getattr(value, name) if convert is None else convert(getattr(value, name))
             for name, convert in converts

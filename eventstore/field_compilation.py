@@ -251,7 +251,7 @@ def _record(cls: type, ways: RecordClass, compilation: Compilation) -> FieldType
     compilation.records[cls] = None
     fields = _compile_record(cls, ways, compilation)
     name = _record_name(cls, compilation)
-    to_plain, from_plain = record_to_plain(fields), record_from_plain(ways, fields)
+    to_plain, from_plain = record_to_plain(cls, fields), record_from_plain(ways, fields)
     # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.
     compilation.records[cls] = FieldType(name, to_plain, from_plain, record=name, fields=fields)
     avro = {"type": "record", "name": name, "fields": [field.avro() for field in fields]}

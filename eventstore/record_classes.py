@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eventstore.errors import DeclarationError
+
 Values = dict[str, Any]
 
 
@@ -31,7 +33,7 @@ class RecordClass:
 
 
 def record_class(cls: type) -> RecordClass | None:
-    """Return the ways of a class of fields, None for any other class."""
+    """Return the ways of a class of fields, None for any other class; DeclarationError if it takes undeclared ones."""
     if dataclasses.is_dataclass(cls):
         return _dataclass(cls)
     for module, base, ways in (("pydantic", "BaseModel", _pydantic), ("msgspec", "Struct", _msgspec)):
@@ -55,6 +57,12 @@ def _dataclass(cls: type) -> RecordClass:
 
 
 def _pydantic(cls: Any) -> RecordClass:
+    if cls.model_config.get("extra") == "allow":
+        raise DeclarationError(
+            f"{cls.__qualname__} takes fields that it does not declare, which would not be stored",
+            remedy="declare them, and give the model extra='forbid'",
+            place=cls.__qualname__,
+        )
     fields = {name: _pydantic_default(field) for name, field in cls.model_fields.items()}
     construct = partial(_model, cls)
     return RecordClass(fields, vars, construct, construct, frozen=bool(cls.model_config.get("frozen")))

@@ -49,6 +49,19 @@ class Address:
     labels: list[str]
 
 
+@dataclass(frozen=True)
+class Shop(Address):
+    """An address with more than one has."""
+
+    hours: str
+
+
+@dataclass(frozen=True)
+class Alike:
+    street: str
+    labels: list[str]
+
+
 class Note(Aggregate):
     @event
     class Written:
@@ -218,6 +231,9 @@ ROUNDED = [
     (datetime, datetime.max.replace(tzinfo=WEST)),
     (datetime, pd.Timestamp("2026-01-01 00:00:00.123456789", tz="UTC")),
     (datetime, pd.NaT),
+    (Address, Shop("a", [], "9-17")),
+    (Address, Alike("a", [])),
+    (Address | int, Shop("a", [], "9-17")),
     (list[int], b"ab"),
     (list[int], {1: 2}),
     (list[int], {1, 2}),

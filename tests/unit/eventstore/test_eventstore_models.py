@@ -121,3 +121,35 @@ def test_a_model_that_may_be_changed_is_no_event(base: type) -> None:
             by: str
 
     assert refused.value.remedy == f"class Ended({base.__name__}, frozen=True)"
+
+
+def test_a_model_that_takes_fields_it_does_not_declare_is_refused_when_the_class_is_made():
+    class Loose(pydantic.BaseModel, frozen=True, extra="allow"):
+        street: str
+
+    with pytest.raises(DeclarationError, match="Loose takes fields that it does not declare") as refused:
+        event(name="visit.loose")(Loose)
+    assert "extra='forbid'" in refused.value.remedy
+
+    with pytest.raises(DeclarationError, match="Loose takes fields that it does not declare"):
+
+        @event(name="visit.held")
+        class Held:
+            home: Loose
+
+
+def test_a_model_of_a_subclass_is_refused_by_field():
+    class Longer(Address):
+        country: str
+
+    class Deep(Point):
+        z: int = 0
+
+    planned = Visit.Planned(guest="Ann", price=Decimal(3), home=Longer(street="a", country="b"))
+    with pytest.raises(InvalidEventData) as refused:
+        event_type_of(planned).to_plain(planned)
+    assert refused.value.place == "visit.planned.home"
+
+    with pytest.raises(InvalidEventData) as refused:
+        event_type_of(Visit.Moved).to_plain(Visit.Moved(to=Deep(1, 2, 3)))
+    assert refused.value.place == "visit.moved.to"
