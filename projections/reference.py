@@ -14,12 +14,12 @@ from uuid import UUID
 
 from cdc.placeholders import placeholder_of
 from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
+from eventstore.errors import ForeignRecord, InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.serialization import AvroDecoder
-from eventstore.topics import TopicRecord, message_key
+from eventstore.topics import TopicRecord, message_key, require_source
 from projections.branching.branches import Branches
 from projections.branching.matching import matcher
 from projections.declaring.setters import Setter
@@ -203,9 +203,11 @@ def _routed(
     branches: Branches, record: TopicRecord, decoder: AvroDecoder, registry: Mapping[int, RegisteredSchema]
 ) -> tuple[str, str | None]:
     try:
+        if branches.source is not None:
+            require_source(record.headers, branches.source, place=record.place)
         ((schema, data),) = _disclosed([(*decoder.decode(record.value or b""), Origin("", ""))], None)
         name = branches.branch_of(_event(schema, data), schema=schema)
-    except (NotFramedAvro, InvalidEventData, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
+    except (ForeignRecord, NotFramedAvro, InvalidEventData, UnknownSchema, UnknownEventType, InvalidPredicate) as error:
         return branches.dead_letter_topic, type(error).__name__
     return branches.topics[name], None
 

@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Final
 
 from eventstore.aggregate import Aggregate
-from eventstore.identifiers import check_topic
+from eventstore.identifiers import check_source, check_topic
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.upcasting import FIRST
 from projections.branching.matching import Matcher, matcher
 from projections.declaring.event_fields import check_against, check_predicate
+from projections.declaring.event_tables import topic_of
 from projections.errors import InvalidDefinition
 from projections.predicates import Predicate
 
@@ -29,12 +30,14 @@ class Branches:
     """Declared branches of one event topic; made by ``branches``, which checks them.
 
     ``predicates`` are in the order in which they are tried; ``otherwise`` is where a record goes that none matches.
+    With ``source`` a record of another service is a dead letter.
     """
 
     aggregate: type[Aggregate]
     topic: str
     predicates: Mapping[str, Predicate]
     otherwise: str
+    source: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +87,8 @@ class Branches:
     def description(self) -> Mapping[str, str]:
         """What decides where records go, as text: kept beside a Spark checkpoint, to tell what has changed."""
         tried = {f"branch {number} {name}": str(p) for number, (name, p) in enumerate(self.predicates.items(), 1)}
-        return {"topic": self.topic, **tried, "otherwise": self.otherwise}
+        own = {} if self.source is None else {"source": self.source}
+        return {"topic": self.topic, **own, **tried, "otherwise": self.otherwise}
 
     def fingerprint(self) -> str:
         """A text of 64 digits that changes whenever a record could go elsewhere."""
@@ -92,18 +96,27 @@ class Branches:
 
 
 def branches(
-    source: type[Aggregate], chosen: Mapping[str, Predicate], *, otherwise: str, topic: str | None = None
+    aggregate: type[Aggregate],
+    chosen: Mapping[str, Predicate],
+    *,
+    otherwise: str,
+    topic: str | None = None,
+    source: str | None = None,
 ) -> Branches:
-    """Declare the branches of an aggregate's event topic (its category, unless ``topic`` is given).
+    """Declare the branches of an aggregate's event topic: that of the service ``source``, unless ``topic`` is given.
 
-    The predicates are tried in order and the first that matches decides; ``otherwise`` takes what none matches.
+    Without ``source`` the topic is the aggregate's category. The predicates are tried in order and the first that
+    matches decides; ``otherwise`` takes what none matches.
     Raises InvalidDefinition for names that cannot be, UnknownField and InvalidPredicate for predicates.
     """
-    if not (isinstance(source, type) and issubclass(source, Aggregate)):
+    if not (isinstance(aggregate, type) and issubclass(aggregate, Aggregate)):
         raise InvalidDefinition(
-            f"{source!r} has no events to branch", remedy="pass the aggregate class, and topic=… where it differs"
+            f"{aggregate!r} has no events to branch", remedy="pass the aggregate class, and topic=… where it differs"
         )
-    declared = Branches(source, check_topic(topic or source.category), dict(chosen), otherwise)
+    if source is not None:
+        check_source(source)
+    topic = check_topic(topic or topic_of(aggregate, source))
+    declared = Branches(aggregate, topic, dict(chosen), otherwise, source)
     _check_names(declared)
     _check_upcasters(declared)
     for name, predicate in declared.predicates.items():

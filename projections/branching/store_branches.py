@@ -22,8 +22,8 @@ def branch_source(
     """Read the store's events of the branch that the subscription's topic names, for a Subscriber.
 
     The predicates are evaluated in Python; an event that they cannot be put to is a dead letter of the subscription.
-    ``engine`` is that of the handler's database, the store's own by default. InvalidDefinition where the topic is none
-    of the branches'.
+    With a source, an event of another service is one, too. ``engine`` is that of the handler's database, the store's
+    own by default. InvalidDefinition where the topic is none of the branches', or the two name different sources.
     """
     from eventstore.backends.sql.source import StoreSource
 
@@ -33,7 +33,19 @@ def branch_source(
         category=branches.aggregate.category,
         branch=_chosen(store, branches, subscription.topic),
         engine=engine,
+        source=_source(subscription, branches),
     )
+
+
+def _source(subscription: Subscription[..., Any], branches: Branches) -> str | None:
+    sources = {one for one in (subscription.source, branches.source) if one is not None}
+    if len(sources) > 1:
+        raise InvalidDefinition(
+            f"{subscription.name} takes events of {subscription.source!r}, its branches those of {branches.source!r}",
+            remedy="give both one source, or the subscription none",
+            place=f"branches of {branches.topic}",
+        )
+    return next(iter(sources), None)
 
 
 def _chosen(store: SqlEventStore, branches: Branches, topic: str) -> Callable[[RecordedEvent], bool]:

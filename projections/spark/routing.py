@@ -32,7 +32,8 @@ Start = Literal["beginning", "end"]
 _ERRORS: Final[Mapping[str, str]] = {
     "not_avro": "NotFramedAvro", "bad_avro": "NotFramedAvro", "bad_cast": "InvalidEventData",
     "field_missing": "InvalidEventData",
-    "unknown_schema": "UnknownSchema", "unknown_type": "UnknownEventType", "invalid_predicate": "InvalidPredicate",
+    "other_source": "ForeignRecord", "unknown_schema": "UnknownSchema",
+    "unknown_type": "UnknownEventType", "invalid_predicate": "InvalidPredicate",
 }  # fmt: skip
 _MESSAGES: Final[Mapping[str, str]] = {
     **MESSAGES,
@@ -75,15 +76,18 @@ class Routing:
         """
         from pyspark.sql import functions as F
 
-        decoder = Decoder.of(self.branches.aggregate.event_types.values(), self.registry)
+        kinds, source = self.branches.aggregate.event_types.values(), self.branches.source
+        decoder = Decoder.of(kinds, self.registry, source=source)
         kept = ["topic", "partition", "offset", "key", "value", "headers"]
-        outcome = decoder.judged(good=self._branch, fault=self._fault).alias("_outcome")
+        judged = decoder.judged(good=self._branch, fault=self._fault)
+        outcome = decoder.unless_foreign(judged, fault=_fault).alias("_outcome")
         branch = F.coalesce(F.col("_outcome.branch"), F.lit(DEAD_LETTER))
         own = F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
         dead = F.concat(_without_death(own), _dead_letter_headers())
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))
+        raw = records.where("value IS NOT NULL").withColumns({} if source is None else {"ce_source": _source()})
         return (
-            decoder.today(kept)(records.where("value IS NOT NULL").select(*kept, *decoder.parsed()))
+            decoder.today([*kept, *decoder.judged_by])(raw.select(*kept, *decoder.foreign(), *decoder.parsed()))
             .select(*kept, outcome)
             .select(
                 "key", "value", headers.alias("headers"), "partition",
@@ -131,6 +135,14 @@ class Routing:
         for partition, offset in self.settled.items():
             choice = choice.when(F.col("partition") == partition, F.col("offset") < offset)
         return choice.otherwise(F.lit(False))
+
+
+def _source() -> Column:
+    """The first header that names a record's source, as text."""
+    from pyspark.sql import functions as F
+
+    named = F.filter("headers", lambda header: header["key"] == "ce_source")
+    return F.try_element_at(named, F.lit(1))["value"].cast("string")
 
 
 def _outcome(branch: Column | None = None, error: Column | None = None, message: Column | None = None) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -64,6 +65,40 @@ def test_records_go_where_plain_python_puts_them(spark, others):
         )  # fmt: skip
         assert told["ce_time"] == "2024-05-01T12:00:00Z"
         assert told.get(BRANCH_HEADER) == (None if error else topic.removeprefix("payment."))
+
+
+SOURCES = {
+    "its own": (("ce_source", b"/shop"),),
+    "its own, the first of two": (("ce_source", b"/shop"), ("ce_source", b"/billing")),
+    "another's": (("ce_source", b"/billing"),),
+    "another's, the first of two": (("ce_source", b"/billing"), ("ce_source", b"/shop")),
+    "another's by case": (("ce_source", b"/Shop"),),
+    "an empty one": (("ce_source", b""),),
+    "null": (("ce_source", None),),
+    "none": (("ce_time", b"2024-05-01T12:00:00Z"),),
+    "no header at all": (),
+}
+
+
+@pytest.mark.parametrize("value", [GOOD, b"not Avro", UNKNOWN], ids=["an event", "no event", "an unknown schema"])
+@pytest.mark.parametrize("headed", SOURCES.values(), ids=SOURCES)
+def test_branches_of_a_service_give_up_records_of_another_as_plain_python_does(spark, headed, value):
+    ours = replace(payments, source="/shop")
+    own, found = headed[:1] == (("ce_source", b"/shop"),), records(value, headers=headed)
+    (row,) = routed(spark, Routing(ours, DECLARED, given_up={7} if own else ()), found).values()
+    ((_, topic, error),) = route(ours, found, DECLARED)
+    told = headers(row)
+    assert (row.topic, told.get("dead_letter_error")) == (topic, error)
+    assert (error == "ForeignRecord") == (not own)
+    if not own:
+        assert row.value == value
+        assert told["dead_letter_message"].startswith("the record is of another service: '/shop' is declared, and")
+
+
+def test_branches_that_name_no_service_take_the_records_of_all(spark):
+    for headed in SOURCES.values():
+        (row,) = routed(spark, Routing(payments, DECLARED), records(GOOD, headers=headed)).values()
+        assert row.topic == "payment.suspicious"
 
 
 def test_a_record_without_headers_gets_one(spark):

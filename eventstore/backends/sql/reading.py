@@ -140,6 +140,15 @@ class Reader:
                 for found in reading.execute(select(table.c.id).where(table.c.id.in_(wanted))).scalars()
             }
 
+    def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the CloudEvents source of those events that are here."""
+        columns, found = self._events.c, dict[UUID, str]()
+        with self._connect() as reading:
+            for wanted in bindable(ids):
+                query = select(columns.id, columns.ce_source).where(columns.id.in_(wanted))
+                found.update((event_id, source) for event_id, source in reading.execute(query))
+        return found
+
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""
         ids, found = batch.events.ids, dict[UUID, RecordedEvent]()

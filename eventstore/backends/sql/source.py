@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
@@ -24,6 +25,7 @@ from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
 from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
+from eventstore.topics import require_source
 
 # How soon an event is seen once it is behind the fence; one indexed query each time.
 _GLANCE_SECONDS: Final = 0.05
@@ -66,7 +68,8 @@ class StoreArrival:
 class StoreSource:
     """A category of a store as the source of a subscription, or one branch of it: the events `branch` says yes to.
 
-    `engine` is that of the handler's database, the store's own by default. One subscriber a group at a time.
+    `engine` is that of the handler's database, the store's own by default. With a `source`, the subscription's own by
+    default, an event of another service is not readable. One subscriber a group at a time.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class StoreSource:
         category: str,
         branch: Callable[[RecordedEvent], bool] | None = None,
         engine: Engine | None = None,
+        source: str | None = None,
     ) -> None:
         self._store = store
+        self._source = source or subscription.source
         self._subscription = subscription
         self._category = check_category(category)
         self._branch = branch or (lambda event: True)
@@ -161,11 +166,16 @@ class StoreSource:
 
     def _next(self) -> list[StoreArrival]:
         found = self._store.read_all(after=self._reached, category=self._category, limit=self._subscription.batch)
-        return [self._arrival(event) for event in found]
+        events = list(found)
+        sources = {} if self._source is None else self._store.sources([event.id for event in events])
+        return [self._arrival(event, sources) for event in events]
 
-    def _arrival(self, event: RecordedEvent) -> StoreArrival:
+    def _arrival(self, event: RecordedEvent, sources: Mapping[UUID, str]) -> StoreArrival:
         before, self._reached = self._reached, event.position
         try:
+            if self._source is not None and event.id in sources:  # which an event that was deleted meanwhile is not
+                place = f"{event.stream}@{event.version}"
+                require_source([("ce_source", sources[event.id].encode())], self._source, place=place)
             wanted = self._branch(event)
         except FactfoldError as problem:  # it cannot be told which branch it is of: somebody has to look at it
             return StoreArrival(event, before, event.type, problem)

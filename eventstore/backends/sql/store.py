@@ -249,6 +249,10 @@ class SqlEventStore(Closing):
         """Return those ids under which an event was recorded, events that were deleted since included."""
         return self._reader.known(ids)
 
+    def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the CloudEvents source of each event: an imported one keeps that of the store that recorded it."""
+        return self._reader.sources(ids)
+
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))

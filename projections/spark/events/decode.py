@@ -90,7 +90,7 @@ class Decoder:
             *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
             F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
-            *self._foreign(),
+            *self.foreign(),
             *self.parsed(),
         ]  # fmt: skip
         judged = F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse))
@@ -100,11 +100,11 @@ class Decoder:
             "_stream",
             "_version",
             F.col("offset").alias("_at_offset"),
-            self._unless_foreign(judged, fault=refuse).alias("_type"),
+            self.unless_foreign(judged, fault=refuse).alias("_type"),
             *map(column_of, self.schemas),
         ]
         place = ["topic", "partition", "offset"]
-        today = self.today([*keep, *nth, *place, "value", "_stream", "_version", *self._judged_by])
+        today = self.today([*keep, *nth, *place, "value", "_stream", "_version", *self.judged_by])
         bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
         return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*kept)
 
@@ -120,16 +120,17 @@ class Decoder:
         bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
         judged = self.judged(good=lambda schema: no_fault(), fault=fault)
         found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged))
-        found = self._unless_foreign(found, fault=fault).alias(FAULT)
-        parsed: list[Column | str] = [*place, "value", bad_key, *self._foreign(), *self.parsed()]
-        today = self.today([*place, "value", "_bad_key", *self._judged_by])
+        found = self.unless_foreign(found, fault=fault).alias(FAULT)
+        parsed: list[Column | str] = [*place, "value", bad_key, *self.foreign(), *self.parsed()]
+        today = self.today([*place, "value", "_bad_key", *self.judged_by])
         return lambda raw: today(self._split(raw).select(*parsed)).select(*place, found).where(f"{FAULT} IS NOT NULL")
 
     @property
-    def _judged_by(self) -> list[str]:
+    def judged_by(self) -> list[str]:
+        """The columns of `foreign`, for those that keep columns by name."""
         return [] if self.source is None else [_FOREIGN]
 
-    def _foreign(self) -> list[Column]:
+    def foreign(self) -> list[Column]:
         """What is said of a record of another source: null for one of the own; no column where any may come."""
         from pyspark.sql import functions as F
 
@@ -140,7 +141,8 @@ class Decoder:
         own = F.equal_null("ce_source", F.lit(self.source))
         return [F.when(~own, told).alias(_FOREIGN)]
 
-    def _unless_foreign(self, judged: Column, *, fault: Callable[..., Column]) -> Column:
+    def unless_foreign(self, judged: Column, *, fault: Callable[..., Column]) -> Column:
+        """What was judged of a record, or the fault that it is of another source."""
         from pyspark.sql import functions as F
 
         if self.source is None:

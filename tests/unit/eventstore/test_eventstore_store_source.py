@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from eventstore import ANY, NewEvent, Position, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.checkpoints import Checkpoints
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import CheckpointMoved, DeclarationError, UnknownSchema
+from eventstore.errors import CheckpointMoved, DeclarationError, ForeignRecord, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 
@@ -241,6 +241,40 @@ def test_lag_counts_what_waits_and_how_long(store):
         subscriber.run_once(timeout=0)
         assert subscriber.lag().records == 2
         assert subscriber.lag().seconds > 0
+
+
+@pytest.fixture
+def of_two_services(store, tmp_path):
+    """A store with an event of its own, and an imported one of another service."""
+    file = tmp_path / "billing.jsonl"
+    with SqlEventStore(f"sqlite:///{tmp_path}/billing.db", source="/billing") as other:
+        other.create_tables()
+        other.declare_category("payment", partitions=4, topic="payment")
+        receive(other, 7, stream="payment-7")
+        other.export_file(file)
+    with SqlEventStore(store.engine, source="/shop") as shop:
+        shop.declare_category("payment", partitions=4, topic="payment")
+        receive(shop, 1)
+        shop.import_file(file)
+        yield shop
+
+
+@pytest.mark.parametrize(("source", "amounts_of"), [("/shop", [1]), ("/billing", [7]), ("/Shop", []), (None, [1, 7])])
+def test_of_a_store_with_events_of_two_services_a_subscription_takes_those_of_its_own(
+    of_two_services, source, amounts_of
+):
+    report = deliver(of_two_services, booking(source=source))
+    assert (amounts(of_two_services.engine), report.dead) == (amounts_of, 2 - len(amounts_of))
+    for row in dead_letters(of_two_services):
+        assert row.error == "ForeignRecord"
+        assert row.message.startswith(f"the record is of another service: {source!r} is declared, and the record's")
+
+
+def test_a_subscription_that_stops_at_an_unreadable_event_stops_at_another_service_s(of_two_services):
+    with pytest.raises(ForeignRecord, match="'/billing'") as stopped:
+        deliver(of_two_services, booking(source="/shop", unreadable="stop"))
+    assert stopped.value.place == "payment-7@0"
+    assert amounts(of_two_services.engine) == [1]
 
 
 def test_positions_of_a_category_are_asked_for(store):

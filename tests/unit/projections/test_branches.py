@@ -62,6 +62,17 @@ def test_the_source_is_the_category_unless_a_topic_is_given():
     assert branches(Payment, {"a": SUSPICIOUS}, otherwise="b", topic="x.y").topics["b"] == "x.y.b"
 
 
+def test_branches_of_a_service_read_its_topic_and_are_others_than_those_of_no_service():
+    ours = branches(Payment, {"a": SUSPICIOUS}, otherwise="b", source="/shop")
+    given = branches(Payment, {"a": SUSPICIOUS}, otherwise="b", source="/shop", topic="payment")
+    assert (ours.topic, ours.topics["b"], given.topic) == ("shop.payment", "shop.payment.b", "payment")
+    without = branches(Payment, {"a": SUSPICIOUS}, otherwise="b")
+    assert given.fingerprint() != without.fingerprint()
+    assert "source" not in without.description()
+    with pytest.raises(InvalidIdentifier):
+        branches(Payment, {"a": SUSPICIOUS}, otherwise="b", source="not a source\n")
+
+
 def test_an_event_of_a_type_nobody_declared_has_no_branch():
     with pytest.raises(UnknownEventType, match=r"payment\.disputed"):
         PAYMENTS.branch_of(recorded("payment.disputed"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sa
 
@@ -68,6 +70,24 @@ def test_records_of_a_schema_that_a_predicate_cannot_take_are_dead_letters_whate
     report = deliver(store)
     assert dead_letters(store) == [("parcel-0", "InvalidPredicate"), ("parcel-1", "InvalidPredicate")]
     assert report.handled == 1
+
+
+@pytest.mark.parametrize("named_by", ["the branches", "the subscription", "both"])
+def test_of_a_store_with_events_of_two_services_a_branch_takes_those_of_its_own(store, named_by):
+    for number, source in enumerate(["/shop", "/billing"]):
+        with SqlEventStore(store.engine, source=source) as one:
+            one.declare_category("parcel", partitions=1, topic="parcel")
+            one.append(f"parcel-{number}", [Parcel.Weighed(grams=1500)], expected=ANY)
+    ours = PARCELS if named_by == "the subscription" else replace(PARCELS, source="/shop")
+    chosen = lift if named_by == "the branches" else replace(lift, source="/shop")
+    with Subscriber(chosen, branch_source(store, chosen, ours), engine=store.engine) as subscriber:
+        report = subscriber.run_once(timeout=0)
+    assert (report.handled, dead_letters(store)) == (1, [("parcel-1", "ForeignRecord")])
+
+
+def test_a_subscription_of_another_service_than_its_branches_is_refused(store):
+    with pytest.raises(InvalidDefinition, match="takes events of '/billing', its branches those of '/shop'"):
+        branch_source(store, replace(lift, source="/billing"), replace(PARCELS, source="/shop"))
 
 
 def test_a_topic_that_is_no_branch_is_refused_with_those_there_are(store):
