@@ -1,8 +1,9 @@
-"""`factfold projections list`, `status`, `diff`, `cutover`, `rollback`, `drop`, `pause`, `resume`: generations."""
+"""`factfold projections list`, `status`, `finals`, `diff`, `cutover`, `rollback`, `drop`, `pause`, `resume`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
@@ -121,6 +122,37 @@ def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
             seconds = waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
             row["lag"] = waiting_offsets(row["progress"], ends)
             row["lag_seconds"] = None if seconds is None else round(seconds, 3)
+
+
+@app.command()
+def finals(
+    group: Name,
+    view: Annotated[str, typer.Argument(help="A view of the group with final results.")],
+    views_url: Views,
+    late: Annotated[bool, typer.Option("--late", help="Show the changes that came too late instead.")] = False,
+    after: Annotated[int, typer.Option("--after", help="Only rows with a greater number (seq).")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Show the final results of a view in the order they were given out, or the changes that came too late."""
+    from projections.tablestore.finals import require_finals, results_of
+
+    name = _name_of(group)
+    with _store(views_url) as store:
+        require_finals(store.final_results(), name, view)
+        assert store.outbox is not None  # noqa: S101 - a store with final results is a database
+        with store.outbox.looking() as connection:
+            for row in results_of(connection, name, view, late=late, after=after):
+                typer.echo(json.dumps(_as_plain(row)) if as_json else _told(row))
+
+
+def _as_plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    value = None if row["value"] is None else json.loads(row["value"])
+    return {**row, "key": json.loads(row["key"]), "value": value, "at": row["at"].isoformat()}
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    reason = f"  {row['reason']}" if "reason" in row else ""
+    return f"{row['seq']}  {row['key']}  {row['value'] or 'deleted'}{reason}"
 
 
 @app.command()

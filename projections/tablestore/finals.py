@@ -15,6 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.tablestore import runs
 from projections.tablestore.handing_over import Rows
@@ -251,9 +252,25 @@ def _moment(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=min(max(micros, low), high))
 
 
-def results_of(connection: sa.Connection, group: str, view: str, *, late: bool = False) -> Iterator[Mapping[str, Any]]:
-    """The results of a view in the order they were given out, or the late changes in the order they came."""
+def results_of(
+    connection: sa.Connection, group: str, view: str, *, late: bool = False, after: int = 0
+) -> Iterator[Mapping[str, Any]]:
+    """The results of a view in the order they were given out, or the late changes in the order they came.
+
+    Those with a number greater than ``after``: ``seq``, ``key`` and ``value`` as JSON text, ``at``.
+    """
     tables = final_tables(connection)
     table = tables.late if late else tables.results
-    wanted = sa.select(table).where(table.c.group_name == group, table.c.view == view).order_by(table.c.seq)
-    return (dict(row) for row in connection.execute(wanted).mappings())
+    wanted = sa.select(table).where(table.c.group_name == group, table.c.view == view, table.c.seq > after)
+    return (dict(row) for row in connection.execute(wanted.order_by(table.c.seq)).mappings())
+
+
+def require_finals(known: Mapping[str, Mapping[str, object]], group: str, view: str) -> None:
+    """Raise InvalidDefinition if a view has given out no final results and waits for none."""
+    if view in known.get(group, {}):
+        return
+    raise InvalidDefinition(
+        f"view {view!r} of group {group!r} has no final results here",
+        remedy=f"name one that has: {', '.join(sorted(known.get(group, {}))) or 'none yet; run the group'}",
+        place=f"projection group {group}",
+    )

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
+from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
@@ -43,7 +45,7 @@ class Shop:
     """A view with final results, a writer of sales, and the clock of the database."""
 
     def __init__(self, spark, store, monkeypatch):
-        self.store, self.now = store, NOON
+        self.store, self.now, self.url = store, NOON, f"sqlite:///{store.place}"
         self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         self.changes = ChangeWriter(self.environment.log)
         monkeypatch.setattr(final_results, "_LOOK_SECONDS", 0.0)
@@ -114,6 +116,34 @@ def test_each_result_comes_once_by_the_clock_and_what_breaks_the_promise_is_list
     with open_runner(shop.environment, group()) as again:
         shop.pass_to(12, again)
     assert shop.given() == [("12:00", 5), ("12:01", 8), ("12:09", 3)]
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_the_command_line_shows_results_late_changes_and_what_is_due(shop):
+    with open_runner(shop.environment, group()) as runner:
+        shop.sell(1, 5, minute=0)
+        shop.sell(2, 6, minute=1)
+        shop.pass_to(3, runner)
+        shop.sell(1, 7, minute=0)
+        shop.pass_to(3, runner)
+
+    def told(*words):
+        words = ["projections", *words, "--views-url", shop.url]
+        found = CliRunner().invoke(application(), words, catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    (given,) = map(json.loads, told("finals", "shop", "minutes", "--json").splitlines())
+    assert (given["seq"], given["key"], given["value"]["amount"]) == (
+        1,
+        {"window_start": "2026-03-01T12:00:00.000000Z"},
+        5,
+    )
+    assert told("finals", "shop", "minutes", "--after", "1") == ""
+    assert finals.CHANGED in told("finals", "shop", "minutes", "--late")
+    assert "view minutes: 1 final results, 1 late changes, the next one due 2026-03-01T12:04" in told("status")
+    unknown = CliRunner().invoke(application(), ["projections", "finals", "shop", "hours", "--views-url", shop.url])
+    assert (unknown.exit_code != 0, "name one that has: minutes" in str(unknown.exception.remedy)) == (True, True)
 
 
 @pytest.mark.parametrize("store", ["SQLite"], indirect=True)
