@@ -33,6 +33,20 @@ Schema = Annotated[
         help="The store's database schema (PostgreSQL); a tenant's is tenant_ and its name.",
     ),
 ]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", envvar="FACTFOLD_STORE_SOURCE", help="The store's CloudEvents source, such as /shop: its service."
+    ),
+]
+TopicPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--topic-prefix",
+        envvar="FACTFOLD_STORE_TOPIC_PREFIX",
+        help="What the topics of new categories begin with, such as a tenant's acme-.",
+    ),
+]
 File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -123,12 +137,18 @@ def import_(
     with_topics: Annotated[
         bool, typer.Option("--with-topics", help="Publish new categories to the topics that the file names.")
     ] = False,
+    source: Source = None,
+    topic_prefix: TopicPrefix = None,
     key_store: KeyStoreOption = None,
     master_keys: MasterKeysIfAny = None,
 ) -> None:
-    """Store the events of an exported file; repeated, it stores what is missing."""
+    """Store the events of an exported file; repeated, it stores what is missing.
+
+    Give the --source that the service opens its store with: it names the topics of new categories.
+    """
     keys = named_keys(key_store, master_keys)
-    with _open(database, schema, keys) as opened, _progress("importing") as tell:
+    opening = _open(database, schema, keys, source=source, topic_prefix=topic_prefix)
+    with opening as opened, _progress("importing") as tell:
         opened.create_tables()
         done = opened.import_file(
             file, format=form, keys=with_keys, erasures=with_erasures, topics=with_topics, on_progress=tell
@@ -194,7 +214,16 @@ def _now() -> float:
     return time.monotonic()
 
 
-def _open(database: str, schema: str | None, keys: KeyStore | MasterKeys | None = None) -> SqlEventStore:
+def _open(
+    database: str,
+    schema: str | None,
+    keys: KeyStore | MasterKeys | None = None,
+    *,
+    source: str | None = None,
+    topic_prefix: str | None = None,
+) -> SqlEventStore:
     from eventstore import SqlEventStore
+    from eventstore.topics import DEFAULT_SOURCE
 
-    return SqlEventStore(database, schema=schema, keys=keys)
+    named = DEFAULT_SOURCE if source is None else source
+    return SqlEventStore(database, schema=schema, keys=keys, source=named, topic_prefix=topic_prefix)

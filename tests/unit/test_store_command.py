@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
-from eventstore.errors import StreamDeleted, UnsupportedBackend, WrongExpectedVersion
+from eventstore.errors import ImportConflict, InvalidIdentifier, StreamDeleted, UnsupportedBackend, WrongExpectedVersion
 from eventstore.store import FenceStatus
 from factfold.cli import store as store_command
 from factfold.cli.entry import application
@@ -55,6 +55,36 @@ def test_a_url_that_is_none_is_refused_and_not_shown(text: str) -> None:
     refused = run("status", "--database", text).exception
     assert isinstance(refused, UnsupportedBackend)
     assert "sentinel" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("opened", "words", "topic"),
+    [
+        ({"source": "/shop"}, ["--source", "/shop"], "shop.note"),
+        ({"topic_prefix": "acme-", "source": "/acme"}, ["--topic-prefix", "acme-", "--source", "/acme"], "acme-note"),
+        ({"topic_prefix": "acme-"}, ["--topic-prefix", "acme-"], "acme-note"),
+    ],
+)
+def test_a_file_of_a_service_is_imported_under_its_topics_by_the_names_that_it_has(
+    url: str, tmp_path: Path, opened: dict[str, str], words: list[str], topic: str
+) -> None:
+    file = tmp_path / "notes.jsonl"
+    with SqlEventStore(f"sqlite:///{tmp_path / 'from.db'}", **opened) as store:  # type: ignore[arg-type]
+        store.create_tables()
+        store.append("note-1", [Note.Written(text="x")], expected=ANY)
+        store.export_file(file)
+
+    refused = run("import", str(file), "--database", url).exception
+    assert isinstance(refused, ImportConflict)
+    assert all(option in refused.remedy for option in ("--source", "--topic-prefix", "--with-topics"))
+
+    assert run("import", str(file), "--database", url, *words).exit_code == 0
+    assert f"category note: topic {topic}, " in run("status", "--database", url).output
+
+
+def test_a_source_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "notes.jsonl")
+    assert isinstance(run("import", file, "--database", url, "--source", "a b").exception, InvalidIdentifier)
 
 
 class Note(Aggregate):
