@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
+from eventstore.masking import MASK
 from projections.errors import KeyNotUnique
 from projections.planner import ViewPlan
+from projections.tables import Table, ViewTopicTable
 from projections.tablestore import dialects
 from projections.tablestore.layout import RoleLayout, ViewLayout
-from projections.views import View
+from projections.views import View, ViewTable
 
 
 def stage_difference(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> tuple[int, int]:
@@ -82,10 +86,10 @@ def key_not_unique(view: ViewLayout, found: sa.Row[tuple[object, ...]]) -> KeyNo
 
 def returned_key(view: View, found: tuple[object, ...]) -> KeyNotUnique:
     """The error of a view function that returned a key twice, or null."""
-    key = found[0] if len(found) == 1 else found
+    key = _shown(view, view.key, found)
     missing = all(part is None for part in found) if view.key_may_be_null else any(part is None for part in found)
     return KeyNotUnique(
-        f"{view.name} returned key {key!r} {'as null' if missing and not view.by else 'twice'}",
+        f"{view.name} returned key {key} {'as null' if missing and not view.by else 'twice'}",
         remedy="group by the declared columns and no others"
         if view.grouped
         else "name in key what tells the rows of one partition apart"
@@ -104,16 +108,35 @@ def _require_affected(connection: sa.Connection, view: ViewLayout) -> None:
     if view.definition.unmatched:
         mine = mine.where(view.result.c[part[0]].is_not(None))
     if row := connection.execute(sa.except_(mine, given).limit(1)).one_or_none():
-        raise not_of_the_root(view.definition, row[0])
+        raise not_of_the_root(view.definition, tuple(row))
 
 
-def not_of_the_root(view: View, key: object) -> KeyNotUnique:
+def not_of_the_root(view: View, found: tuple[object, ...]) -> KeyNotUnique:
     """The error of a view function that returned a key of no row that it was given."""
     return KeyNotUnique(
-        f"{view.name} returned key {key!r}, which is no key of the rows it was given",
+        f"{view.name} returned key {_shown(view, view.root_key, found)}, which is no key of the rows it was given",
         remedy=f"select the root table's own {', '.join(view.root_key)}",
         place=view.name,
     )
+
+
+def _shown(view: View, columns: Sequence[str], found: tuple[object, ...]) -> str:
+    """A key by its columns; a function that is given personal values may have returned one under any name."""
+    hidden = _reads_personal(view)
+    return ", ".join(
+        f"{column}={MASK if hidden and value is not None else repr(value)}"
+        for column, value in zip(columns, found, strict=True)
+    )
+
+
+def _reads_personal(found: Table | View) -> bool:
+    """Whether the rows hold personal values, opened, or may hold them."""
+    if isinstance(found, ViewTable):
+        return _reads_personal(found.view)
+    if isinstance(found, View):
+        return any(map(_reads_personal, found.tables.values()))
+    # What another group's view is made of, its topic does not say.
+    return isinstance(found, ViewTopicTable) or bool(found.personal)
 
 
 def _drop_undetermined(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:

@@ -84,7 +84,7 @@ def test_a_file_of_a_service_is_imported_under_its_topics_by_the_names_that_it_h
 
 def test_a_source_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
     file = str(tmp_path / "notes.jsonl")
-    assert isinstance(run("import", file, "--database", url, "--source", "a b").exception, InvalidIdentifier)
+    assert isinstance(run("import", file, "--database", url, "--source", "shop\n").exception, InvalidIdentifier)
 
 
 class Note(Aggregate):

@@ -93,7 +93,7 @@ def _require_affected(view: View, rows: DataFrame, reach: Reach) -> None:
     mine = rows.where(F.col(part[0]).isNotNull()) if view.unmatched else rows
     nullable = _root_nullable(view, reach)
     for row in within(mine, part, reach.affected[view.root].rows, nullable=nullable, how="left_anti").take(1):
-        raise not_of_the_root(view, row[part[0]])
+        raise not_of_the_root(view, tuple(row[c] for c in part))
 
 
 def _determined(view: View, result: DataFrame, reach: Reach) -> DataFrame:
