@@ -1,0 +1,423 @@
+"""Joins by time: what DuckDB makes of all rows, after any change in any order, cut and killed anywhere."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from projections import (
+    Environment,
+    ProjectionGroup,
+    Table,
+    join_as_of,
+    join_within,
+    open_runner,
+    rebuild,
+    sql_view,
+    verify,
+    view,
+)
+from projections.spark.session import small_batch_session
+from projections.spark.timing import joins
+from projections.spark.timing.closest import Search
+from projections.spark.timing.sides import Sides
+from projections.spark.views.frames import call
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore import affected, differences
+from projections.tablestore.postgres import PostgresTableStore
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from tests.conformance.generated_views import Batch, Change
+from tests.conformance.relational_batches import RelationalBatches, run
+from tests.conformance.test_generated_views import Killed, killing, write
+from tests.conformance.view_oracle import assert_views_are_right, in_order, stored
+
+EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+SOME = settings(
+    max_examples=EXAMPLES or 10, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+
+
+def captured(name, *columns):
+    kinds = [sa.Column(c, sa.BigInteger) for c in columns]
+    model = sa.Table(name, sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
+    return Table.from_changelog(model, topic=f"shop.public.{name}")
+
+
+searches = captured("searches", "session", "moment", "term")
+clicks = captured("clicks", "session", "moment", "page")
+NAMED = {"searches": searches, "clicks": clicks}
+TIMES = ("searched_at", "clicked_at")
+
+
+def timed(rows, key, time, more):
+    return rows.select("session", F.col("id").alias(key), F.timestamp_micros("moment").alias(time), more)
+
+
+def micros(count):
+    return f"{count} microseconds"
+
+
+def within(name, lower, upper, how):
+    """A view: searches and clicks whose times, in microseconds, are apart by the bounds."""
+    key = "search_id" if how in ("semi", "anti") else ("search_id", "click_id")
+
+    def joined(searches, clicks):
+        left, right = timed(searches, "search_id", TIMES[0], "term"), timed(clicks, "click_id", TIMES[1], "page")
+        found = join_within(left, right, on="session", times=TIMES, lower=micros(lower), upper=micros(upper), how=how)
+        return found.select("session", *([key] if isinstance(key, str) else key))
+
+    joined.__name__, joined.signature = name, name
+    return view(by="session", key=key, tables=NAMED)(joined)
+
+
+def as_of(name, **options):
+    """A view: each search with one click."""
+
+    def joined(searches, clicks):
+        left, right = timed(searches, "search_id", TIMES[0], "term"), timed(clicks, "click_id", TIMES[1], "page")
+        return join_as_of(left, right, on="session", times=TIMES, **options).select("session", "search_id", "click_id")
+
+    joined.__name__, joined.signature = name, name
+    return view(by="session", key="search_id", tables=NAMED)(joined)
+
+
+@view(by="session", key=("search_id", "next_id"))
+def followers(searches: DataFrame) -> DataFrame:
+    """Each search with those that follow it."""
+    left = timed(searches, "search_id", "at", "term")
+    found = join_within(
+        left, left, on="session", times=("at", "at"), lower=micros(1), upper=micros(2), take={"next_id": "search_id"}
+    )
+    return found.select("session", "search_id", "next_id")
+
+
+def sql_within(how, lower, upper, session="s.session"):
+    return (
+        f"SELECT {session} AS session, s.id AS search_id, c.id AS click_id FROM searches s {how} JOIN clicks c"
+        f" ON s.session = c.session AND c.moment BETWEEN s.moment + ({lower}) AND s.moment + ({upper})"
+    )
+
+
+def sql_exists(negated):
+    return (
+        f"SELECT session, id AS search_id FROM searches s WHERE {negated} EXISTS (SELECT 1 FROM clicks c"
+        " WHERE c.session = s.session AND c.moment - s.moment BETWEEN -1 AND 2)"
+    )
+
+
+def sql_as_of(condition, order):
+    return (
+        "SELECT session, id AS search_id, (SELECT c.id FROM clicks c WHERE c.session = s.session AND c.moment IS NOT"
+        f" NULL AND {condition} ORDER BY {order}, c.id DESC LIMIT 1) AS click_id FROM searches s WHERE s.moment IS NOT"
+        " NULL UNION ALL SELECT session, id, NULL FROM searches WHERE moment IS NULL"
+    )
+
+
+LAST_OF_EACH_TIME = "(SELECT session, moment, max(id) AS id FROM clicks GROUP BY session, moment)"
+BOTH = "coalesce(s.session, c.session)"
+# By name: the view, and what DuckDB is asked, which is written without it.
+ASKED = {
+    "inner_join": (within("inner_join", -1, 2, "inner"), sql_within("INNER", -1, 2)),
+    "left_join": (within("left_join", -1, 2, "left"), sql_within("LEFT", -1, 2)),
+    "right_join": (within("right_join", -1, 2, "right"), sql_within("RIGHT", -1, 2, "c.session")),
+    "full_join": (within("full_join", -1, 2, "full"), sql_within("FULL", -1, 2, BOTH)),
+    "semi_join": (within("semi_join", -1, 2, "semi"), sql_exists("")),
+    "anti_join": (within("anti_join", -1, 2, "anti"), sql_exists("NOT")),
+    "only_before": (within("only_before", -3, -1, "left"), sql_within("LEFT", -3, -1)),
+    "at_one_time": (within("at_one_time", 0, 0, "full"), sql_within("FULL", 0, 0, BOTH)),
+    "followers": (followers, """
+        SELECT a.session, a.id AS search_id, b.id AS next_id FROM searches a LEFT JOIN searches b
+        ON a.session = b.session AND b.moment BETWEEN a.moment + 1 AND a.moment + 2"""),
+    "before": (as_of("before"), f"""
+        SELECT s.session, s.id AS search_id, c.id AS click_id FROM searches s
+        ASOF LEFT JOIN {LAST_OF_EACH_TIME} c ON s.session = c.session AND s.moment >= c.moment"""),
+    "after": (as_of("after", direction="forward", how="inner"), f"""
+        SELECT s.session, s.id AS search_id, c.id AS click_id FROM searches s
+        ASOF JOIN {LAST_OF_EACH_TIME} c ON s.session = c.session AND s.moment <= c.moment"""),
+    "strictly_before": (as_of("strictly_before", exact=False, tolerance=micros(2)), sql_as_of(
+        "c.moment < s.moment AND c.moment >= s.moment - 2", "c.moment DESC")),
+    "nearby": (as_of("nearby", direction="nearest", exact=False, tolerance=micros(3)), sql_as_of(
+        "c.moment <> s.moment AND abs(c.moment - s.moment) <= 3", "abs(c.moment - s.moment), c.moment")),
+    "on_condition": (as_of("on_condition", direction="nearest", condition="page > term"), sql_as_of(
+        "c.page > s.term", "abs(c.moment - s.moment), c.moment")),
+    "of_the_greatest_page": (as_of("of_the_greatest_page", ties="page"), sql_as_of(
+        "c.moment <= s.moment", "c.moment DESC, c.page DESC NULLS LAST")),
+}  # fmt: skip
+VIEWS = {name: declared for name, (declared, _) in ASKED.items()}
+SQL = {name: " ".join(sql.split()) for name, (_, sql) in ASKED.items()}
+# A view behind one: how many searches of a session led to a click.
+SQL["rates"] = "SELECT session, count(*) AS pairs, count(click_id) AS clicked FROM left_join GROUP BY session"
+VIEWS["rates"] = sql_view("rates", SQL["rates"], tables=VIEWS)
+GROUP = ProjectionGroup("joins_by_time", list(VIEWS.values()))
+WORLD = SimpleNamespace(tables=tuple(NAMED.values()))
+
+_OR_NULL = st.one_of(st.none(), st.integers(0, 4))
+
+
+@st.composite
+def histories(draw):
+    """Rows that come, move to other sessions and times, go, come late, and come twice; some batches are killed."""
+
+    def change():
+        table = draw(st.integers(0, 1))
+        columns = list(list(NAMED.values())[table].payload)
+        values = None if draw(st.integers(0, 4)) == 0 else {c: draw(_OR_NULL) for c in columns}
+        return Change(table, {"id": draw(st.integers(0, 5))}, values, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
+
+    def batch():
+        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
+        return Batch([change() for _ in range(draw(st.integers(1, 6)))], killed)
+
+    return [batch() for _ in range(draw(st.integers(3, 7)))]
+
+
+def live_through(store, history, columns):
+    log = MemoryLog()
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
+    for number, batch in enumerate(history):
+        write(changes, WORLD, batch)
+        try:
+            batches.catch_up(killing(batch.killed_at))
+        except Killed:
+            batches.catch_up()
+        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=f"batch {number} of {history}")
+    return stored(store, GROUP)
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def columns(spark):
+    return view_columns(small_batch_session(spark), GROUP)
+
+
+def in_a_file(folder, history, columns):
+    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
+        store.prepare()
+        return live_through(store, history, columns)
+
+
+@given(history=histories())
+@SOME
+def test_joins_by_time_are_right_after_any_batch(columns, tmp_path, history):
+    in_a_file(tmp_path, history, columns)
+
+
+@given(history=histories())
+@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+def test_joins_by_time_are_right_in_postgresql_too(columns, database, history):
+    with closing(PostgresTableStore(database())) as store:
+        store.prepare()
+        live_through(store, history, columns)
+
+
+@given(history=histories(), cuts=st.lists(st.booleans(), min_size=50, max_size=50))
+@settings(SOME, max_examples=max(3, EXAMPLES // 10))
+def test_a_join_by_time_does_not_depend_on_where_the_log_is_cut_into_batches(columns, tmp_path, history, cuts):
+    changes = [change for batch in history for change in batch.changes]
+    parts, one = [[]], [Batch(changes, None)]
+    for change, cut in zip(changes, itertools.cycle(cuts), strict=False):
+        parts[-1].append(change)
+        if cut:
+            parts.append([])
+    several = [Batch(part, None) for part in parts if part]
+    assert in_a_file(tmp_path, several, columns) == in_a_file(tmp_path, one, columns)
+
+
+@seed(3)
+@given(history=histories())
+@settings(SOME, max_examples=200, derandomize=False, database=None)
+def long_enough_to_see_a_fault(columns, folder, history):
+    in_a_file(folder, history, columns)
+
+
+def _only_as_they_are_now(role, by, destroyed):
+    return _PARTITIONS(role, by, destroyed)[1:]
+
+
+_PARTITIONS = affected._partitions
+FAULTS = {
+    "partitions that rows were in are forgotten": (affected, "_partitions", _only_as_they_are_now),
+    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_batches_shows(fault, columns, tmp_path, monkeypatch):
+    module, name, planted = FAULTS[fault]
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises(AssertionError):
+        long_enough_to_see_a_fault(columns, tmp_path)
+
+
+# ---- the functions themselves
+
+
+def many_worlds(count):
+    """Rows of so many small worlds, each in sessions of its own: one job computes them all."""
+    chance = random.Random(30)
+    found = {"searches": [], "clicks": []}
+    for world, (table, more) in itertools.product(range(count), (("searches", "term"), ("clicks", "page"))):
+        for _ in range(chance.randrange(7)):
+            session = chance.choice([None, *[10 * world + n for n in range(2)] * 3])
+            moment, value = (chance.choice([None, *range(-3, 4)]) for _ in range(2))
+            found[table].append({"id": len(found[table]), "session": session, "moment": moment, more: value})
+    return found
+
+
+@pytest.fixture(scope="module")
+def worlds(spark):
+    """The parameters of the views by name, for Spark and for DuckDB."""
+    small, rows = small_batch_session(spark), many_worlds(400)
+    kinds = {n: pa.schema([(c, t.arrow()) for c, t in table.columns.items()]) for n, table in NAMED.items()}
+    tables = {name: pa.Table.from_pylist(rows[name], kinds[name]) for name in NAMED}
+    return {name: small.createDataFrame(table) for name, table in tables.items()}, tables
+
+
+def by_spark(name, worlds):
+    frames = {table: worlds[0][table] for table in VIEWS[name].tables}
+    return in_order(call(VIEWS[name], frames).collect())
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_join_by_time_has_the_rows_that_duckdb_has(name, worlds, columns):
+    right = in_order(tuple(row.values()) for row in run(SQL[name], worlds[1], columns[name]).to_pylist())
+    assert by_spark(name, worlds) == right
+    assert len(right) > 100
+
+
+def _ends_before(self: Sides) -> Column:
+    return _APART(self) + 1
+
+
+def _without_ties(right, ties):
+    return _ORDER(right, ())
+
+
+def _any_side(self: Search) -> Column:
+    return F.lit(True)
+
+
+def _later_first(self: Search) -> Column:
+    return F.coalesce(self._own("found_after"), self._own("found_before"))
+
+
+def _equal_times_too(self: Search, way: str):
+    return _WINDOW(SimpleNamespace(sides=self.sides, exact=True, _own=self._own), way)
+
+
+_APART, _ORDER, _WINDOW = Sides.apart, joins._order, Search._window
+IN_FUNCTIONS = {
+    "bounds are moved by a microsecond": ("left_join", Sides, "apart", _ends_before),
+    "the side of the other table has no partition": (
+        "full_join", joins, "_of_both", lambda joined, sides, how: _OF_BOTH(joined, sides, "left")),
+    "ties are not looked at": ("of_the_greatest_page", joins, "_order", _without_ties),
+    "the later one is preferred": ("nearby", Search, "_closest", _later_first),
+    "equal times are near": ("strictly_before", Search, "_window", _equal_times_too),
+    "a condition is asked of rows of any side": ("on_condition", Search, "_is_reached", _any_side),
+}  # fmt: skip
+_OF_BOTH = joins._of_both
+
+
+@pytest.mark.parametrize("fault", IN_FUNCTIONS)
+def test_a_planted_fault_of_a_join_shows(fault, worlds, columns, monkeypatch):
+    name, where, attribute, planted = IN_FUNCTIONS[fault]
+    monkeypatch.setattr(where, attribute, planted)
+    with pytest.raises(AssertionError):
+        test_a_join_by_time_has_the_rows_that_duckdb_has(name, worlds, columns)
+
+
+# ---- Spark's batches
+
+
+@contextmanager
+def kept_by_spark(spark, folder, group):
+    """What writes changes, and a function that lets a runner apply them and returns the rows of a view."""
+    with closing(SqliteTableStore(folder / "live.db")) as store:
+        store.prepare()
+        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        rebuild(environment, group)
+        with open_runner(environment, group) as runner:
+            yield SimpleNamespace(
+                environment=environment,
+                store=store,
+                changes=ChangeWriter(environment.log),
+                rows=lambda name: (runner.catch_up(), stored(store, group)[name])[1],
+            )
+
+
+@pytest.fixture
+def live(spark, tmp_path):
+    few = ProjectionGroup("few_joins", [VIEWS[name] for name in ("before", "left_join", "full_join", "rates")])
+    with kept_by_spark(spark, tmp_path, few) as found:
+        yield found
+
+
+def test_a_late_version_of_the_right_side_corrects_past_rows_where_flink_leaves_them_wrong(live):
+    live.changes.put(searches, {"id": 1, "session": 7, "moment": 100, "term": 0})
+    live.changes.put(clicks, {"id": 1, "session": 7, "moment": 10, "page": 0})
+    assert live.rows("before") == [(7, 1, 1)]
+    live.changes.put(clicks, {"id": 2, "session": 7, "moment": 90, "page": 0})  # earlier than what was answered
+    assert live.rows("before") == [(7, 1, 2)]
+    live.changes.put(clicks, {"id": 2, "session": 7, "moment": 101, "page": 0})  # and it was not so after all
+    assert live.rows("before") == [(7, 1, 1)]
+    live.changes.delete(clicks, {"id": 1})
+    assert live.rows("before") == [(7, 1, None)]
+
+
+def test_a_row_has_either_a_match_or_none_and_never_both(live):
+    live.changes.put(searches, {"id": 1, "session": 7, "moment": 100, "term": 0})
+    assert live.rows("left_join") == [(7, 1, None)]
+    live.changes.put(clicks, {"id": 1, "session": 7, "moment": 102, "page": 0})
+    live.changes.put(clicks, {"id": 2, "session": 7, "moment": 99, "page": 0})
+    assert live.rows("full_join") == live.rows("left_join") == [(7, 1, 1), (7, 1, 2)]
+    assert live.rows("rates") == [(7, 2, 2)]
+    live.changes.delete(clicks, {"id": 1})
+    live.changes.put(clicks, {"id": 2, "session": 7, "moment": 103, "page": 0})
+    assert live.rows("left_join") == [(7, 1, None)]
+    assert live.rows("full_join") == [(7, 1, None), (7, None, 2)]
+
+
+def random_batches(seed):
+    """A few of what Hypothesis would draw, for Spark, whose batches take longer."""
+    chance = random.Random(seed)
+    for _ in range(5):
+        changes = []
+        for _ in range(8):
+            table = chance.randrange(2)
+            columns = list(list(NAMED.values())[table].payload)
+            values = None if chance.random() < 0.2 else {c: chance.choice([None, 0, 1, 2, 3]) for c in columns}
+            changes.append(Change(table, {"id": chance.randrange(6)}, values, chance.randrange(3), 1))
+        yield Batch(changes, None)
+
+
+def test_spark_keeps_joins_by_time_as_it_would_rebuild_them(spark, tmp_path):
+    with kept_by_spark(spark, tmp_path, GROUP) as live:
+        log = live.environment.log
+        for number, batch in enumerate(random_batches(7)):
+            write(live.changes, WORLD, batch)
+            live.rows("before")
+            assert_views_are_right(live.store, log, GROUP, SQL, NAMED, after=f"batch {number}")
+        verdicts = verify(live.environment, GROUP)
+        assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
+    with closing(SqliteTableStore(tmp_path / "again.db")) as store:
+        store.prepare()
+        again = Environment(spark, small_batch_session(spark), store, log)
+        rebuild(again, GROUP)
+        assert_views_are_right(store, log, GROUP, SQL, NAMED, after="the rebuild")
