@@ -44,12 +44,15 @@ if TYPE_CHECKING:
     from projections.spark.live.incremental import BatchReport
     from projections.spark.session import open_session
     from projections.spark.timing.joins import join_as_of, join_within
+    from projections.spark.timing.matching import match_pattern
     from projections.spark.views.as_of import as_of
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
     from projections.streams import Stream
     from projections.tables import Table
     from projections.tablestore.compared import ComparedGroup
+    from projections.timing.operands import previous, rows_of
+    from projections.timing.patterns import Pattern, label
     from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
     from projections.views import View, view
 
@@ -68,6 +71,7 @@ __all__ = [
     "Follower",
     "NoServingGeneration",
     "NotYetApplied",
+    "Pattern",
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
@@ -98,17 +102,21 @@ __all__ = [
     "hopping",
     "join_as_of",
     "join_within",
+    "label",
+    "match_pattern",
     "of_type",
     "on",
     "open_archiver",
     "open_router",
     "open_runner",
     "open_session",
+    "previous",
     "read_view",
     "read_views",
     "rebuild",
     "release_topic",
     "rollback",
+    "rows_of",
     "serve_metrics",
     "session",
     "sql_view",
@@ -155,6 +163,7 @@ _HOMES = {
     "spark.live.incremental": ("BatchReport",),
     "spark.session": ("open_session",),
     "spark.timing.joins": ("join_as_of", "join_within"),
+    "spark.timing.matching": ("match_pattern",),
     "spark.views.as_of": ("as_of",),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
@@ -162,6 +171,8 @@ _HOMES = {
     "tables": ("Table",),
     "tablestore.compared": ("ComparedGroup",),
     "timing.windows": ("cumulative", "hopping", "session", "tumbling", "windowed"),
+    "timing.operands": ("previous", "rows_of"),
+    "timing.patterns": ("Pattern", "label"),
     "views": ("View", "view"),
 }
 

@@ -27,6 +27,7 @@
         ├── GenerationMissing        no generation that could be switched to, compared or dropped
         ├── NotComparable            two generations cannot be brought to the same offsets
         ├── DefinitionChanged        the definition differs from the one the generation was built by
+        ├── PatternTooWide           a pattern's conditions have seen too many different values to go on
         ├── KeyNotUnique             a view function returned a key twice, or null
         ├── TableStoreUnavailable    the views' database cannot be reached
         ├── RightMissing             the role of the views' database may not do what is needed
@@ -202,6 +203,17 @@ class DefinitionChanged(ProjectionError):
 
 class KeyNotUnique(ProjectionError):
     """A view function returned one key twice, or a null key."""
+
+
+class PatternTooWide(ProjectionError):
+    """What a pattern's conditions look at differs too often at one row: each set of values is followed by itself."""
+
+
+def pattern_too_wide(told: str, *, place: str) -> PatternTooWide:
+    """The error of such a pattern, raised by whatever matches it."""
+    return PatternTooWide(
+        told, remedy="let conditions look at fewer earlier rows, or give the pattern a shorter within", place=place
+    )
 
 
 class TableStoreUnavailable(ProjectionError):

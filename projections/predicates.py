@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -160,6 +161,18 @@ class TypeTest(Predicate):
         return f"type in {list(self.names)!r}"
 
 
+class Relative(Predicate):
+    """A condition that looks at other rows too, which patterns alone have."""
+
+
+class Operand(ABC):
+    """What a field may be compared with beside constants and fields; it says what the comparison means."""
+
+    @abstractmethod
+    def compared_with(self, path: Path, symbol: Operator) -> Predicate:
+        """The predicate ``field symbol operand``."""
+
+
 @dataclass(frozen=True, eq=False)
 class FieldReference:
     """A field of an event, waiting for an operator; made by ``field``."""
@@ -220,6 +233,8 @@ class FieldReference:
     def _compared(self, symbol: Operator, other: object) -> Predicate:
         if isinstance(other, FieldReference):
             return FieldComparison(self.path, symbol, other.path)
+        if isinstance(other, Operand):
+            return other.compared_with(self.path, symbol)
         return Comparison(self.path, symbol, _constant(other, self.name))
 
 

@@ -12,6 +12,8 @@ from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.timing.patterns import Pattern, Step
+from projections.timing.promises import InWindows, Reach
 
 Columns = str | tuple[str, ...]
 
@@ -48,9 +50,10 @@ class View:
 
     ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
     those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
-    first, whose key is the view's too. The function must be deterministic and may look only at rows that ``references``
-    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
-    touches alone.
+    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set where
+    it gives rows their windows. The function must be deterministic and may look only at rows that ``references`` reach
+    from a root row, or at those of one partition: then a batch of changes can be answered from the rows it touches
+    alone.
     """
 
     name: str
@@ -63,6 +66,8 @@ class View:
     topic: ViewTopic | None = None
     peers: tuple[str, ...] = ()
     final: FinalResults | None = None
+    reach: Reach | None = None
+    windows: InWindows | None = None
 
     @property
     def root(self) -> str:
@@ -125,7 +130,8 @@ class View:
         declared = f"{self.references}|{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
-        return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}"
+        reach = "" if self.reach is None else f"|reach {self.reach}"
+        return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +154,18 @@ def may_be_null(table: Input) -> bool:
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """What changes with a function's source: its own ``signature``, where it has one, or its text."""
+    """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
     text = getattr(function, "signature", None) or inspect.getsource(function)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
+
+
+def _patterns(function: Callable[..., Any]) -> list[str]:
+    """The patterns that a function names, which are written outside of its text."""
+    if not inspect.isfunction(function):
+        return []
+    named = inspect.getclosurevars(function)
+    found = {**named.globals, **named.nonlocals}
+    return [f"|{name} {one.signature}" for name, one in sorted(found.items()) if isinstance(one, Step | Pattern)]
 
 
 def view(
@@ -163,6 +178,7 @@ def view(
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
     final: FinalResults | None = None,
+    reach: Reach | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
@@ -177,7 +193,8 @@ def view(
     them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
     each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
     ``tables`` overrides the look-up by parameter name. ``topic`` is where the view's rows are published too, and
-    ``final`` says when they do not change any more: then each is given out once.
+    ``final`` says when they do not change any more: then each is given out once. ``reach`` promises how far in time the
+    function looks, which a view of streams with ``retain`` needs that groups by no window.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -202,6 +219,7 @@ def view(
             roots=tuple(roots),
             topic=ViewTopic.of(topic),
             final=final,
+            reach=reach,
         )
         return bind(declared, function, tables_of(function, tables or {}))
 
@@ -220,6 +238,7 @@ class Declaration:
     roots: tuple[Target, ...] = ()
     topic: ViewTopic | None = None
     final: FinalResults | None = None
+    reach: Reach | None = None
 
 
 def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:

@@ -29,6 +29,7 @@ from projections.predicates import (
     Path,
     Predicate,
     Prefix,
+    Relative,
     family_of,
     plain,
 )
@@ -149,12 +150,22 @@ def check_predicate(predicate: Predicate, events: Sequence[EventType]) -> None:
     Raises UnknownField where a field is one of none of them, InvalidPredicate where a comparison cannot be made.
     """
     for part in leaves(predicate):
+        require_of_one_row(part)
         for path in paths(part):
             if not any(kind_at(event.schema, path) for event in events):
                 raise _unknown_field(path, events)
         for event in events:
             check_leaf(part, event.schema, place=f"{event.name}: {part}")
             _check_members(part, event)
+
+
+def require_of_one_row(part: Predicate) -> None:
+    """InvalidPredicate for what patterns alone may ask."""
+    if isinstance(part, Relative):
+        raise InvalidPredicate(
+            f"condition {part} looks at other rows",
+            remedy="use rows_of(…) in the conditions of a pattern's labels only",
+        )
 
 
 def check_against(predicate: Predicate, schema: RegisteredSchema) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType, Kind
-from projections.declaring.event_fields import check_leaf, leaves, paths
+from projections.declaring.event_fields import check_leaf, leaves, paths, require_of_one_row
 from projections.errors import InvalidDefinition, InvalidPredicate
 from projections.predicates import Predicate, TypeTest, required
 from projections.tables import Table, VersionTable
@@ -47,6 +47,7 @@ def check_condition(table: Table, condition: Predicate) -> None:
 
 
 def _check_part(table: Table, part: Predicate) -> None:
+    require_of_one_row(part)
     if isinstance(part, TypeTest):
         raise InvalidPredicate(
             "rows have no event type", remedy="compare a column that an event sets", place=f"topic {table.topic}"

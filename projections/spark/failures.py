@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.shown_urls import shown_url
 from projections.errors import (
     CodeFailed,
+    PatternTooWide,
     ProjectionError,
     RealTimeRefused,
     SparkFailed,
@@ -21,6 +22,7 @@ from projections.errors import (
     UnsupportedValue,
     not_unpacked,
     offsets_lost,
+    pattern_too_wide,
     unsupported_value,
 )
 from projections.faults import record_error
@@ -36,6 +38,7 @@ _UNKNOWN_COLUMN = re.compile(
     r"(?:Did you mean one of the following\? ?\[([^\]]*)\])?"
 )
 _UNSUPPORTED_VALUE = re.compile(rf"^{UnsupportedValue.__module__}\.{UnsupportedValue.__name__}: (.*)$", re.M)
+_TOO_WIDE = re.compile(rf"^{PatternTooWide.__module__}\.{PatternTooWide.__name__}: (.*)$", re.M)
 _OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
 # What the JVM's client says of records whose batch it cannot read: the one names no offset.
 _NOT_UNPACKED = re.compile(
@@ -123,6 +126,8 @@ def translate(message: str, place: str) -> ProjectionError:
         return _record_error(told)
     if refused_value := _UNSUPPORTED_VALUE.search(message):
         return unsupported_value(refused_value.group(1)[:400], place=place)
+    if too_wide := _TOO_WIDE.search(message):
+        return pattern_too_wide(too_wide.group(1)[:400], place=place)
     if found := query_error(message):
         kind, where = CodeFailed if found.of_code else SparkFailed, f"{place}, {found.where}" if found.where else place
         return kind(found.cause, remedy="correct the code, or the value that it does not expect", place=where)

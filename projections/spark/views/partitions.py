@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.event_versions import FROM
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
@@ -114,7 +115,8 @@ class _Tracing:
         table = self._view.table(marks.getString(ROLE))
         ids = {a.name(): a.exprId().id() for a in output}
         by = tuple((frozenset({ids[column]}),) for column in self._view.by)
-        own = frozenset(ids[column] for column in table.key if column not in self._view.by)
+        of_row = (FROM,) if FROM in ids else table.key
+        own = frozenset(ids[column] for column in of_row if column not in self._view.by)
         present = () if may_be_null(table) else tuple(frozenset({ids[column]}) for column in table.key)
         return LocalRows(by, (own,), present=present)
 
@@ -250,6 +252,23 @@ class _Tracing:
         by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
         return LocalRows(by, united=True)
 
+    def _in_order(self, node: Any, children: Sequence[Any]) -> LocalRows:
+        """Rows that a function of ours makes of those of a partition, which follow each other; marked in the same way.
+
+        They come from a window by these columns, which no other operator but row by row ones is behind.
+        """
+        below, output = self.rows(children[0]), items(node.output())
+        marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
+        if not set(self._view.by) <= marked.keys():
+            raise Untraceable(
+                "a Python function of batches, of which nothing shows which rows it brings together",
+                "use match_pattern(…) by the columns of by, or a function of columns (udf)",
+            )
+        names = {a.name(): a for a in items(children[0].output())}
+        self._require_within(below, [names[column] for column in marked], "match_pattern")
+        by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
+        return LocalRows(by, united=True)
+
     # ---- partitions
 
     def _is_by(self, rows: LocalRows, expression: Any) -> bool:
@@ -312,6 +331,7 @@ _METHODS: Final = {
     "Project": "project", "Filter": "filter", "Generate": "generate", "Window": "window", "Aggregate": "aggregate",
     "Distinct": "distinct", "Deduplicate": "distinct", "Join": "join", "LateralJoin": "lateral", "Union": "united",
     "Except": "set_operation", "Intersect": "set_operation", "FlatMapGroupsInArrow": "mapped",
+    "MapInArrow": "in_order",
 }  # fmt: skip
 
 _TOLD: Final = ("Project", "Filter", "Join")  # which are told what holds above them

@@ -75,7 +75,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")
     columns = {
-        name: _column_type(f.dataType, f"{view.name}.{name}") for name, f in zip(names, schema.fields, strict=True)
+        name: column_type(f.dataType, f"{view.name}.{name}") for name, f in zip(names, schema.fields, strict=True)
     }
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
@@ -133,7 +133,8 @@ def _ddl(columns: Mapping[str, ColumnType]) -> str:
     return ", ".join(f"`{name}` {column.ddl}" for name, column in columns.items())
 
 
-def _column_type(kind: DataType, place: str) -> ColumnType:
+def column_type(kind: DataType, place: str) -> ColumnType:
+    """The type of a column of Spark's; InvalidDefinition for one that no view has."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType | MapType | StructType):
@@ -166,7 +167,7 @@ def _shape(kind: DataType, place: str) -> str:
                 remedy="give the map texts for keys",
                 place=place,
             )
-    return _column_type(kind, place).ddl
+    return column_type(kind, place).ddl
 
 
 def _refuse_unreached(view: View, result: DataFrame) -> Rows:

@@ -1,0 +1,264 @@
+"""Patterns in views: the matches that the rows of a partition have.
+
+    @view(by="account", key="payment_id")
+    def frauds(payments):
+        return match_pattern(payments, pattern, by="account", time="paid_at", key="payment_id",
+                             measures={"amount": large.last("amount")})
+
+Spark decides all that looks at one row alone, numbers the rows of each partition, and leaves out those that no match
+can have. A Python function gets the others in their order, and runs an automaton over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Final, Literal
+
+from projections.columns import ColumnType
+from projections.declaring.filtering import row_schema
+from projections.errors import InvalidDefinition
+from projections.predicates import Both, Either, Predicate
+from projections.spark.python_workers import settled
+from projections.spark.timing.matches import (
+    DECIDED,
+    MOMENT,
+    NUMBER,
+    LabelOfEach,
+    Layout,
+    Matching,
+    Measured,
+    OfEach,
+    OfFirst,
+    Output,
+)
+from projections.spark.views.conditions import condition
+from projections.spark.views.marks import PARTITION
+from projections.spark.views.view_functions import column_type
+from projections.timing.automaton import Automaton
+from projections.timing.checking import (
+    check_measure,
+    check_pattern,
+    columns_computed,
+    columns_of,
+    own_name,
+    require_columns,
+)
+from projections.timing.operands import PREVIOUS, Taken, is_plain
+from projections.timing.patterns import Pattern, Step, as_pattern
+from projections.views import Columns, as_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+_MOST_DIGITS: Final = 38
+_AVERAGED: Final = 4  # digits that an average has more, as Spark's has
+
+
+def match_pattern(
+    rows: DataFrame,
+    pattern: Pattern | Step,
+    *,
+    by: Columns,
+    time: str,
+    key: Columns,
+    order: Columns = (),
+    measures: Mapping[str, Taken] | None = None,
+    per: Literal["match", "row"] = "match",
+    labelled: str = "label",
+) -> DataFrame:
+    """Return the matches that a pattern has in each partition of ``by``, for use in a view with the same ``by``.
+
+    Rows follow each other by ``time``, then by ``order``, then by ``key``, which tells the rows of a partition apart; a
+    row without a time is in no match. A match has the columns of ``by``, those of ``key`` from its first row, and
+    ``measures``, such as ``{"amount": large.last("amount")}``. With ``per="row"`` each row of a match is a row of the
+    result: ``by``, the key of the match as ``match_…``, the row's columns, its label, and the match's measures.
+
+    A match is known by its first row, and so a change leaves alone all others that begin and end as before. Raises
+    InvalidDefinition, InvalidPredicate or UnknownColumn when the view is planned.
+    """
+    asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), as_columns(key), measures or {})
+    layout = asked.layout(per, labelled)
+    from pyspark.sql.types import StructField, StructType
+
+    marks = {name: {PARTITION: name} for name in asked.by}
+    schema = StructType(
+        [StructField(name, asked.type_of(output), True, marks.get(name)) for name, output in layout.outputs.items()]
+    )
+    return asked.decided(layout).mapInArrow(settled(Matching(asked.pattern, layout)), schema)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What match_pattern was given, checked."""
+
+    rows: DataFrame
+    pattern: Pattern
+    by: tuple[str, ...]
+    time: str
+    order: tuple[str, ...]
+    key: tuple[str, ...]
+    measures: Mapping[str, Taken]
+
+    def __post_init__(self) -> None:
+        if not self.by or not self.key:
+            raise InvalidDefinition(
+                "match_pattern without columns of partitions, or of a key",
+                remedy="name both: by='account', and what tells the rows of an account apart, key='payment_id'",
+            )
+        place = f"pattern {self.pattern.step}"
+        self._require_no_names_of_ours()
+        named = (*self.by, self.time, *self.order, *self.key)
+        require_columns(named, self._kinds, "match_pattern")
+        require_columns(map(own_name, columns_of(self.pattern)), self._kinds, place)
+        self._require_time()
+        for name, measure in self.measures.items():
+            self._require_measure(name, measure)
+        check_pattern(self.pattern, self._typed(columns_of(self.pattern)))
+
+    @property
+    def _kinds(self) -> dict[str, DataType]:
+        return {field.name: field.dataType for field in self.rows.schema.fields}
+
+    def _require_no_names_of_ours(self) -> None:
+        ours = [name for name in self.rows.columns if name.startswith((NUMBER, MOMENT, DECIDED, PREVIOUS))]
+        if ours:
+            raise InvalidDefinition(
+                f"the rows have a column {ours[0]!r}", remedy="name it without a leading underscore"
+            )
+
+    def _require_time(self) -> None:
+        if (kind := self._kinds[self.time].simpleString()) != "timestamp":
+            raise InvalidDefinition(
+                f"{self.time!r} is {kind}, and rows follow each other by times",
+                remedy="name a column of timestamps, or cast it before match_pattern",
+            )
+
+    def _require_measure(self, name: str, measure: Taken) -> None:
+        if not isinstance(measure, Taken):
+            raise InvalidDefinition(
+                f"measure {name!r} is {measure}", remedy="write label.last('column'), or another function of rows_of(…)"
+            )
+        self.pattern.require_labels(measure.labels, f"measure {name!r}")
+        columns = [] if measure.column is None else [measure.column]
+        require_columns(columns, self._kinds, f"measure {name!r}")
+        if measure.function not in ("first", "last"):
+            check_measure(measure, self._typed(columns))
+
+    def _typed(self, columns: Iterable[str]) -> dict[str, ColumnType]:
+        return {name: column_type(self._kinds[own_name(name)], f"pattern {self.pattern.step}") for name in columns}
+
+    def layout(self, per: str, labelled: str) -> Layout:
+        """The columns of the result, and what workers see of the rows."""
+        if per not in ("match", "row"):
+            raise InvalidDefinition(f"match_pattern per {per!r}", remedy="write per='match' or per='row'")
+        own: list[tuple[str, Output]] = [(name, OfFirst(name)) for name in self.by]
+        first = "" if per == "match" else "match_"
+        own += [(first + name, OfFirst(name)) for name in self.key if name not in self.by]
+        if per == "row":
+            own += [(name, OfEach(name)) for name in self.rows.columns if name not in self.by]
+            own += [(labelled, LabelOfEach())]
+        own += [(name, Measured(one, self._digits(one))) for name, one in self.measures.items()]
+        twice = [name for n, (name, _) in enumerate(own) if name in [other for other, _ in own[:n]]]
+        if twice:
+            raise InvalidDefinition(
+                f"match_pattern returns column {twice[0]!r} twice",
+                remedy="name the measure otherwise; labelled='…' names the column of labels",
+            )
+        return Layout(self.by, tuple(columns_computed(self.pattern)), dict(own))
+
+    def _digits(self, measure: Taken) -> tuple[int, int] | None:
+        """The digits of a decimal that is computed."""
+        if measure.function not in ("total", "average") or measure.column is None:
+            return None
+        kind = self._typed([measure.column])[measure.column]
+        if kind.kind != "decimal":
+            return None if measure.function == "total" else (23, _AVERAGED)
+        if measure.function == "total":
+            return min(_MOST_DIGITS, kind.precision + 10), kind.scale
+        return min(_MOST_DIGITS, kind.precision + _AVERAGED), min(_MOST_DIGITS, kind.scale + _AVERAGED)
+
+    def type_of(self, output: Output) -> DataType:
+        """The type of a column of the result."""
+        from pyspark.sql.types import DecimalType, LongType, StringType
+
+        match output:
+            case OfFirst(column) | OfEach(column):
+                return self._kinds[column]
+            case LabelOfEach():
+                return StringType()
+            case Measured(taken, digits):
+                if digits is not None:
+                    return DecimalType(*digits)
+                if taken.function in ("count", "total") or taken.column is None:
+                    return LongType()
+                return self._kinds[taken.column]
+
+    def decided(self, layout: Layout) -> DataFrame:
+        """The rows that a match may have, in their order, with what Spark knows of each."""
+        from pyspark.sql import functions as F
+
+        before = Automaton(self.pattern).before
+        columns = columns_of(self.pattern)
+        types = self._typed(columns)
+        schema, row = row_schema(types), F.struct(*map(F.col, columns))
+        truths = {f"{DECIDED}{n}": condition(part, schema, row) for n, part in enumerate(before)}
+        known = self._numbered(columns).withColumns({MOMENT: F.unix_micros(F.col(self.time)), **truths})
+        needed = [*self.by, *self.key, NUMBER, MOMENT, *truths, *layout.seen, *_sources(layout)]
+        places = {id(part): f"{DECIDED}{n}" for n, part in enumerate(before)}
+        return self._possible(known, places).select(*dict.fromkeys(needed))
+
+    def _numbered(self, columns: Iterable[str]) -> DataFrame:
+        """The rows with their numbers, and with what conditions look at of the row before.
+
+        That no two have equal places in the order is shown by the plan of the view, which is refused otherwise.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        in_order = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *self.key)
+        before = {name: F.lag(own_name(name)).over(in_order) for name in columns if name.startswith(PREVIOUS)}
+        timed = self.rows.where(F.col(self.time).isNotNull())
+        return timed.withColumns({NUMBER: F.row_number().over(in_order), **before})
+
+    def _possible(self, rows: DataFrame, places: Mapping[int, str]) -> DataFrame:
+        """The rows of which a condition may be true, in partitions that have as many of each label as a match needs."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        conditions = {name: one.condition for name, one in self.pattern.labels.items()}
+        if None not in conditions.values():
+            rows = rows.where(reduce(or_, (_bound(one, places) for one in self.pattern.conditions)))
+        needed = {
+            f"{DECIDED}{name}": (one, count)
+            for name, count in self.pattern.step.shape.fewest.items()
+            if count and (one := conditions[name]) is not None
+        }
+        whole = Window.partitionBy(*self.by)
+        found = {name: F.count_if(_bound(one, places)).over(whole) for name, (one, _) in needed.items()}
+        enough = [F.col(name) >= count for name, (_, count) in needed.items()]
+        return rows.withColumns(found).where(reduce(and_, enough, F.lit(True)))
+
+
+def _sources(layout: Layout) -> list[str]:
+    """The columns that those of the result are made of."""
+    found = [one.taken.column if isinstance(one, Measured) else getattr(one, "column", None)
+             for one in layout.outputs.values()]  # fmt: skip
+    return [name for name in found if name is not None]
+
+
+def _bound(condition: Predicate, places: Mapping[int, str]) -> Column:
+    """What is true wherever a condition may be."""
+    from pyspark.sql import functions as F
+
+    if is_plain(condition):
+        return F.coalesce(F.col(places[id(condition)]), F.lit(False))
+    match condition:
+        case Both(left, right):
+            return _bound(left, places) & _bound(right, places)
+        case Either(left, right):
+            return _bound(left, places) | _bound(right, places)
+    return F.lit(True)
