@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from projections.spark.scala import items
+from projections.spark.views.equal_values import differs_from_equal_ones, require_one_of_equal_ones
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
 
@@ -34,10 +35,10 @@ EXACT: Final[Mapping[str, str]] = {
     "Average": "take the mean of decimals, avg(cast(x AS decimal(18, 2)))",
     "RegrAvgX": "take the mean of decimals, avg(cast(x AS decimal(18, 2)))",
     "RegrAvgY": "take the mean of decimals, avg(cast(y AS decimal(18, 2)))",
-    "Max": "add zero, max(x + 0D), so that -0.0 and 0.0 are one value",
-    "Min": "add zero, min(x + 0D), so that -0.0 and 0.0 are one value",
 }
-"""Right of integers, decimals and all that is no floating-point number; and what to write of one."""
+"""Right of integers and decimals; and what to write of floating-point numbers."""
+EXTREMES: Final = frozenset({"Max", "Min"})
+"""Right of values that equal no other one."""
 
 _DISTINCT: Final = "count exactly, count(DISTINCT x), or by hash, approx_count_distinct(x)"
 _PERCENTILE: Final = "take it exactly, percentile(x, 0.5)"
@@ -50,7 +51,7 @@ REFUSED: Final[Mapping[str, str]] = {
          "CovSample", "RegrIntercept", "RegrR2", "RegrReplacement", "RegrSlope", "RegrSXX", "RegrSXY", "RegrSYY"),
         _SUMS,
     ),
-    "Product": "multiply in an order, aggregate(sort_array(collect_list(x)), 1D, (product, x) -> product * x)",
+    "Product": "multiply in an order, aggregate(sort_array(collect_list(x + 0D)), 1D, (product, x) -> product * x)",
     "HistogramNumeric": "count by bucket, count_if(x < 10), or group by width_bucket(x, 0, 100, 10)",
     "ApproximatePercentile": _PERCENTILE,
     **dict.fromkeys(("ApproxTopK", "ApproxTopKAccumulate", "ApproxTopKCombine"), _MOST),
@@ -84,13 +85,11 @@ _BY_VALUE: Final = (
     f" (IF(({_VARIABLE} IS NULL), -1, (IF(({_VARIABLE} < {_VARIABLE}), -1, (IF(({_VARIABLE} > {_VARIABLE}), 1,"
     f" 0)))))))))), {_VARIABLE}, {_VARIABLE})"
 )
-_ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
 _MOST_DIGITS: Final = 28  # ten more are Spark's sum's: no group has as many rows as would overflow it
 _FOLDS: Final = frozenset(name for name, remedy in REFUSED.items() if remedy == _SUMS or name == "Product")
 _OF_FLOATS: Final = "of floating-point numbers, whose last digits depend on their order"
 _BY_CHANCE: Final = "which depends on the order its rows come in"
 _UNKNOWN: Final = "use an aggregate of SQL, or a function of sort_array(collect_list(x))"
-_EXTREMES: Final = ("Max", "Min")
 _SMALL: Final = ("tinyint", "smallint", "int")
 
 
@@ -101,7 +100,9 @@ def require_right(expression: Any, tell_apart: TellApart) -> None:
         name, told = kind(function), str(function.prettyName())
         if name in EXACT:
             _require_exact(function, name, told)
-        elif name in ORDERED and not is_sorted and not _ORDERS.get(name, _is_never)(function, tell_apart):
+        elif name in EXTREMES or (name in ORDERED and is_sorted):
+            require_one_of_equal_ones(items(function.children())[0], told)
+        elif name in ORDERED and not _ORDERS.get(name, _is_never)(function, tell_apart):
             raise Untraceable(f"{told}, {_BY_CHANCE}", ORDERED[name].format(name=told))
         elif name not in RIGHT and name not in ORDERED:
             remedy = REFUSED.get(name, _UNKNOWN)
@@ -125,9 +126,8 @@ def _is_whole_order(array_sort: Any) -> bool:
 
 def _require_exact(function: Any, name: str, told: str) -> None:
     given = [str(child.dataType().simpleString()) for child in items(function.children())]
-    if any(kind in _FLOATS for kind in given) and not (name in _EXTREMES and _has_one_zero(function)):
-        zeros = "of floating-point numbers, of which 0.0 and -0.0 are equal"
-        raise Untraceable(f"{told} {zeros if name in _EXTREMES else _OF_FLOATS}", EXACT[name])
+    if any(kind in _FLOATS for kind in given):
+        raise Untraceable(f"{told} {_OF_FLOATS}", EXACT[name])
     if told.startswith("try_") and not all(kind in _SMALL or _digits(kind) <= _MOST_DIGITS for kind in given):
         raise Untraceable(
             f"{told} of {', '.join(given)}, whose overflow depends on the order its rows come in",
@@ -137,12 +137,6 @@ def _require_exact(function: Any, name: str, told: str) -> None:
 
 def _digits(given: str) -> int:
     return int(given[8:].partition(",")[0]) if given.startswith("decimal(") else _MOST_DIGITS + 1
-
-
-def _has_one_zero(function: Any) -> bool:
-    """Whether the value is ``x + 0D``, which is 0.0 of both zeros."""
-    (value,) = items(function.children())
-    return kind(value) == "Add" and any(str(side.sql()) in _ZEROS for side in items(value.children()))
 
 
 # ---- orders
@@ -192,5 +186,5 @@ def _decides(parts: list[Any], value: Any, tell_apart: TellApart) -> bool:
 
 def _consists_of(value: Any, ordered: set[Any]) -> bool:
     if value.canonicalized() in ordered:
-        return True
+        return not differs_from_equal_ones(value)
     return not is_attribute(value) and all(_consists_of(child, ordered) for child in items(value.children()))
