@@ -228,9 +228,9 @@ def view_of(pattern):
     table = sa.Table(
         "payments", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("kind", sa.Text)
     )
-    payments = Table.from_changelog(table, topic="payments")
+    tables = {"payments": Table.from_changelog(table, topic="payments")}
 
-    @view(by="kind", key="id")
+    @view(by="kind", key="id", tables=tables)
     def matched(payments):
         return match_pattern(payments, pattern, by="kind", time="at", key="id")
 
