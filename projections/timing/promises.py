@@ -1,0 +1,81 @@
+"""What bounds a state: promises of streams and views, by which rows of long ago are forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from projections.errors import InvalidDefinition
+from projections.timing.lengths import Lasting, exact
+
+_A_LENGTH: Final = "give a length of time of zero or more: retain=Retain(late='1 hour', delivered='1 day')"
+
+
+@dataclass(frozen=True)
+class Retain:
+    """How late an event of a stream may be, so that rows which no later event concerns are forgotten.
+
+    ``late``: an event is recorded at most so long after its event time. Its record alone decides that: one that was
+    recorded later is too late, in every run and every rebuild, and is set aside with its reason.
+    ``delivered``: an event is in the log at most so long after it was recorded, by the clock of the views' database.
+    Rows stay so much longer. An event that comes after they are forgotten is set aside too.
+
+    Raises InvalidDefinition.
+    """
+
+    late: Lasting
+    delivered: Lasting = "1 day"
+
+    def __post_init__(self) -> None:
+        for name, micros in (("late", self.late_micros), ("delivered", self.delivered_micros)):
+            if micros < 0:
+                raise InvalidDefinition(f"{name} {getattr(self, name)!r} is negative", remedy=_A_LENGTH)
+
+    @property
+    def late_micros(self) -> int:
+        """The first promise in microseconds."""
+        return exact(self.late, what="late")
+
+    @property
+    def delivered_micros(self) -> int:
+        """The second promise in microseconds."""
+        return exact(self.delivered, what="delivered")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a view looks: a row follows from rows whose times are at most ``length`` from its own time, ``on``.
+
+    Raises InvalidDefinition.
+    """
+
+    length: Lasting
+    on: str
+
+    def __post_init__(self) -> None:
+        if self.micros < 0:
+            raise InvalidDefinition(
+                f"reach {self.length!r} is negative",
+                remedy="give the greatest distance on either side of a row's time, '2 hours'",
+            )
+
+    @property
+    def micros(self) -> int:
+        """The length in microseconds."""
+        return exact(self.length, what="reach")
+
+    def __str__(self) -> str:
+        return f"{self.micros} of {self.on}"
+
+
+@dataclass(frozen=True)
+class InWindows:
+    """What a windowed view does: rows by their time ``on`` have windows from ``start`` to ``end``.
+
+    A window lasts at most ``longest`` microseconds; None where nothing bounds it.
+    """
+
+    on: str
+    start: str
+    end: str
+    longest: int | None
