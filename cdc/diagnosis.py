@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cdc.catalogue import typed_errors
+from cdc.comparing.models import CapturedModel, model_findings
 from cdc.connector_health import committed_offsets
 from cdc.connectors.base import Connector
 from cdc.connectors.outbox import OutboxSource
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres import PostgresConnector, PostgresSource
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
 from cdc.failures import remedy_for, short_message
 from cdc.findings import Finding
@@ -36,11 +37,13 @@ def diagnose(
     source: Engine | None = None,
     client: ConnectClient | None = None,
     settings: Settings | None = None,
+    models: Sequence[CapturedModel] = (),
 ) -> tuple[Finding, ...]:
     """Look at a connector from every side that is given, and change nothing; what cannot be asked is a finding too.
 
     `source` is an engine of its database (PostgreSQL), `client` its worker, `settings` those of the broker that has
-    its topics. Which topics an outbox fills stands in its database.
+    its topics. Which topics an outbox fills stands in its database. `models` are those that groups declare over the
+    topics: with `source`, their columns are held against the tables'.
     """
     found: list[Finding] = []
     read_to = 0
@@ -49,6 +52,8 @@ def diagnose(
         read_to = _read_to(client, connector.name)
     if source is not None and isinstance(connector, PostgresConnector):
         found += _asked("source", _source_findings(source, connector, read_to=read_to))
+        if isinstance(connector, PostgresSource) and models:
+            found += _asked("models", _model_findings(source, connector, models))
     else:
         found.append(Finding.ok("source", f"not looked at: {_why_not(connector)}"))
     if settings is not None:
@@ -73,6 +78,11 @@ def _source_findings(source: Engine, connector: PostgresConnector, *, read_to: i
     with typed_errors(source), source.connect() as connection:
         yield from source_findings(connection, connector)
         yield from slot_findings(connection, connector, read_to=read_to)
+
+
+def _model_findings(source: Engine, connector: PostgresSource, models: Sequence[CapturedModel]) -> Iterator[Finding]:
+    with typed_errors(source), source.connect() as connection:
+        yield from model_findings(connection, connector, models)
 
 
 def _read_to(client: ConnectClient, name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cdc.catalogue import typed_errors
 from cdc.comparing.canonical import SESSION, ColumnForm, SourceType, source_text
@@ -76,6 +76,22 @@ class Comparable:
     why_not: str | None = None
 
 
+class Declared(Protocol):
+    """A table as a model declares it: its key, what each column stands for, how the topic's records are written."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+
+    @property
+    def forms(self) -> Mapping[str, ColumnForm]:
+        """What the values of each column stand for."""
+
+    @property
+    def encoding(self) -> str:
+        """How the records are written."""
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """Open a connection for canonical texts: of its own, since its session's settings stay with it."""
@@ -99,8 +115,8 @@ def source_table(connection: Connection, name: TableName) -> SourceTable:
     return SourceTable(name, columns, found[0][7])
 
 
-def comparable(table: SourceTable, state: StateTable) -> Comparable:
-    """Hold the columns of a table against those of a state."""
+def comparable(table: SourceTable, state: Declared) -> Comparable:
+    """Hold the columns of a table against those of a state, or of a model alone."""
     columns: dict[str, str] = {}
     not_compared: dict[str, str] = {}
     absent = [name for name in state.forms if name not in table.columns]
@@ -122,7 +138,7 @@ def comparable(table: SourceTable, state: StateTable) -> Comparable:
 _ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
 
 
-def _why_not(table: SourceTable, state: StateTable, columns: Mapping[str, str]) -> str | None:
+def _why_not(table: SourceTable, state: Declared, columns: Mapping[str, str]) -> str | None:
     if table.key != frozenset(state.key):
         ours, theirs = ", ".join(state.key), ", ".join(sorted(table.key)) or "nothing"
         return f"the model's key is {ours}, and the source's primary key is {theirs}"

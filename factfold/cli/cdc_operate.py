@@ -30,12 +30,13 @@ from factfold.cli.connectors import (
 from factfold.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Engine
 
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
+    from cdc.comparing.models import CapturedModel
     from cdc.connectors.postgres import PostgresConnector
 
 __all__ = ["app"]
@@ -96,6 +97,12 @@ def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
     return ("read" if slot.active else "not read", *sizes, slot.wal_status or "-")
 
 
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="A projection group, as module:name, whose models are looked at; may be repeated."),
+]
+
+
 @app.command()
 def doctor(
     reference: Reference,
@@ -103,24 +110,36 @@ def doctor(
     connect_url: ConnectUrl = None,
     kafka: Kafka = None,
     offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
+    groups: Groups = None,
     as_json: Json = False,
 ) -> None:
-    """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work."""
+    """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
+
+    With --source-url and --group, the models of projection groups are held against the columns of the source.
+    """
     from contextlib import nullcontext
 
     import cdc
 
+    models = [model for group in groups or () for model in _models(group)]
     failed, settings = False, None if kafka is None else brokers_at(kafka)
     patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
     with maybe_database(source_url) as source, patient as client:
         for connector in declared(reference):
             own, notes = of_its_own(source, connector.config())
-            found = cdc.diagnose(connector, source=own, client=client, settings=settings)
+            found = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
             _print_findings(connector.name, found, omitted, as_json=as_json)
             failed |= any(one.severity is cdc.Severity.ERROR for one in found)
     if failed:
         raise typer.Exit(1)
+
+
+def _models(group: str) -> Sequence[CapturedModel]:
+    from factfold.cli.projections import load_group
+    from projections.tablestore.compared import captured_models
+
+    return captured_models(load_group(group))
 
 
 # Several connectors are looked at, and a worker validates each by connecting to its database.

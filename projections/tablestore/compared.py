@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from cdc.comparing.canonical import SESSION, ColumnForm, Kind
+from cdc.comparing.models import CapturedModel
 from cdc.comparing.state import StateTable
 from eventstore.closing import Closing
 from projections import columns as kinds
@@ -54,6 +55,19 @@ def form_of(column: ColumnType) -> ColumnForm:
     return ColumnForm(kind, scale=column.scale)
 
 
+def captured_models(group: ProjectionGroup) -> tuple[CapturedModel, ...]:
+    """Return the captured tables of a group as its models declare them, for `cdc.diagnose`; asks no database."""
+    tables = {name: table for name, table in group.tables.items() if isinstance(table, ChangelogTable)}
+    return tuple(
+        CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding)
+        for name, table in tables.items()
+    )
+
+
+def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
+    return {column: form_of(kind) for column, kind in table.columns.items()}
+
+
 class ComparedGroup(Closing):
     """The states of the captured tables of one group; ``url`` is SQLAlchemy's of the views' database.
 
@@ -87,7 +101,7 @@ class ComparedGroup(Closing):
             name=f"{self._group.name}.{name}",
             topic=table.topic,
             key=table.key,
-            forms={column: form_of(kind) for column, kind in table.columns.items()},
+            forms=_forms(table),
             types={} if in_file else {column: _sql_type(kind) for column, kind in table.columns.items()},
             relation=f'"{generation}$state_{name}"' if in_file else f'"{generation}"."state_{name}"',
             encoding=table.encoding,

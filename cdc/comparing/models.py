@@ -1,0 +1,61 @@
+"""Models of captured tables held against the source's columns, without a state: what a comparison would say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc.comparing.canonical import ColumnForm
+from cdc.comparing.source_table import Comparable, comparable, source_table
+from cdc.errors import SourceNotReady
+from cdc.findings import Finding
+from cdc.identifiers import TableName
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cdc.connectors.postgres import PostgresSource
+
+
+@dataclass(frozen=True)
+class CapturedModel:
+    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table."""
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    forms: Mapping[str, ColumnForm]
+    encoding: str
+
+
+def model_findings(
+    connection: Connection, source: PostgresSource, models: Sequence[CapturedModel]
+) -> Iterator[Finding]:
+    """Look whether each captured table has the columns and the key of the models that are made from its topic."""
+    for table in source.tables:
+        for model in models:
+            if model.topic == source.topic(table):
+                yield from _of_model(connection, f"model {model.name} of {table}", table, model)
+
+
+def _of_model(connection: Connection, check: str, table: str, model: CapturedModel) -> Iterator[Finding]:
+    try:
+        found = comparable(source_table(connection, TableName.parse(table, place="tables")), model)
+    except SourceNotReady as missing:
+        yield Finding.error(check, missing.message, missing.remedy)
+    else:
+        yield from _of_columns(check, found)
+
+
+def _of_columns(check: str, found: Comparable) -> Iterator[Finding]:
+    for fault in found.faults:
+        what, _, remedy = fault.partition("; ")
+        yield Finding.error(check, what, remedy)
+    if found.why_not is not None:
+        yield Finding.error(check, found.why_not, "give the model the source's key and types, and rebuild the group")
+    for column, types in found.not_compared.items():
+        remedy = "if the column's type has changed, change the model's and rebuild the group; comparisons leave it out"
+        yield Finding.warning(check, f"column {column} is {types}", remedy)
+    if not (found.faults or found.why_not or found.not_compared):
+        yield Finding.ok(check, "; ".join(found.notes) or "it has the source's columns")
