@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         StreamArchived,
         StreamDeleted,
         SubscriptionError,
+        SubscriptionGaveUp,
         TopicMismatch,
         TopicMissing,
         TopicNotRelayed,
@@ -87,11 +88,17 @@ if TYPE_CHECKING:
     from eventstore.middleware import logged, required, traced
     from eventstore.personal import Personal
     from eventstore.relay import Relay, RelayReport, RelayStatus, relay_status
+    from eventstore.restarts import Restarts
     from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
     from eventstore.settings import KafkaSettings, RegistrySettings, Settings
     from eventstore.snapshots import AggregateSnapshot, Snapshots, SnapshotStore
     from eventstore.store import AppendResult, Category, EventStore, FenceStatus, StoreVersion, StreamAppend, Streams
-    from eventstore.subscribing import open_async_subscriber, open_subscriber, run_subscription
+    from eventstore.subscribing import (
+        open_async_subscriber,
+        open_subscriber,
+        run_async_subscription,
+        run_subscription,
+    )
     from eventstore.subscriptions import Subscription, subscription
     from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 
@@ -177,6 +184,7 @@ __all__ = [
     "RelayReport",
     "RelayStatus",
     "Rename",
+    "Restarts",
     "Result",
     "Retype",
     "SchemaConflict",
@@ -203,6 +211,7 @@ __all__ = [
     "Subscriber",
     "Subscription",
     "SubscriptionError",
+    "SubscriptionGaveUp",
     "TopicMismatch",
     "TopicMissing",
     "TopicNotRelayed",
@@ -224,6 +233,7 @@ __all__ = [
     "open_subscriber",
     "relay_status",
     "required",
+    "run_async_subscription",
     "run_subscription",
     "subscription",
     "tenant_store",
@@ -326,9 +336,11 @@ _HOMES = {
         "StreamAppend",
         "Streams",
     ),
+    "restarts": ("Restarts",),
     "subscribing": (
         "open_async_subscriber",
         "open_subscriber",
+        "run_async_subscription",
         "run_subscription",
     ),
     "subscriptions": (

@@ -39,6 +39,7 @@ FactfoldError                  message, remedy, place
 ├── ImportConflict             an event of a file does not fit what the store holds
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
+│   ├── SubscriptionGaveUp     a subscription failed too often in a row
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
 │   └── CheckpointMoved        another subscriber of the group advanced the checkpoint
 ├── RelayError
@@ -107,6 +108,7 @@ __all__ = [
     "StreamArchived",
     "StreamDeleted",
     "SubscriptionError",
+    "SubscriptionGaveUp",
     "TopicMismatch",
     "TopicMissing",
     "TopicNotRelayed",
@@ -333,6 +335,10 @@ class ImportConflict(FactfoldError):
 
 class SubscriptionError(FactfoldError):
     """A subscription ended; what it had not acknowledged arrives again."""
+
+
+class SubscriptionGaveUp(SubscriptionError):
+    """A subscription failed too often in a row; started again, it goes on where it stood."""
 
 
 class HandlerHung(SubscriptionError):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.erasure import KeyStore
+from eventstore.errors import SubscriptionGaveUp
+from eventstore.restarts import PASSING, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
 
@@ -62,7 +68,66 @@ def run_subscription(
     engine: Engine | None = None,
     keys: KeyStore | None = None,
     on_batch: Callable[[DeliveryReport], None] | None = None,
+    on_open: Callable[[], None] = lambda: None,
+    restarts: Restarts | None = None,
 ) -> DeliveryReport:
-    """Deliver a subscription's events until `stop` is set; the errors of `open_subscriber` and of `Subscriber.run`."""
-    with open_subscriber(subscription, settings=settings, engine=engine, keys=keys) as subscriber:
-        return subscriber.run(stop=stop, on_batch=on_batch)
+    """Deliver a subscription's events until `stop` is set, over failures that pass by themselves.
+
+    A broker or a database that is away, before the start or later, leads to another start by `restarts`.
+    SubscriptionGaveUp after too many in a row; other errors of `open_subscriber` and `Subscriber.run` end it at once.
+    """
+    outwaiting, total = _outwaiting(subscription, restarts), DeliveryReport()
+    tell = _counting(outwaiting, on_batch)
+    opening = partial(open_subscriber, subscription, settings=settings, engine=engine, keys=keys)
+    while not stop.is_set():
+        with outwaiting.over(stop), opening() as opened:
+            on_open()
+            try:
+                opened.run(stop=stop, on_batch=tell)
+            finally:
+                total.add(opened.report)
+    return total
+
+
+async def run_async_subscription(
+    subscription: Subscription[..., Any],
+    *,
+    stop: asyncio.Event,
+    settings: Settings | None = None,
+    engine: AsyncEngine | None = None,
+    keys: KeyStore | None = None,
+    on_batch: Callable[[DeliveryReport], None] | None = None,
+    restarts: Restarts | None = None,
+) -> DeliveryReport:
+    """Deliver a subscription's events to a coroutine handler until `stop` is set; as `run_subscription`."""
+    outwaiting, total = _outwaiting(subscription, restarts), DeliveryReport()
+    tell = _counting(outwaiting, on_batch)
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            async with open_async_subscriber(subscription, settings=settings, engine=engine, keys=keys) as opened:
+                try:
+                    await opened.run(stop=stop, on_batch=tell)
+                finally:
+                    total.add(opened.report)
+        except PASSING as error:
+            delay = outwaiting.failed(error, lasted=time.monotonic() - began)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay)
+    return total
+
+
+def _outwaiting(subscription: Subscription[..., Any], restarts: Restarts | None) -> Outwaiting:
+    place = f"{subscription.name}, group {subscription.group} of {subscription.topic}"
+    return Outwaiting(restarts or Restarts(), what="subscription", place=place, gave_up=SubscriptionGaveUp)
+
+
+def _counting(
+    outwaiting: Outwaiting, on_batch: Callable[[DeliveryReport], None] | None
+) -> Callable[[DeliveryReport], None]:
+    def tell(report: DeliveryReport) -> None:
+        outwaiting.recovered()
+        if on_batch is not None:
+            on_batch(report)
+
+    return tell

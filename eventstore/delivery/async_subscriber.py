@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.loop import HandlerLoop
-from eventstore.delivery.settling import PATIENCE_SECONDS
 from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.errors import SubscriptionError
+from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:

@@ -24,14 +24,13 @@ from eventstore.delivery.calls import HandlerRunner
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
 from eventstore.masking import masked_message, masked_traceback
+from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.subscriptions import Subscription
 
 log = structlog.get_logger()
 
 Run = Sequence[Arrival]
 
-# A database that restarts is back sooner; one that does not is somebody's alarm.
-PATIENCE_SECONDS: Final = 30.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 

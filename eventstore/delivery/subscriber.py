@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.closing import Closing
 from eventstore.delivery.attempt import Attempt, DeliveryReport
 from eventstore.delivery.calls import FORGET, Calls, HandlerRunner, HandlerThread, Step
-from eventstore.delivery.settling import PATIENCE_SECONDS, Settling
+from eventstore.delivery.settling import Settling
 from eventstore.delivery.source import Arrival, Lag, Source
 from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
+from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:

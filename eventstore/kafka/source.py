@@ -21,6 +21,7 @@ from eventstore.kafka.places import Places, start_places
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
+from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.settings import Settings
@@ -38,8 +39,6 @@ from eventstore.topics import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-# A broker that restarts is back sooner.
-_PATIENCE_SECONDS: Final = 30.0
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
 
@@ -96,7 +95,7 @@ class KafkaSource:
         settings: Settings,
         *,
         deadline: float = DEADLINE_SECONDS,
-        patience: float = _PATIENCE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
         keys: KeyStore | None = None,
     ) -> None:
         self._subscription = subscription

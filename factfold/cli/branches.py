@@ -6,7 +6,9 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ import typer
 from factfold.cli.definitions import load_definition
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.projections import Json, Memory
+from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -60,21 +63,28 @@ def run(
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark's master; default: enough local slots.")] = None,
     memory: Memory = "1g",
+    restarts: RestartLimit = LIMIT,
     as_json: Json = False,
 ) -> None:
     """Route the topic's records until a signal comes; killed, it goes on from its Spark checkpoint."""
-    from eventstore import Settings
+    from eventstore import Restarts, Settings
     from factfold.stack import spark_jars
     from projections import RouterOptions, open_router
+    from projections.branching.router import router_outwaiting
 
     branches, stop = load_branches(definition), stop_on_signal()
-    options = RouterOptions(mode=mode.value, start=start.value)
+    options = RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
-    opened = open_router(
-        Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master, memory=memory
-    )
-    with opened as router:
+    opening = partial(
+        open_router, Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master,
+        memory=memory,
+    )  # fmt: skip
+    with ExitStack() as opened:
+        outwaiting = router_outwaiting(branches, options.restarts)
+        router = outwaiting.once(lambda: opened.enter_context(opening()), stop=stop)
+        if router is None:
+            return
         stop_on_signal(stop)
         typer.echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
         sys.stdout.flush()

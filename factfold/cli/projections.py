@@ -19,6 +19,7 @@ from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.rebuild_display import shown
+from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import ended_by_signals, stop_on_signal
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ def run(
     keys_url: KeysUrl = None,
     archive: Archived = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
-    restarts: Annotated[
-        int, typer.Option("--restarts", min=0, help="How often in a row a failure that may pass is outwaited.")
-    ] = 8,
+    restarts: RestartLimit = LIMIT,
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", help="Serve Prometheus metrics at this port, path /metrics.")
     ] = None,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ import typer
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -47,20 +49,27 @@ def run(
     database: Database = None,
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    restarts: RestartLimit = LIMIT,
     as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes; start it several times to share the load."""
-    from eventstore import open_subscriber
+    from eventstore import Restarts, run_subscription
 
     declared, stop = load_subscription(subscription), stop_on_signal()
     with ExitStack() as opened:
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
-        subscriber = opened.enter_context(open_subscriber(declared, engine=engine, keys=keys))
-        typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
-        sys.stdout.flush()
-        # What is imported by now stays to the end; looking through it again and again took a third of the time.
-        gc.freeze()
-        _tell(subscriber.run(stop=stop, on_batch=lambda report: _tell(report, as_json=as_json)), as_json=as_json)
+        report = run_subscription(
+            declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
+            on_open=partial(_tell_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
+        )  # fmt: skip
+        _tell(report, as_json=as_json)
+
+
+def _tell_following(*, as_json: bool) -> None:
+    typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
+    sys.stdout.flush()
+    # What is imported by now stays to the end; looking through it again and again took a third of the time.
+    gc.freeze()
 
 
 @app.command()

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError
+from eventstore.errors import BrokerUnreachable
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.schemas import read_schemas
+from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import branch_topic, dead_letter_topic
 from projections.branching.branches import DEAD_LETTER, Branches
@@ -29,12 +30,10 @@ from projections.errors import (
     ProjectionError,
     RealTimeRefused,
     RouterGaveUp,
-    SparkFailed,
-    SparkGone,
     TooFewSlots,
     UnknownSchemaId,
 )
-from projections.running.restarts import Restarts
+from projections.running.restarts import passes
 from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ BATCH_SECONDS: Final = 60
 _POLL_SECONDS: Final = 0.2
 # Kafka's producer by itself waits two minutes for a topic that is gone; a schema that was given up may come late.
 _LOOK_SECONDS: Final = 5.0
-_HEALTHY_SECONDS: Final = 60.0  # a query that lived this long has recovered, even where no batch ended
 _SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer whose broker is gone may not be interruptible
 
 log = structlog.get_logger()
@@ -87,9 +85,8 @@ class Router:
         self._options = options
         self._given_up: frozenset[int] = frozenset()
         self._settled: Mapping[int, int] = {}
-        self._failures = 0
+        self._outwaiting = router_outwaiting(branches, options.restarts)
         self.mode: Mode = options.mode
-        self.restarts = 0
         self.reloads = 0
 
     def run(self, *, stop: Event) -> None:
@@ -100,12 +97,13 @@ class Router:
         waiting helps none of them.
         """
         while not stop.is_set():
-            try:
+            with self._outwaiting.over(stop):
                 self._attempt(stop)
-            except SparkGone:
-                raise
-            except (SparkFailed, BrokerUnreachable, BrokerRefused) as error:
-                self._back_off(error, stop)
+
+    @property
+    def restarts(self) -> int:
+        """How often the query was started again after a failure."""
+        return self._outwaiting.restarts
 
     def counts(self) -> dict[str, int]:
         """Records written so far to each branch topic and the dead-letter topic, those that were repeated included."""
@@ -143,12 +141,19 @@ class Router:
             now = time.monotonic()
             if now - looked > _LOOK_SECONDS:
                 looked = now
-                with contextlib.suppress(BrokerUnreachable):  # the query waits for its broker by itself
-                    self._require_topics()
-                    if self._have_come():
-                        return
-            if self._failures and (now - began > _HEALTHY_SECONDS or query.last_batch() > before):
-                self._failures = 0
+                if self._is_outdated():
+                    return
+            if self._outwaiting.failures and (now - began > HEALTHY_SECONDS or query.last_batch() > before):
+                self._outwaiting.recovered()
+
+    def _is_outdated(self) -> bool:
+        """Whether the query has to be started with more schemas; TopicMissing."""
+        try:
+            self._require_topics()
+            return self._have_come()
+        except BrokerUnreachable as error:  # the query waits for its broker by itself
+            log.warning("broker away, the query waits", topic=self._branches.topic, cause=error.message)
+            return False
 
     def _require_topics(self) -> None:
         with OffsetReader(self._settings) as reader:
@@ -178,7 +183,7 @@ class Router:
             if time.monotonic() > until:
                 self._given_up, self._settled = self._given_up | {unknown.schema_id}, ends
                 log.warning("schema id stays unknown", id=unknown.schema_id, topic=topic, dead_letters_below=ends)
-                return self._back_off(unknown, stop)
+                raise unknown
             if stop.wait(_POLL_SECONDS):
                 return
         log.info("schema learnt", id=unknown.schema_id, topic=topic)
@@ -191,18 +196,17 @@ class Router:
             log.info("schemas learnt after their ids were given up", ids=sorted(come), topic=self._branches.topic)
         return bool(come)
 
-    def _back_off(self, error: FactfoldError, stop: Event) -> None:
-        self._failures += 1
-        self.restarts += 1
-        if self._failures > self._options.restarts.limit:
-            raise RouterGaveUp(
-                f"the router failed {self._failures} times in a row, at last: {error.message}",
-                remedy=f"{error.remedy}; then start it again: it goes on from its Spark checkpoint",
-                place=f"branches of {self._branches.topic}",
-            ) from error
-        delay = self._options.restarts.delay(self._failures)
-        log.warning("router failed", topic=self._branches.topic, cause=error.message, restart_in=delay)
-        stop.wait(delay)
+
+def router_outwaiting(branches: Branches, restarts: Restarts) -> Outwaiting:
+    """What tries a router again, before it is open and later."""
+    return Outwaiting(
+        restarts,
+        what="router",
+        place=f"branches of {branches.topic}",
+        gave_up=RouterGaveUp,
+        goes_on="it goes on from its Spark checkpoint",
+        passes=lambda error: isinstance(error, UnknownSchemaId) or passes(error),
+    )
 
 
 @contextmanager

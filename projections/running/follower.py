@@ -6,7 +6,6 @@ record, offsets that are gone) ends it at once. After a cut-over the runner goes
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,10 +17,11 @@ import stamina
 import structlog
 
 from eventstore.errors import FactfoldError
+from eventstore.restarts import Outwaiting, Restarts
 from projections.environment import Environment
 from projections.errors import RunAlreadyActive, RunnerGaveUp, RunRetired
 from projections.group import ProjectionGroup
-from projections.running.restarts import Restarts, passes
+from projections.running.restarts import passes
 from projections.running.runner import Runner, RunnerOptions, open_runner
 from projections.spark.live.incremental import BatchReport
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Who has cut over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
 _PATIENCE: Final = 30.0
-_HEALTHY_SECONDS: Final = 60.0  # a run that lived this long has recovered, even where nothing came
 
 log = structlog.get_logger()
 
@@ -41,7 +40,7 @@ def _nothing(_: object) -> None:
 
 @dataclass(kw_only=True)
 class Follower:
-    """Keeps a group's views up to date; ``failures`` counts those in a row, ``restarts`` all of them.
+    """Keeps a group's views up to date, over failures that pass, by a policy.
 
     ``on_open`` is called with each runner that is opened, ``on_batch`` with the report of each batch.
     """
@@ -53,8 +52,28 @@ class Follower:
     metrics: RunMetrics | None = None
     on_open: Callable[[Runner], None] = _nothing
     on_batch: Callable[[BatchReport], None] = _nothing
-    failures: int = 0
-    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        metrics = self.metrics
+        self._outwaiting = Outwaiting(
+            self.policy,
+            what="runner",
+            place=f"projection group {self.group.name}",
+            gave_up=RunnerGaveUp,
+            passes=self._passes,
+            on_restart=_nothing if metrics is None else metrics.restarted,
+            on_recovery=_nothing if metrics is None else lambda _: metrics.recovered(),
+        )
+
+    @property
+    def failures(self) -> int:
+        """How often it has failed in a row."""
+        return self._outwaiting.failures
+
+    @property
+    def restarts(self) -> int:
+        """How often it was opened again."""
+        return self._outwaiting.restarts
 
     def run(self, *, stop: Event) -> None:
         """Apply batches until ``stop`` is set.
@@ -63,7 +82,7 @@ class Follower:
         pass by themselves.
         """
         while not stop.is_set():
-            with self._restarted(stop):
+            with self._outwaiting.over(stop):
                 self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
 
     def catch_up(self, *, stop: Event) -> None:
@@ -72,11 +91,7 @@ class Follower:
 
     def outwait(self, work: Callable[[], object], *, stop: Event) -> None:
         """Do something once, over failures that pass, such as the group's first rebuild; errors as those of `run`."""
-        done = False
-        while not done and not stop.is_set():
-            with self._restarted(stop):
-                work()
-                done = True
+        self._outwaiting.once(work, stop=stop)
 
     def _looked(self, report: BatchReport | None) -> None:
         if report is not None:
@@ -89,46 +104,13 @@ class Follower:
 
         follow(self.environment, self.group, told, options=self.options, metrics=self.metrics)
 
-    @contextmanager
-    def _restarted(self, stop: Event) -> Iterator[None]:
-        """Swallow a failure that passes, after the pause that the policy has for it."""
-        began = time.monotonic()
-        try:
-            yield
-        except FactfoldError as error:
-            if not self._passes(error):
-                raise
-            if time.monotonic() - began > _HEALTHY_SECONDS:
-                self._recovered()
-            self._back_off(error, stop)
-
     def _passes(self, error: FactfoldError) -> bool:
         # The database may hold our lost connection's lock a while longer than we knew of its loss.
         return passes(error) or (isinstance(error, RunAlreadyActive) and self.failures > 0)
 
     def _applied(self, report: BatchReport) -> None:
-        self._recovered()
+        self._outwaiting.recovered()
         self.on_batch(report)
-
-    def _recovered(self) -> None:
-        self.failures = 0
-        if self.metrics is not None:
-            self.metrics.recovered()
-
-    def _back_off(self, error: FactfoldError, stop: Event) -> None:
-        self.failures += 1
-        if self.failures > self.policy.limit:
-            raise RunnerGaveUp(
-                f"the runner failed {self.failures} times in a row, at last: {error.message}",
-                remedy=f"{error.remedy}; then start it again: it goes on where it stood",
-                place=f"projection group {self.group.name}",
-            ) from error
-        self.restarts += 1
-        delay = self.policy.delay(self.failures)
-        if self.metrics is not None:
-            self.metrics.restarted(self.failures)
-        log.warning("runner failed", group=self.group.name, cause=error.message, restart_in=delay)
-        stop.wait(delay)
 
 
 def follow(

@@ -1,31 +1,15 @@
-"""Which failures pass by themselves, and how long to wait for that."""
+"""Which failures of projections pass by themselves; how long to wait for that is `eventstore.restarts`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from eventstore.errors import BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable
+from eventstore import restarts
+from eventstore.restarts import Restarts as Restarts  # as the policy is given here, and public by this name
 from projections.errors import CodeFailed, SparkFailed, SparkGone, StagingLost, TableStoreUnavailable
 
-# A database or a broker that restarts, a leader that moves; what Spark says of it in its own words is SparkFailed.
-PASSING: Final = (
-    BrokerRefused, BrokerUnreachable, RegistryUnreachable, SparkFailed, StagingLost, StoreUnavailable,
-    TableStoreUnavailable,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Restarts:
-    """How often in a row what failed is started again, and after how many seconds: doubled each time."""
-
-    limit: int = 8
-    first: float = 1.0
-    longest: float = 30.0
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        return float(min(self.longest, self.first * 2 ** (failures - 1)))
+# What Spark says of a database or a broker in its own words is SparkFailed.
+PASSING: Final = (*restarts.PASSING, SparkFailed, StagingLost, TableStoreUnavailable)
 
 
 def passes(error: Exception) -> bool:

@@ -1,0 +1,119 @@
+"""Outwaiting what passes by itself: one policy for subscriptions, projection runners and routers.
+
+A database or a broker that restarts, or a leader that moves, ends an attempt. The same is tried again after a pause
+that is doubled each time, and given up after too many failures in a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import Final, TypeVar
+
+import structlog
+
+from eventstore.errors import BrokerRefused, BrokerUnreachable, FactfoldError, RegistryUnreachable, StoreUnavailable
+
+T = TypeVar("T")
+
+PASSING: Final = (BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable)
+# So long an open subscriber waits for its broker or its database before the attempt counts as failed.
+PATIENCE_SECONDS: Final = 30.0
+HEALTHY_SECONDS: Final = 60.0  # an attempt that lived this long has recovered, even where nothing came
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How often in a row what failed is started again, and after how many seconds: doubled each time."""
+
+    limit: int = 8
+    first: float = 1.0
+    longest: float = 30.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return float(min(self.longest, self.first * 2 ** (failures - 1)))
+
+
+def passes(error: FactfoldError) -> bool:
+    """Say whether a failure may be over when the same is tried again."""
+    return isinstance(error, PASSING)
+
+
+def _nothing(_: int) -> None:
+    """What is done where nobody wants to be told."""
+
+
+class Outwaiting:
+    """Tries again what fails: `failures` counts those in a row, `restarts` all of them.
+
+    `what` fails and `place` says where; `gave_up` is the error after too many in a row. `passes` decides whether an
+    error passes; `on_restart` and `on_recovery` are told the failures in a row.
+    """
+
+    def __init__(
+        self,
+        policy: Restarts,
+        *,
+        what: str,
+        place: str,
+        gave_up: type[FactfoldError],
+        goes_on: str = "it goes on where it stood",
+        passes: Callable[[FactfoldError], bool] = passes,
+        on_restart: Callable[[int], None] = _nothing,
+        on_recovery: Callable[[int], None] = _nothing,
+    ) -> None:
+        self._policy = policy
+        self._what, self._place, self._gave_up, self._goes_on = what, place, gave_up, goes_on
+        self._passes = passes
+        self._on_restart, self._on_recovery = on_restart, on_recovery
+        self.failures = 0
+        self.restarts = 0
+
+    def once(self, work: Callable[[], T], *, stop: Event) -> T | None:
+        """Do something once, over failures that pass, and return its result; None if it is stopped before."""
+        while not stop.is_set():
+            with self.over(stop):
+                return work()
+        return None
+
+    @contextmanager
+    def over(self, stop: Event) -> Iterator[None]:
+        """Swallow a failure that passes, after the pause that the policy has for it; others are raised."""
+        began = time.monotonic()
+        try:
+            yield
+        except FactfoldError as error:
+            if not self._passes(error):
+                raise
+            stop.wait(self.failed(error, lasted=time.monotonic() - began))
+
+    def failed(self, error: FactfoldError, *, lasted: float = 0.0) -> float:
+        """Count the failure of an attempt that lasted so many seconds; returns the seconds to wait.
+
+        Raises the error of giving up after too many in a row.
+        """
+        if lasted > HEALTHY_SECONDS:
+            self.recovered()
+        self.failures += 1
+        if self.failures > self._policy.limit:
+            raise self._gave_up(
+                f"the {self._what} failed {self.failures} times in a row, at last: {error.message}",
+                remedy=f"{error.remedy}; then start it again: {self._goes_on}",
+                place=self._place,
+            ) from error
+        self.restarts += 1
+        self._on_restart(self.failures)
+        delay = self._policy.delay(self.failures)
+        log.warning(f"{self._what} failed", place=self._place, cause=error.message, restart_in=delay)
+        return delay
+
+    def recovered(self) -> None:
+        """Begin to count anew."""
+        before, self.failures = self.failures, 0
+        self._on_recovery(before)
