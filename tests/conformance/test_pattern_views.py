@@ -1,0 +1,322 @@
+"""Patterns in live views: what a plain matcher finds in all rows, after any change in any order, wherever it is cut."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from projections import (
+    Environment,
+    ProjectionGroup,
+    Table,
+    field,
+    label,
+    match_pattern,
+    open_runner,
+    previous,
+    rebuild,
+    rows_of,
+    verify,
+    view,
+)
+from projections.branching.matching import matcher
+from projections.errors import KeyNotUnique
+from projections.reference import newest_per_key
+from projections.spark.session import small_batch_session
+from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
+from projections.spark.views.view_functions import view_columns
+from projections.tablestore import affected, differences
+from projections.tablestore.postgres import PostgresTableStore
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.timing.automaton import Automaton
+from projections.timing.checking import columns_computed
+from projections.timing.operands import PREVIOUS
+from projections.timing.patterns import as_pattern
+from tests.conformance import pattern_oracle
+from tests.conformance.generated_views import Batch, Change
+from tests.conformance.relational_batches import RelationalBatches
+from tests.conformance.test_generated_views import Killed, killing, write
+from tests.conformance.view_oracle import in_order, stored
+
+EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+SOME = settings(
+    max_examples=EXAMPLES or 8, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+SECOND = 1_000_000
+
+model = sa.Table(
+    "orders", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True),
+    *(sa.Column(name, sa.BigInteger) for name in ("shop", "moment", "amount")),
+)  # fmt: skip
+orders = Table.from_changelog(model, topic="shop.public.orders")
+TABLES = {"orders": orders}
+
+one, two, three = (label(name, field("amount") == n) for n, name in enumerate(("one", "two", "three"), 1))
+down, up = label("down", field("amount") < previous("amount")), label("up", field("amount") > previous("amount"))
+more = label("more", rows_of().total("amount") + field("amount") > 3)
+MEASURES = {"rows": rows_of().count(), "total": rows_of().total("amount"), "last_id": rows_of().last("id")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern and how its matches are given out."""
+
+    pattern: object
+    per: str = "match"
+
+
+CASES = {
+    "followed": Case(one.followed_by(two).not_between(field("amount") == 3).within("2 seconds")),
+    "strictly": Case(one.one_or_more().then(two.optional()).then(three).within("1 day")),
+    "dipped": Case(down.one_or_more().then(up.one_or_more()).within("1 day").skip_to_last("up")),
+    "added": Case(label("any_row").then(more).within("1 second").skip_to_next_row()),
+    "absent": Case((one | two).within("1 second").not_followed_by(field("amount") > 2)),
+    "rows_of_each": Case(one.then(label("any_row").zero_or_more().reluctant()).then(three).within("3 seconds"), "row"),
+}
+
+
+def declared(name, case):
+    def function(orders):
+        from pyspark.sql import functions as F
+
+        timed = orders.withColumn("at", F.timestamp_seconds("moment"))
+        found = match_pattern(timed, case.pattern, by="shop", time="at", key="id", measures=MEASURES, per=case.per)
+        return found.drop("at")
+
+    function.__name__ = name
+    own = "id" if case.per == "match" else ("match_id", "id")
+    return view(by="shop", key=own, tables=TABLES)(function)
+
+
+GROUP = ProjectionGroup("patterns", [declared(name, case) for name, case in CASES.items()])
+
+
+# ---- the product's automaton over slices, without Spark
+
+
+def layout_of(case):
+    measured = {name: Measured(taken) for name, taken in MEASURES.items()}
+    computed = tuple(columns_computed(case.pattern))
+    if case.per == "match":
+        return Layout(("shop",), computed, {"shop": OfFirst("shop"), "id": OfFirst("id"), **measured})
+    own = {name: OfEach(name) for name in ("id", "moment", "amount")}
+    first = {"shop": OfFirst("shop"), "match_id": OfFirst("id")}
+    return Layout(("shop",), computed, {**first, **own, "label": LabelOfEach(), **measured})
+
+
+def by_the_product(case):
+    """What a batch makes of a slice: the function of Python workers, over rows that are sorted and decided here."""
+    matching, before = Matching(as_pattern(case.pattern), layout_of(case)), Automaton(as_pattern(case.pattern)).before
+
+    def matched(slices):
+        rows = []
+        for _, partition in partitions(slices["orders"].to_pylist()):
+            for number, (row, old) in enumerate(itertools.pairwise([{}, *partition])):
+                row, old = old, row
+                seen = row | {PREVIOUS + name: old.get(name) for name in row}
+                decided = {f"_decided_{n}": matcher(part)("row", seen) for n, part in enumerate(before)}
+                rows.append({**row, "_number": number, "_moment": row["moment"] * SECOND, **decided})
+        names = ["id", "shop", "moment", "amount", "_number", "_moment"]
+        schema = pa.schema(
+            [(name, pa.int64()) for name in names] + [(f"_decided_{n}", pa.bool_()) for n in range(len(before))]
+        )
+        batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=3)
+        return pa.Table.from_batches(list(matching(iter(batches))), schema_of(case))
+
+    return matched
+
+
+def schema_of(case):
+    kinds = {"label": pa.string()}
+    return pa.schema([(name, kinds.get(name, pa.int64())) for name in layout_of(case).outputs])
+
+
+# ---- the plain matcher over all rows
+
+
+def partitions(rows):
+    """The rows with a time of each shop, in their order."""
+
+    def shop(row):
+        return row["shop"] is not None, row["shop"] or 0
+
+    timed = sorted(
+        (row for row in rows if row["moment"] is not None), key=lambda row: (shop(row), row["moment"], row["id"])
+    )
+    return [(key, list(some)) for key, some in itertools.groupby(timed, key=lambda row: row["shop"])]
+
+
+def expected(log):
+    """The rows of every view."""
+    records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(orders.topic))]
+    rows = list(newest_per_key(records).values())
+    return {name: in_order(itertools.chain(*(rows_found(case, some) for _, some in partitions(rows))))
+            for name, case in CASES.items()}  # fmt: skip
+
+
+def rows_found(case, rows):
+    timed = [{**row, "at": row["moment"] * SECOND} for row in rows]
+    for match in pattern_oracle.matches(as_pattern(case.pattern), timed):
+        taken = [rows[at] for at, _ in match]
+        total = pattern_oracle.aggregate("total", [row["amount"] for row in taken])
+        measures = (len(taken), total, taken[-1]["id"])
+        shop, first = taken[0]["shop"], taken[0]["id"]
+        if case.per == "match":
+            yield (shop, first, *measures)
+        else:
+            for row, (_, name) in zip(taken, match, strict=True):
+                yield (shop, first, row["id"], row["moment"], row["amount"], name, *measures)
+
+
+def assert_views_are_right(store, log, *, after):
+    right, found = expected(log), stored(store, GROUP)
+    wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
+    assert not wrong, f"after {after}: {wrong}"
+
+
+# ---- histories
+
+_OR_NULL = st.sampled_from([None, 0, 1, 1, 2, 3])
+
+
+@st.composite
+def histories(draw):
+    """Rows that come, move to other shops and times, go, come late, and come twice; some batches are killed."""
+
+    def change():
+        values = {"shop": draw(st.sampled_from([None, 0, 0, 0, 1])), "moment": draw(_OR_NULL), "amount": draw(_OR_NULL)}
+        gone = draw(st.integers(0, 5)) == 0
+        key = {"id": draw(st.integers(0, 9))}
+        return Change(0, key, None if gone else values, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
+
+    def batch():
+        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
+        return Batch([change() for _ in range(draw(st.integers(1, 8)))], killed)
+
+    return [batch() for _ in range(draw(st.integers(3, 8)))]
+
+
+class World:
+    """What `write` takes."""
+
+    tables = (orders,)
+
+
+def live_through(store, history, columns):
+    log = MemoryLog()
+    functions = {name: by_the_product(case) for name, case in CASES.items()}
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, functions, columns)
+    for number, batch in enumerate(history):
+        write(changes, World, batch)
+        try:
+            batches.catch_up(killing(batch.killed_at))
+        except Killed:
+            batches.catch_up()
+        assert_views_are_right(store, log, after=f"batch {number} of {history}")
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def columns(spark):
+    return view_columns(small_batch_session(spark), GROUP)
+
+
+def in_a_file(folder, history, columns):
+    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
+        store.prepare()
+        live_through(store, history, columns)
+
+
+@given(history=histories())
+@SOME
+def test_matches_are_right_after_any_batch(columns, tmp_path, history):
+    in_a_file(tmp_path, history, columns)
+
+
+@given(history=histories())
+@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+def test_matches_are_right_in_postgresql_too(columns, database, history):
+    with closing(PostgresTableStore(database())) as store:
+        store.prepare()
+        live_through(store, history, columns)
+
+
+@seed(3)
+@given(history=histories())
+@settings(SOME, max_examples=200, derandomize=False, database=None)
+def long_enough_to_see_a_fault(columns, folder, history):
+    in_a_file(folder, history, columns)
+
+
+_PARTITIONS = affected._partitions
+_MATCH = Automaton._match
+
+
+def _too_late(self, rows, start):
+    """A match whose last row comes at the very end of its time is lost."""
+    found, limit = _MATCH(self, rows, start), self._pattern.limit
+    late = found and limit and rows.times[found.rows[-1]] - rows.times[start] == limit
+    return None if late else found
+
+
+FAULTS = {
+    "partitions that rows were in are forgotten": (
+        affected, "_partitions", lambda role, by, destroyed: _PARTITIONS(role, by, destroyed)[1:]),
+    "matches that are gone stay": (differences, "_retract", lambda *given: 0),
+    "the last moment does not count": (Automaton, "_match", _too_late),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_patterns_shows(fault, columns, tmp_path, monkeypatch):
+    module, name, planted = FAULTS[fault]
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises((AssertionError, KeyNotUnique)):
+        long_enough_to_see_a_fault(columns, tmp_path)
+
+
+def random_batches(chance):
+    """A few of what Hypothesis would draw, for Spark, whose batches take longer."""
+    for _ in range(5):
+        changes = []
+        for _ in range(10):
+            values = {name: chance.choice([None, 0, 1, 1, 2, 3]) for name in ("moment", "amount")}
+            values["shop"] = chance.choice([None, 0, 0, 1])
+            gone = chance.random() < 0.15
+            changes.append(Change(0, {"id": chance.randrange(10)}, None if gone else values, chance.randrange(3), 1))
+        yield Batch(changes, None)
+
+
+def test_spark_keeps_matches_as_it_would_rebuild_them(spark, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "live.db")) as store:
+        store.prepare()
+        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        rebuild(environment, GROUP)
+        changes = ChangeWriter(environment.log)
+        with open_runner(environment, GROUP) as runner:
+            for number, batch in enumerate(random_batches(random.Random(7))):
+                write(changes, World, batch)
+                runner.catch_up()
+                assert_views_are_right(store, environment.log, after=f"batch {number}")
+        verdicts = verify(environment, GROUP)
+        assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
+    with closing(SqliteTableStore(tmp_path / "again.db")) as store:
+        store.prepare()
+        again = Environment(spark, small_batch_session(spark), store, environment.log)
+        rebuild(again, GROUP)
+        assert_views_are_right(store, again.log, after="the rebuild")

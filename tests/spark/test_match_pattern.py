@@ -1,0 +1,213 @@
+"""match_pattern in Spark: what it returns of rows of all types, and what is refused when its view is planned."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+
+import pytest
+import sqlalchemy as sa
+
+from projections import ProjectionGroup, Table, field, label, match_pattern, previous, rows_of, view
+from projections.errors import InvalidDefinition, PatternTooWide, UnsupportedValue
+from projections.spark.failures import told_plainly
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
+from projections.timing.patterns import as_pattern
+from tests.conformance import pattern_oracle
+
+BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+COLUMNS = "id bigint, account string, at timestamp, amount decimal(18,2), size double, whole int, day date, note string"
+small, large = label("small", field("amount") < 10), label("large", field("amount") > 50)
+FRAUD = small.times(3).followed_by(large).within("10 seconds")
+
+
+def payments(spark, amounts, *, account="x"):
+    """A row a second, which says the same in columns of several types."""
+    rows = [
+        (n, account, BEGIN + dt.timedelta(seconds=n), Decimal(a), float(a), int(a), BEGIN.date(), f"note {n}")
+        for n, a in enumerate(amounts)
+    ]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def collected(rows):
+    return [tuple(row) for row in rows.collect()]
+
+
+def test_a_match_has_its_partition_the_key_of_its_first_row_and_measures(spark):
+    measures = {
+        "large_id": large.last("id"), "noted": small.first("note"), "rows": rows_of().count(),
+        "total": small.total("amount"), "wholes": small.total("whole"), "average": small.average("amount"),
+        "mean": small.average("whole"), "least": small.least("size"), "greatest": small.greatest("at"),
+        "day": rows_of("large").last("day"),
+    }  # fmt: skip
+    found = match_pattern(
+        payments(spark, [20, 1, 2, 4, 20, 90, 1]), FRAUD, by="account", time="at", key="id", measures=measures
+    )
+    assert collected(found) == [
+        ("x", 1, 5, "note 1", 4, Decimal("7.00"), 7, Decimal("2.333333"), Decimal("2.3333"), 1.0,
+         dt.datetime(2026, 3, 1, 0, 0, 3), dt.date(2026, 3, 1))
+    ]  # fmt: skip
+    kinds = dict(found.dtypes)
+    assert (kinds["total"], kinds["average"], kinds["mean"]) == ("decimal(28,2)", "decimal(22,6)", "decimal(23,4)")
+
+
+def test_a_measure_of_a_label_without_rows_is_null(spark):
+    pattern = small.then(large.optional())
+    measures = {"last": large.last("id"), "total": large.total("amount"), "rows": large.count()}
+    found = match_pattern(payments(spark, [1]), pattern, by="account", time="at", key="id", measures=measures)
+    assert collected(found) == [("x", 0, None, None, 0)]
+
+
+def test_each_row_of_a_match_has_its_label(spark):
+    rows = payments(spark, [1, 2, 4, 20, 90]).select("account", "id", "at", "amount")
+    measures = {"total": small.total("amount")}
+    found = match_pattern(rows, FRAUD, by="account", time="at", key="id", per="row", labelled="role", measures=measures)
+    assert found.columns == ["account", "match_id", "id", "at", "amount", "role", "total"]
+    assert collected(found.select("match_id", "id", "role", "total")) == [
+        (0, 0, "small", 7), (0, 1, "small", 7), (0, 2, "small", 7), (0, 4, "large", 7)
+    ]  # fmt: skip
+
+
+def test_rows_of_one_time_follow_each_other_by_their_order_and_key(spark):
+    rows = payments(spark, [1, 90, 1]).selectExpr("id", "account", f"timestamp'{BEGIN:%Y-%m-%d}' AS at", "amount")
+    pattern = small.then(large)
+    by_key = match_pattern(rows, pattern, by="account", time="at", key="id")
+    assert collected(by_key) == [("x", 0)]
+    by_amount = match_pattern(rows, pattern, by="account", time="at", order="amount", key="id")
+    assert collected(by_amount) == [("x", 2)]
+
+
+def test_a_row_without_a_time_is_in_no_match(spark):
+    rows = payments(spark, [1, 2, 90]).selectExpr("id", "account", "IF(id = 1, NULL, at) AS at", "amount")
+    assert collected(match_pattern(rows, small.then(large), by="account", time="at", key="id")) == [("x", 0)]
+
+
+start = label("start")
+down, up = label("down", field("amount") < previous("amount")), label("up", field("amount") > previous("amount"))
+PATTERNS = {
+    "v": start.then(down.one_or_more()).then(up.one_or_more()).within("1 minute"),
+    "plain": small.times(2, 3).followed_by(large).not_between(field("amount") == 30).within("9 seconds"),
+    "sees": small.then(label("more", field("amount") > rows_of().average("amount")).one_or_more()).within("8 seconds"),
+    "mixed": small.followed_by(label("same", (field("note") != "x") & (field("amount") == small.last("amount"))))
+    .within("1 minute").skip_to_next_row(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_partitions_across_batches_match_as_the_plain_matcher_does(spark, name):
+    chance = random.Random(5)
+    amounts = [[chance.choice([1, 2, 5, 30, 60, 70]) for _ in range(chance.randrange(30))] for _ in range(12)]
+    frames = [payments(spark, some, account=str(n)) for n, some in enumerate(amounts)]
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.union(frame)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7)
+    try:
+        found = match_pattern(
+            rows, PATTERNS[name], by="account", time="at", key="id", measures={"rows": rows_of().count()}
+        )
+        assert sorted(collected(found)) == sorted(expected(amounts, PATTERNS[name]))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def expected(amounts, pattern):
+    for account, some in enumerate(amounts):
+        rows = [{"at": n * 1_000_000, "amount": a, "note": f"note {n}"} for n, a in enumerate(some)]
+        for match in pattern_oracle.matches(as_pattern(pattern), rows):
+            yield str(account), match[0][0], len(match)
+
+
+def test_a_pattern_that_sees_too_much_ends_with_an_error_of_its_own(spark):
+    either = start | label("other", rows_of("start").total("amount") != 1)
+    pattern = either.zero_or_more().then(label("end", field("id") == 17)).within("1 day")
+    rows = payments(spark, [2**n for n in range(18)])
+    with pytest.raises(PatternTooWide, match=r"in more than \d+ states"), told_plainly("view frauds"):
+        match_pattern(rows, pattern, by="account", time="at", key="id").collect()
+
+
+def test_a_total_that_no_column_holds_is_refused(spark):
+    rows = payments(spark, [1, 2]).selectExpr("account", "id", "at", f"{2**62} AS huge")
+    pattern = start.times(2)
+    with pytest.raises(UnsupportedValue, match="64 bits"), told_plainly("view totals"):
+        match_pattern(
+            rows, pattern, by="account", time="at", key="id", measures={"total": start.total("huge")}
+        ).collect()
+
+
+table = sa.Table(
+    "payments", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("account", sa.Text),
+    sa.Column("at", sa.DateTime(timezone=True)), sa.Column("amount", sa.Numeric(18, 2)), sa.Column("size", sa.Double),
+    sa.Column("note", sa.Text), sa.Column("local", sa.DateTime),
+)  # fmt: skip
+TABLES = {"payments": Table.from_changelog(table, topic="payments")}
+
+
+def planned(spark, *, then=lambda found: found, pattern=FRAUD, **given):
+    def frauds(payments):
+        asked = {"by": "account", "time": "at", "key": "id", **given}
+        return then(match_pattern(payments, pattern, **asked))
+
+    declared = view(by="account", key="id", tables=TABLES)(frauds)
+    return view_columns(small_batch_session(spark), ProjectionGroup("patterns", [declared]))["frauds"]
+
+
+def test_a_view_of_matches_is_planned(spark):
+    assert list(planned(spark, measures={"large_id": large.last("id")})) == ["account", "id", "large_id"]
+
+
+def test_a_view_may_match_within_parts_of_its_partitions(spark):
+    def per_note(payments):
+        return match_pattern(payments, FRAUD, by=("account", "note"), time="at", key="id")
+
+    declared = view(by="account", key=("note", "id"), tables=TABLES)(per_note)
+    found = view_columns(small_batch_session(spark), ProjectionGroup("patterns", [declared]))["per_note"]
+    assert list(found) == ["account", "note", "id"]
+
+
+REFUSED = {
+    "a column that is not there": ({"time": "paid"}, "names column 'paid'"),
+    "a condition on a column that is not there": (
+        {"pattern": label("a", field("price") > 1)}, "names column 'price'"),
+    "the row before, of a column that is not there": (
+        {"pattern": label("a", field("amount") > previous("price"))}, "names column 'price'"),
+    "a measure of a column that is not there": ({"measures": {"x": small.last("price")}}, "names column 'price'"),
+    "a measure of a label that is not there": (
+        {"measures": {"x": rows_of("huge").last("id")}}, "names label 'huge'"),
+    "what is no measure": ({"measures": {"x": 3}}, "measure 'x' is 3"),
+    "a time that is a text": ({"time": "note"}, "'note' is string"),
+    "a total of floats": ({"measures": {"x": small.total("size")}}, "floating-point"),
+    "a total of floats in a condition": (
+        {"pattern": small.then(label("a", small.total("size") > 1))}, "floating-point"),
+    "a total of texts": ({"measures": {"x": small.total("note")}}, "values of kind text"),
+    "a text against a number": (
+        {"pattern": small.then(label("a", field("note") > small.last("amount")))}, "kind text"),
+    "a constant of another kind": ({"pattern": small.then(label("a", small.last("amount") > "x"))}, "kind number"),
+    "a plain comparison of two kinds": ({"pattern": label("a", field("amount") == "x")}, "cannot be compared"),
+    "a column twice": ({"measures": {"id": small.last("id")}}, "column 'id' twice"),
+    "neither matches nor rows": ({"per": "day"}, "per 'day'"),
+    "an order that two rows may share": (
+        {"key": "note", "measures": {"id": small.first("id")}}, "row_number over rows of which two may be equal"),
+    "partitions of another column": (
+        {"by": "note", "measures": {"account": small.first("account")}}, "a window over rows of several partitions"),
+    "no partition": ({"by": ()}, "without columns of partitions"),
+    "a pattern without a bound": ({"pattern": small.one_or_more()}, "any number of rows"),
+    "what is no pattern": ({"pattern": field("amount") > 1}, "is no step of a pattern"),
+    "another partition than matched": (
+        {"then": lambda found: found.withColumn("account", found.id.cast("string"))}, "another value for 'account'"),
+    "a Python function of batches": (
+        {"then": lambda found: found.mapInArrow(lambda batches: batches, found.schema.simpleString())},
+        "a Python function of batches"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_view_that_cannot_match_is_refused_when_it_is_planned(spark, case):
+    given, words = REFUSED[case]
+    with pytest.raises(InvalidDefinition) as caught:
+        planned(spark, **given)
+    assert words in caught.value.message
+    assert caught.value.remedy
