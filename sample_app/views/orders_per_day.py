@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from projections import FinalResults, Stream, tumbling, view, windowed
+from projections import FinalResults, Stream, sql_view, tumbling, windowed
 from sample_app.orders import Order
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 placements = Stream.from_events(Order, events=Order.Placed, key="order_id")
 orders_by_day = windowed("orders_by_day", placements, tumbling("1 day", zone="Europe/Berlin"), on="event_time")
-
-
-@view(by="window_start", final=FinalResults("window_end", after="10 minutes"))
-def orders_per_day(orders_by_day: DataFrame) -> DataFrame:
-    """One row a day, of 23 to 25 hours, with what was ordered on it."""
-    from pyspark.sql import functions as F
-
-    return orders_by_day.groupBy("window_start").agg(
-        F.max("window_end").alias("window_end"),
-        F.count("*").alias("orders"),
-        F.sum("amount").alias("amount"),
-    )
+orders_per_day = sql_view(
+    "orders_per_day",
+    """
+    SELECT window_start, max(window_end) AS window_end, count(*) AS orders, sum(amount) AS amount
+    FROM orders_by_day GROUP BY window_start
+    """,
+    tables={"orders_by_day": orders_by_day},
+    final=FinalResults("window_end", after="10 minutes"),
+)

@@ -42,7 +42,7 @@ class Booking(Aggregate):
 
 
 def guest_group(guest_topic: str, booking_topic: str) -> ProjectionGroup:
-    """Two views: a guest, and a booking with the name of its guest."""
+    """Three views: a guest, a booking with the name of its guest, and the first name of each plan."""
     registered = on(Guest.Registered)
     guests = Table.from_events(
         Guest,
@@ -66,7 +66,11 @@ def guest_group(guest_topic: str, booking_topic: str) -> ProjectionGroup:
         joined = bookings.join(guests, "guest_id", "left")
         return joined.select("booking_id", "contact", "amount", F.upper("name").alias("caller"))
 
-    return ProjectionGroup("guests", [guest_cards, booking_cards])
+    @view(by="plan", tables={"guests": guests})
+    def plan_names(guests: DataFrame) -> DataFrame:
+        return guests.groupBy("plan").agg(F.min("name").alias("first"))
+
+    return ProjectionGroup("guests", [guest_cards, booking_cards, plan_names])
 
 
 def expected_views(store: SqlEventStore) -> dict[str, dict[str, tuple[Any, ...]]]:
@@ -80,9 +84,13 @@ def expected_views(store: SqlEventStore) -> dict[str, dict[str, tuple[Any, ...]]
             bookings[identity] = found
         else:
             guests.setdefault(identity, {}).update(dataclasses.asdict(found))
+    plans: dict[str, list[str]] = {}
+    for guest in guests.values():
+        plans.setdefault(guest["plan"], []).append(guest["name"])
     names = {identity: guest["name"].upper() for identity, guest in guests.items()}
     return {
         "guest_cards": {i: (g["name"], g["born"], g["credit"], g["plan"]) for i, g in guests.items()},
+        "plan_names": {plan: (min(names_of),) for plan, names_of in plans.items()},
         "booking_cards": {i: (b.contact, b.amount, names.get(b.guest_id)) for i, b in bookings.items()},
     }
 

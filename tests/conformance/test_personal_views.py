@@ -178,7 +178,7 @@ def test_an_erasure_alone_is_a_batch_and_writes_the_rows_of_its_person(followed:
     road, runner = followed
     assert caught_up(road, runner) == 0
     road.store.erase("1")
-    assert caught_up(road, runner) == 2
+    assert caught_up(road, runner) == 3
     found = view_rows(road)
     assert {row[0] for row in found["guest_cards"].values()} == {"(erased)", "Bob"}
     assert found["booking_cards"] == {"1": ("", Decimal(2), "(ERASED)"), "2": ("Bob's", Decimal(2), "BOB")}
