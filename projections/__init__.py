@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from projections.streams import Stream
     from projections.tables import Table
     from projections.tablestore.compared import ComparedGroup
+    from projections.timing.histories import history
     from projections.timing.operands import previous, rows_of
     from projections.timing.patterns import Pattern, label
     from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
@@ -99,6 +100,7 @@ __all__ = [
     "cut_over",
     "diff",
     "field",
+    "history",
     "hopping",
     "join_as_of",
     "join_within",
@@ -170,6 +172,7 @@ _HOMES = {
     "streams": ("Stream",),
     "tables": ("Table",),
     "tablestore.compared": ("ComparedGroup",),
+    "timing.histories": ("history",),
     "timing.windows": ("cumulative", "hopping", "session", "tumbling", "windowed"),
     "timing.operands": ("previous", "rows_of"),
     "timing.patterns": ("Pattern", "label"),

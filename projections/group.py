@@ -11,6 +11,7 @@ from typing import Final, get_args
 
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
+from projections.event_versions import EventVersions
 from projections.faults import BadRecords
 from projections.outputs.view_topics import check_topics
 from projections.partials import shown
@@ -171,8 +172,10 @@ class ProjectionGroup:
     @property
     def headed_topics(self) -> frozenset[str]:
         """The topics whose records are read with headers: the event's time, its source, or the id it is sealed for."""
-        timed = {t.topic for t in self.tables.values() if isinstance(t, EventStream) and t.timed_by_record}
-        named = {t.topic for t in self.tables.values() if isinstance(t, EventTable | EventStream) and t.source}
+        tables = self.tables.values()
+        timed = {t.topic for t in tables if isinstance(t, EventStream) and t.timed_by_record}
+        timed |= {t.topic for t in tables if isinstance(t, EventVersions)}
+        named = {t.topic for t in tables if isinstance(t, EventTable | EventStream | EventVersions) and t.source}
         return frozenset(timed | named | {t.topic for t in self.tables.values() if t.personal})
 
     def fingerprint(self) -> str:

@@ -17,7 +17,8 @@ from projections.views import Declaration, Input, Reference, Target, Unmatched, 
 def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[str, Input]) -> View:
     """The view of a function that takes the given tables; InvalidDefinition or UnknownColumn for what cannot work."""
     name = declared.name
-    _require_current(name, tables)
+    if not getattr(function, "takes_versions", False):
+        _require_current(declared, tables)
     if declared.by:
         _require_partitions(declared, tables)
         found = View(
@@ -60,13 +61,17 @@ def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> di
     return bound
 
 
-def _require_current(name: str, tables: Mapping[str, Input]) -> None:
-    root, table = next(iter(tables.items()))
-    if isinstance(table, VersionTable):
-        raise InvalidDefinition(
-            f"the root of view {name!r}, {root!r}, holds the versions of a table",
-            remedy="versions are looked up from a stream: make the stream the first parameter",
-        )
+def _require_current(declared: Declaration, tables: Mapping[str, Input]) -> None:
+    """Versions are looked up by as_of; as rows they have their times in a history alone."""
+    root = next(iter(tables))
+    for name, table in tables.items():
+        if isinstance(table, VersionTable) and (declared.by or name == root):
+            role = f"partitions {name!r}" if declared.by else f"has the root {name!r}"
+            raise InvalidDefinition(
+                f"view {declared.name!r} {role}, which holds the versions of a table",
+                remedy=f"take their history instead, history('{name}_history', {name}); or look versions up from a"
+                " stream, the first parameter of a view with references",
+            )
 
 
 def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> None:
@@ -75,12 +80,6 @@ def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> N
             f"view {declared.name!r} names columns of partitions, and references, unmatched or roots too",
             remedy="join along foreign keys in a view of its own, which this one reads",
         )
-    for name, table in tables.items():
-        if isinstance(table, VersionTable):
-            raise InvalidDefinition(
-                f"view {declared.name!r} partitions {name!r}, which holds the versions of a table",
-                remedy="versions are looked up from a stream, in a view with references: read that view here",
-            )
 
 
 def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> None:

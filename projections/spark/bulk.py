@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
 from projections.environment import Environment
+from projections.event_versions import EventVersions
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
 from projections.set_aside import SetAside
 from projections.spark.changes.versions import lacks_first_values
+from projections.spark.events.versions import lacks_an_event
 from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
 from projections.spark.persisting import persisted
@@ -133,6 +135,8 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
         return staged.select(*columns, deleted)
     if isinstance(table, VersionTable):
         gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
+    elif isinstance(table, EventVersions):
+        gap, failure = lacks_an_event(table), _refuse_row("events_missing", table)
     elif isinstance(table, EventTable):
         # Compaction takes the events of a deleted stream away one by one.
         gap = (F.col("_first") > 0) & ~deleted

@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections import set_aside
+from projections.event_versions import EventVersions
 from projections.set_aside import FAULTS, SetAside, require_bearable
 from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.changes.changelog import prepare_lacking
 from projections.spark.events.decode import Decoder, stream_of_key, version_text
 from projections.spark.events.facts import prepare_timeless
+from projections.spark.events.versions import prepare_timeless_events
 from projections.spark.exchange import few_rows
 from projections.spark.failures import FAULT, fault
 from projections.spark.reading import view_records
@@ -66,13 +68,15 @@ class Judge:
                 yield prepare_lacking(table, encoding)
         elif isinstance(table, ViewTopicTable):
             yield view_records.prepare_misfits(table)
-        elif isinstance(table, EventTable | EventStream):
+        elif isinstance(table, EventTable | EventStream | EventVersions):
             # Read as of today where columns are taken from them; evolve is handed what was written.
             as_written = isinstance(table, EventTable) and table.setters is None
             decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written, source=table.source)
             yield decoder.faults()
             if isinstance(table, EventStream):
                 yield prepare_timeless(table, decoder)
+            elif isinstance(table, EventVersions):
+                yield prepare_timeless_events(decoder)
 
     def _asked(self, question: Question, raw: Rows) -> SetAside:
         records = few_rows(self._small, raw) if isinstance(raw, pa.Table) else raw

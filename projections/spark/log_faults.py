@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
 from projections.errors import RecordNotUnpacked
+from projections.event_versions import EventVersions
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
 from projections.logs.unpacking import around, not_unpacked_in
@@ -64,7 +65,7 @@ def _bad_of(table: Table, raw: DataFrame, judge: Judge) -> SetAside:
     found = SetAside.nothing()
     while more := judge.faults(table, _left(raw, found)):
         found |= more
-    if isinstance(table, EventTable):
+    if isinstance(table, EventTable | EventVersions):
         left = _left(raw, found)
         found |= judge.behind_gaps(left, no_more_than_bearable(with_gaps(left)))
     return found

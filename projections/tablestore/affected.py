@@ -143,12 +143,21 @@ def _fill_partitions(connection: sa.Connection, layout: GenerationLayout, view: 
 
 def _partitions(role: RoleLayout, by: Sequence[str], destroyed: sa.Table | None) -> list[Keys]:
     stored, staged = (sa.select(*(rows.c[c] for c in by)) for rows in (role.state, role.staged))
+    # Where a deletion is a version, or says that a stream is deleted, it is in no row before it.
+    if "_deleted" in role.table.sliced:
+        # Distinct here: one part alone is no UNION.
+        return [staged.distinct(), *_partitions_of_persons(role, stored, destroyed)]
     changed = stored.join(role.staged, role.row_key.same(role.state, role.staged)).where(*not_deleted(role.state))
-    found = [changed, staged.where(sa.not_(role.staged.c["_deleted"]))]
-    if destroyed is not None:
-        keys = sa.select(destroyed.c["key_id"])
-        found += [stored.where(role.state.c[key_of(column)].in_(keys)) for column in role.table.personal]
-    return found
+    there = staged.where(sa.not_(role.staged.c["_deleted"]))
+    return [changed, there, *_partitions_of_persons(role, stored, destroyed)]
+
+
+def _partitions_of_persons(role: RoleLayout, stored: Keys, destroyed: sa.Table | None) -> list[Keys]:
+    """The partitions of values whose key is destroyed by the batch."""
+    if destroyed is None:
+        return []
+    keys = sa.select(destroyed.c["key_id"])
+    return [stored.where(role.state.c[key_of(column)].in_(keys)) for column in role.table.personal]
 
 
 def not_deleted(rows: sa.Table) -> list[sa.ColumnElement[bool]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from projections.errors import UndecodableRecord
+from projections.event_versions import EventVersions
 from projections.streams import EventStream
 from projections.tables import VALID_FROM, VersionTable
+from projections.tablestore import gaps
 from projections.tablestore.layout import TableLayout
 
 # Earlier than any time in microseconds; a version of a snapshot may be valid from there.
@@ -17,10 +19,12 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
     """Drop the staged rows that the state has, and refuse those that cannot stand beside its rows."""
     if isinstance(layout.table, EventStream):
         _require_one_each(connection, layout)
+    elif isinstance(layout.table, EventVersions):
+        gaps.require_no_gap(connection, layout)
     else:
         _require_first_whole(connection, layout)
     known: sa.ColumnElement[bool] = sa.exists().where(_same(layout.state, layout.staged, layout.row_key))
-    if isinstance(layout.table, EventStream):
+    if isinstance(layout.table, EventStream | EventVersions):
         # The event of a deleted stream: its row stays, marked, so that no repetition brings it back.
         known = known & sa.not_(layout.staged.c["_deleted"])
     connection.execute(sa.delete(layout.staged).where(known))

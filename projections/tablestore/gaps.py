@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from projections.errors import EventsMissing
+from projections.event_versions import EventVersions
 from projections.tablestore.layout import TableLayout
 
 
@@ -31,6 +32,24 @@ def streams_with_gaps(connection: sa.Connection, layout: TableLayout) -> list[tu
 
 
 def _gaps(layout: TableLayout) -> sa.Select[Any]:
+    return _between_versions(layout) if isinstance(layout.table, EventVersions) else _between_states(layout)
+
+
+def _between_versions(layout: TableLayout) -> sa.Select[Any]:
+    """Of tables with a row an event: streams, not deleted, with an event whose one before it is not there."""
+    staged, both = layout.staged, (layout.state, layout.staged.alias("others"))
+    (name,) = layout.key
+    of_stream = [rows.c[name] == staged.c[name] for rows in both]
+    before = [sa.and_(same, rows.c["_pos"] == staged.c["_pos"] - 1) for same, rows in zip(of_stream, both, strict=True)]
+    gone = [sa.and_(same, rows.c["_deleted"]) for same, rows in zip(of_stream, both, strict=True)]
+    key, first = staged.c[name].label("key"), sa.func.min(staged.c["_pos"]).label("first")
+    known = sa.select(sa.func.max(both[0].c["_pos"])).where(of_stream[0]).scalar_subquery()
+    query = sa.select(key, sa.func.coalesce(known, -1).label("known"), first).group_by(staged.c[name])
+    lacks = [sa.not_(sa.exists().where(found)) for found in (*before, *gone)]
+    return query.where(staged.c["_pos"] > 0, *lacks)
+
+
+def _between_states(layout: TableLayout) -> sa.Select[Any]:
     staged, state = layout.staged, layout.state
     known = sa.func.coalesce(state.c["_pos"], -1)
     # Of the versions that end the batch's without a gap: what it repeats before them need not be whole.

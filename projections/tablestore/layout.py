@@ -214,7 +214,7 @@ def _horizon(space: NameSpace, name: str, table: Table, passed: sa.Table) -> Hor
     """None for a table whose deleted rows stay."""
     if table.lost_at_horizon is None:
         return None
-    key = {AT: _LONG, **{c: table.stored[c] for c in table.row_key}, "_offset": _LONG}
+    key = {AT: _LONG, **{c: table.stored.get(c, _LONG) for c in table.row_key}, "_offset": _LONG}
     deleted = space.logged(f"deleted_{name}", *space.columns(key), sa.PrimaryKeyConstraint(*key))
     return HorizonLayout(name, deleted, passed, table.lost_at_horizon)
 
@@ -248,7 +248,7 @@ def _role_layout(
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
     row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key
-    since = {SINCE: _LONG} if isinstance(table, VersionTable) else {}
+    since = {SINCE: _LONG} if isinstance(table, VersionTable) and not group else {}
     affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))
     cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
     return RoleLayout(table, *rows, affected, cut, key, row_key, by)

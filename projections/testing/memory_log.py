@@ -29,12 +29,21 @@ class MemoryLog:
     def __init__(self, schemas: Mapping[int, RegisteredSchema] | None = None) -> None:
         self._schemas = dict(schemas or {})
         self._topics: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
-        self._sources: dict[tuple[str, int], str | None] = {}
+        self._headers: dict[tuple[str, int], dict[str, str | None]] = {}
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None, *, source: str | None = None) -> int:
-        """Add a record, of a service's where ``source`` is given, and return its offset."""
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        source: str | None = None,
+        time: datetime | None = None,
+    ) -> int:
+        """Add a record, of a service's where ``source`` is given, of an event's ``time``, and return its offset."""
         records = self._topics.setdefault(topic, [])
-        self._sources[topic, len(records)] = source
+        told = None if time is None else time.isoformat()
+        self._headers[topic, len(records)] = {"ce_source": source, "ce_time": told}
         records.append((key, value))
         return len(records) - 1
 
@@ -60,7 +69,7 @@ class MemoryLog:
         schema = arrow_record_schema(headed=headed)
         rows = [
             dict(zip(schema.names, (topic, _PARTITION, start + number, key, value), strict=False))
-            | ({"ce_source": self._sources.get((topic, start + number))} if headed else {})
+            | (self._headers.get((topic, start + number), {}) if headed else {})
             for topic, parts in offsets.end.items()
             for start, end in ((offsets.start[topic][_PARTITION], parts[_PARTITION]),)
             for number, (key, value) in enumerate(self._topics.get(topic, ())[start:end])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from projections.event_versions import FROM, TO
 from projections.spark.changes.absent import absent_columns, told
 from projections.spark.changes.change_events import Encoding, missing, parsed_columns, typed_columns
 from projections.spark.failures import refuse
@@ -101,15 +102,25 @@ def with_validity(rows: DataFrame, table: VersionTable) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
+    since, until = (F.coalesce(at, F.lit(bound)) for at, bound in ((FROM, BEGINNING), (TO, END)))
+    valid = F.struct(F.col(table.key[0]).alias("key"), since.alias("since"), until.alias("until"))
+    return with_times(rows, table).select(*table.columns, valid.alias("_valid"))
+
+
+def with_times(rows: DataFrame, table: VersionTable) -> DataFrame:
+    """The same with the times beside the columns, null for the beginning and for what is valid still."""
+    from pyspark.sql import functions as F
+
     in_order = _in_order(table)
     from_snapshot = (F.col("_pos") < 0) & (F.row_number().over(in_order) == 1)
-    since = F.when(from_snapshot, F.lit(BEGINNING)).otherwise(F.col(VALID_FROM))
+    since = F.when(~from_snapshot, F.col(VALID_FROM))
     # From the last one backwards: Spark computes a window that grows at its far end once a row, not once a pair.
     later = _in_order(table, backwards=True).rowsBetween(_WHOLE, -1)
-    until = F.coalesce(F.min(VALID_FROM).over(later), F.lit(END))
+    until = F.min(VALID_FROM).over(later)
     whole = [_filled(c, in_order) if c in table.sometimes_unavailable else F.col(c) for c in table.columns]
-    valid = F.struct(F.col(table.key[0]).alias("key"), since.alias("since"), until.alias("until"))
-    return rows.select(*whole, valid.alias("_valid"), "_deleted").where(~F.col("_deleted")).drop("_deleted")
+    return (
+        rows.select(*whole, since.alias(FROM), until.alias(TO), "_deleted").where(~F.col("_deleted")).drop("_deleted")
+    )
 
 
 _WHOLE = -(1 << 63)  # pyspark's Window.unboundedPreceding, without importing it

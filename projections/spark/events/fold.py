@@ -23,6 +23,7 @@ from projections.tables import EventTable, sealed_parts, set_at
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from projections.event_versions import EventVersions
     from projections.streams import EventStream
 
 
@@ -36,7 +37,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
     kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
     nth = ["_nth"] if decoder.splits else []
-    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", _kind(kinds)]
+    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", kind_number(kinds)]
     facts += [value.alias(part) for part, value in values.items()]
     columns = {c: _Column(table.parts(c), [kinds.index(s.event.name) for s in set_columns[c]]) for c in set_columns}
     aggregates, key = _aggregates(columns, order_of(decoder)), key_column(table)
@@ -48,7 +49,7 @@ def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[Data
     return fold
 
 
-def _kind(kinds: Sequence[str]) -> Column:
+def kind_number(kinds: Sequence[str]) -> Column:
     """Which of the events that set a column a record is, as a number: null where it has no value, -1 for other events.
 
     One number is exchanged and sorted along with a record's values, where a flag for each column would double its row.
@@ -109,7 +110,7 @@ def order_of(decoder: Decoder) -> Column:
     return F.struct("_version", "_nth") if decoder.splits else F.col("_version")
 
 
-def key_column(table: EventTable) -> Column:
+def key_column(table: EventTable | EventVersions) -> Column:
     """The key column out of the stream's name."""
     return identity(table.aggregate).alias(table.key[0])
 
@@ -122,7 +123,7 @@ def identity(aggregate: type[Aggregate]) -> Column:
 
 
 def set_values(
-    table: EventTable | EventStream, column: str, setters: Sequence[Setter], decoder: Decoder
+    table: EventTable | EventStream | EventVersions, column: str, setters: Sequence[Setter], decoder: Decoder
 ) -> Iterator[tuple[str, Column]]:
     """What the event at hand sets each part of a column to; a field missing in an older schema of the event is null.
 

@@ -10,6 +10,7 @@ from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
 from projections.spark.lakehouse.versioned import VersionedTable
+from projections.event_versions import EventVersions
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable
 from projections.views import View
@@ -78,7 +79,7 @@ def require_kept(group: ProjectionGroup) -> None:
                 f"table {name!r} has personal columns, and earlier versions of a Delta table keep what they showed",
                 "keep a group with personal columns in PostgreSQL, where an erasure reaches its views",
             )
-        if isinstance(table, EventStream | VersionTable):
+        if isinstance(table, EventStream | EventVersions | VersionTable):
             raise _refused(
                 group,
                 f"{name!r} is a stream, or has the versions of rows, which are not kept in Delta yet",

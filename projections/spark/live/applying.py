@@ -25,6 +25,7 @@ import structlog
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
+from projections.event_versions import EventVersions
 from projections.group import ProjectionGroup
 from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.logs.unpacking import around, not_unpacked_in
@@ -160,7 +161,7 @@ class BatchApplier:
         """What the failed attempt had staged tells which streams lack a version."""
         for place in self._batches.tables:
             table = place.table
-            if isinstance(table, EventTable) and table.topic in records:
+            if isinstance(table, EventTable | EventVersions) and table.topic in records:
                 gaps = self._batches.streams_with_gaps(place)
                 streams = pa.table({
                     "stream": pa.array([f"{table.aggregate.category}-{key}" for key, _ in gaps], pa.string()),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.event_versions import EventVersions
 from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.versions import prepare_versions
@@ -13,6 +14,7 @@ from projections.spark.events.decode import Decoder
 from projections.spark.events.evolve import prepare_evolved_fold
 from projections.spark.events.facts import prepare_facts
 from projections.spark.events.fold import prepare_declared_fold
+from projections.spark.events.versions import prepare_event_versions
 from projections.spark.reading.view_records import prepare_view_rows
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
@@ -59,11 +61,13 @@ class Reduction:
             return prepare_view_rows(table)
         if isinstance(table, EventStream):
             return prepare_facts(table, self._decoder(table))
+        if isinstance(table, EventVersions):
+            return prepare_event_versions(table, self._decoder(table))
         if isinstance(table, EventTable):
             return prepare_declared_fold(table, self._decoder(table))
         raise TypeError(f"no reduction for {type(table).__name__}")
 
-    def _decoder(self, table: EventTable | EventStream, *, as_written: bool = False) -> Decoder:
+    def _decoder(self, table: EventTable | EventStream | EventVersions, *, as_written: bool = False) -> Decoder:
         return Decoder.of(table.event_types(), self.registry, as_written=as_written, source=table.source)
 
 

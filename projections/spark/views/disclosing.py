@@ -21,6 +21,7 @@ from eventstore.sealing import SealedField
 from eventstore.upcasting import name_taken
 from projections.declaring.setters import Setter
 from projections.errors import keys_missing
+from projections.event_versions import EventVersions
 from projections.spark.python_workers import settled
 from projections.spark.reading.records import Rows
 from projections.streams import EventStream
@@ -112,7 +113,7 @@ class _Opener:
 def _setters(table: Table) -> Mapping[str, Sequence[Setter]]:
     if isinstance(table, EventStream):
         return table.fields
-    return (table.setters or {}) if isinstance(table, EventTable) else {}
+    return (table.setters or {}) if isinstance(table, EventTable | EventVersions) else {}
 
 
 def _ways(setters: Sequence[Setter], registry: Mapping[int, RegisteredSchema]) -> Iterator[tuple[int, _Way]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from projections.spark.changes.versions import with_validity
+from projections.event_versions import FROM, TO, EventVersions
+from projections.spark.changes.versions import with_times, with_validity
+from projections.spark.events.versions import with_states
 from projections.spark.nesting import opened_up
 from projections.spark.views.conditions import row_condition
 from projections.spark.views.marks import ENTRY, ROW_KEY
@@ -47,6 +49,10 @@ def _accepted(rows: DataFrame, table: Table) -> DataFrame:
 
 def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
     table = view.table(name)
+    if isinstance(table, EventVersions):
+        return _valid_at_some_time(with_states(rows, table))
+    if isinstance(table, VersionTable) and view.by:
+        return _valid_at_some_time(with_times(rows, table))
     if isinstance(table, VersionTable):
         return _marked(with_validity(rows, table), {"_valid": {TABLE: name, KEY: table.key[0]}})
     marks = _marks_of_key(table) if view.by else {}
@@ -54,6 +60,14 @@ def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
         for column, marked in _marks(view, name, table).items():
             marks.setdefault(column, {}).update(marked)
     return _marked(rows, marks) if marks else rows
+
+
+def _valid_at_some_time(versions: DataFrame) -> DataFrame:
+    """Versions with their times as timestamps. Of two that begin at one time, the first was never valid."""
+    from pyspark.sql import functions as F
+
+    lasting = F.col(FROM).isNull() | F.col(TO).isNull() | (F.col(FROM) < F.col(TO))
+    return versions.where(lasting).withColumns({time: F.timestamp_micros(time) for time in (FROM, TO)})
 
 
 def _marks_of_key(table: Table) -> dict[str, dict[str, Any]]:
