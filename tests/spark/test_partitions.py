@@ -74,6 +74,8 @@ WITHIN = {
     "one row a group": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop", None),
     "groups of a partition": (GROUPS, "amount"),
     "distinct rows": ("SELECT DISTINCT shop, tags FROM {orders}", "tags"),
+    "groups of texts in a collation, counted": (
+        "SELECT shop, count(DISTINCT tags COLLATE UTF8_LCASE) AS n FROM {orders} GROUP BY shop", None),
     "a group of distinct rows": (
         "SELECT shop, count(*) AS n FROM (SELECT DISTINCT shop, tags FROM {orders}) GROUP BY shop", None),
     "a join of all pairs": (
@@ -217,6 +219,12 @@ OUTSIDE = {
     "EXISTS under the condition of one part of a union": (
         "SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.shop = o.shop"
         " UNION ALL SELECT 1 FROM {lines})", "id", "EXISTS over rows of several partitions"),
+    "groups of texts in a collation": (
+        "SELECT shop, max(CAST(t AS string)) AS t FROM (SELECT shop, tags COLLATE UTF8_LCASE AS t FROM {orders}"
+        " GROUP BY shop, tags COLLATE UTF8_LCASE) GROUP BY shop", None, "texts that are equal in a collation"),
+    "distinct texts in a collation": (
+        "SELECT shop, max(CAST(t AS string)) AS t FROM (SELECT DISTINCT shop, tags COLLATE UTF8_LCASE AS t"
+        " FROM {orders}) GROUP BY shop", None, "texts that are equal in a collation"),
     "NOT IN of all": ("SELECT shop, id FROM {orders} WHERE shop NOT IN (SELECT shop FROM {visits})", "id",
                       "NOT IN over rows"),
     "a scalar subquery of all": ("SELECT shop, id, (SELECT max(at) FROM {visits}) AS n FROM {orders}", "id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from projections.spark.scala import items
@@ -10,7 +11,7 @@ from projections.spark.views.plans import kind
 from projections.spark.views.rows import Untraceable
 
 _FLOATS: Final = re.compile(r"(^|[<:,])(double|float)(?=$|[,>])")  # in a type, and not the name of a field
-_COLLATED: Final = re.compile(r"\bstring collate ")
+_COLLATED: Final = re.compile(r"\bstring collate (?!UTF8_BINARY\b(?!_))")
 _NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")  # which have one zero
 _ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
 
@@ -28,6 +29,18 @@ def require_one_of_equal_ones(value: Any, told: str) -> None:
         f"{told} of floating-point numbers, of which 0.0 and -0.0 are equal",
         f"add zero, {told}(x + 0D), so that -0.0 and 0.0 are one value",
     )
+
+
+def require_no_collation(values: Sequence[Any], what: str) -> None:
+    """Refuse rows brought together (``what``) by texts that are equal and differ. Untraceable.
+
+    Which text stands for all of them is chance; of two zeros it is always 0.0.
+    """
+    if any(_COLLATED.search(_type_of(value)) for value in values):
+        raise Untraceable(
+            f"{what} by texts that are equal in a collation and differ",
+            "bring together the texts themselves, x COLLATE UTF8_BINARY, or lower(x)",
+        )
 
 
 def differs_from_equal_ones(value: Any) -> bool:

@@ -14,6 +14,7 @@ from projections.event_versions import FROM
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
+from projections.spark.views.equal_values import require_no_collation
 from projections.spark.views.marks import PARTITION, ROLE
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
@@ -193,9 +194,8 @@ class _Tracing:
         both = replace(left, by=tuple(one or other for one, other in zip(left.by, right.by, strict=True)))
         for part in parts:
             self._look_into([part], both, truth=True)
-        if how in MEETING:
-            left, right = self._linked(left, parts), self._linked(right, parts)
-        return self._met(how, left, right, parts)
+        linking = parts if how in MEETING else []
+        return self._met(how, self._linked(left, linking), self._linked(right, linking), parts)
 
     def _lateral(self, node: Any, children: Sequence[Any]) -> LocalRows:
         left = self.rows(children[0])
@@ -214,8 +214,7 @@ class _Tracing:
                     f"a {how} JOIN that keeps rows of no partition", "keep the rows of the tables, and join the others"
                 )
             return _joined(how, left, right, parts)
-        together = left.is_of_one_partition and right.is_of_one_partition
-        if not together and not self._within(left, right, parts):
+        if not (left.is_of_one_partition and right.is_of_one_partition) and not self._within(left, right, parts):
             told = " AND ".join(str(part.sql()) for part in parts) or "no condition"
             raise Untraceable(
                 f"a join of rows of several partitions: {told}",
@@ -275,6 +274,7 @@ class _Tracing:
         return any(rows.holds(place, expression) for place in range(len(self._view.by)))
 
     def _require_within(self, rows: LocalRows, by: Sequence[Any], what: str) -> None:
+        require_no_collation(by, what)
         if rows.constant or rows.is_of_one_partition or rows.hold_all(by):
             return
         told = ", ".join(str(one.sql()) for one in by) or "nothing"
@@ -291,11 +291,9 @@ class _Tracing:
         """The rows with what links them to the row around a subquery."""
         if not self._outer:
             return rows
-        outer, found = self._outer[-1], set(rows.linked)
-        for place in range(len(self._view.by)):
-            if any(_links(part, rows, outer, place) for part in parts):
-                found.add(place)
-        return replace(rows, linked=frozenset(found))
+        outer = self._outer[-1]
+        found = {n for n in range(len(self._view.by)) if any(_links(part, rows, outer, n) for part in parts)}
+        return replace(rows, linked=rows.linked | found)
 
     # ---- subqueries
 

@@ -17,6 +17,7 @@ TEXTS = {
         "SELECT id, 'O''Brien', to_char(amount, '999'), listagg(a), max_by(a, b, 2), percentile_cont(0.5) WITHIN GROUP"
         " (ORDER BY a), parse_json('1'), TIME'12:00:00', window(at, '1 day') FROM ‹orders› o"
     ),
+    "a comment behind the end": "SELECT id FROM ‹orders›; -- end",
     "a text that is no moment": "SELECT id, DATE'2024-01-01', TIMESTAMP'epoch', CAST('now' AS string) FROM ‹orders›",
     "spaces, comments, hints and the case of words": (
         "select /*+ BROADCAST(orders) */ id -- FROM orders\n , 1 /* FROM orders /* orders */ */\tFrom\r\n ‹orders› O"
