@@ -51,9 +51,11 @@ if TYPE_CHECKING:
     from projections.streams import Stream
     from projections.tables import Table
     from projections.tablestore.compared import ComparedGroup
+    from projections.tablestore.histories import rows_as_of
     from projections.timing.histories import history
     from projections.timing.operands import previous, rows_of
     from projections.timing.patterns import Pattern, label
+    from projections.timing.promises import Reach, Retain
     from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
     from projections.views import View, view
 
@@ -76,9 +78,11 @@ __all__ = [
     "Predicate",
     "ProjectionError",
     "ProjectionGroup",
+    "Reach",
     "RebuildProgress",
     "RebuildReport",
     "Restarts",
+    "Retain",
     "Router",
     "RouterOptions",
     "RunMetrics",
@@ -118,6 +122,7 @@ __all__ = [
     "rebuild",
     "release_topic",
     "rollback",
+    "rows_as_of",
     "rows_of",
     "serve_metrics",
     "session",
@@ -172,7 +177,9 @@ _HOMES = {
     "streams": ("Stream",),
     "tables": ("Table",),
     "tablestore.compared": ("ComparedGroup",),
+    "tablestore.histories": ("rows_as_of",),
     "timing.histories": ("history",),
+    "timing.promises": ("Reach", "Retain"),
     "timing.windows": ("cumulative", "hopping", "session", "tumbling", "windowed"),
     "timing.operands": ("previous", "rows_of"),
     "timing.patterns": ("Pattern", "label"),

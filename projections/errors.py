@@ -17,6 +17,7 @@
         ├── ErasureWaiting           a person was erased whom the views still show
         ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
         ├── OlderThanHorizon         a change may be of a row that was deleted too long ago to be known
+        ├── RowsForgotten            an event was deleted, and rows of its time may be forgotten
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
@@ -288,6 +289,10 @@ class RunnerGaveUp(ProjectionError):
 
 class OlderThanHorizon(ProjectionError):
     """A change may be of a row that was deleted so long ago that nothing is known of it any more."""
+
+
+class RowsForgotten(ProjectionError):
+    """An event was deleted, and what its row has become cannot be taken back: rows of that time are forgotten."""
 
 
 class NotYetApplied(ProjectionError):

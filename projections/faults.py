@@ -22,6 +22,9 @@ from projections.errors import UNPACK, RecordNotUnpacked, UndecodableRecord, Unk
 BadRecords = Literal["fail", "dead-letter", "skip"]
 
 NOT_UNPACKED: Final = "not_unpacked"
+TOO_LATE: Final = "too_late"
+FORGOTTEN: Final = "forgotten"
+TOLD: Final = "its time is "  # and the detail, at the end of what is said of the two
 _ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {topic}")
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {
@@ -44,6 +47,9 @@ MESSAGES: Final[Mapping[str, str]] = {
     "no_time": "the event has no time: {detail} is missing",
     "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
     "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
+    TOO_LATE: f"the event was recorded later than its stream promises with retain=: {TOLD}{{detail}}",
+    FORGOTTEN: "the rows of the event's time are forgotten: it repeats an event, or was delivered later than its stream"
+    f" promises with retain=: {TOLD}{{detail}}",
     NOT_UNPACKED: "the record is in a batch that cannot be unpacked: offsets {detail}",
     "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
 }
@@ -85,6 +91,8 @@ def _remedy(kind: str, detail: str, topic: str) -> str:
         return UNPACK
     if kind == "field_missing":
         return "give the field a default; if another service fills the topic, read a topic of your own service"
+    if kind in (TOO_LATE, FORGOTTEN):
+        return "nothing has to be done; if too many come, give the stream a greater late or delivered in retain="
     if kind == "other_source":
         return "read a topic that your service alone fills (topic=), or leave out source= to take every source's events"
     return "nothing was applied: correct the producer or the declared type, then start again"

@@ -17,6 +17,7 @@ from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable, checked_identifier
+from projections.timing.retention import Retention, retention_of
 from projections.views import View, ViewTable
 
 ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
@@ -68,6 +69,7 @@ class ProjectionGroup:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
         check_topics(self)
+        _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
 
@@ -143,6 +145,11 @@ class ProjectionGroup:
                 read[view.name] = _as_table(kept, columns[view.name])
         return replace(self, views=tuple(found[view.name] for view in self.views))
 
+    @cached_property
+    def retention(self) -> Retention | None:
+        """What is forgotten of the streams that promise when; None where nothing is. InvalidDefinition."""
+        return retention_of(self)
+
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics the group reads, each once."""
@@ -173,7 +180,8 @@ class ProjectionGroup:
     def headed_topics(self) -> frozenset[str]:
         """The topics whose records are read with headers: the event's time, its source, or the id it is sealed for."""
         tables = self.tables.values()
-        timed = {t.topic for t in tables if isinstance(t, EventStream) and t.timed_by_record}
+        streams = [t for t in tables if isinstance(t, EventStream)]
+        timed = {t.topic for t in streams if t.timed_by_record or t.retain is not None}
         timed |= {t.topic for t in tables if isinstance(t, EventVersions)}
         named = {t.topic for t in tables if isinstance(t, EventTable | EventStream | EventVersions) and t.source}
         return frozenset(timed | named | {t.topic for t in self.tables.values() if t.personal})

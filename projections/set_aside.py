@@ -14,7 +14,7 @@ from projections.errors import TooManyBadRecords
 from projections.faults import Fault
 
 if TYPE_CHECKING:
-    from projections.logs.port import Offsets
+    from projections.logs.port import OffsetRange, Offsets
 
 FAULTS: Final = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("kind", pa.string()),
@@ -68,6 +68,14 @@ class SetAside:
         """Those of one topic."""
         return SetAside(self.faults.filter(pc.equal(self.faults["topic"], topic)))
 
+    def of_kind(self, kind: str) -> SetAside:
+        """Those of one kind."""
+        return SetAside(self.faults.filter(pc.equal(self.faults["kind"], kind)))
+
+    def but(self, kind: str) -> SetAside:
+        """Those of all other kinds."""
+        return SetAside(self.faults.filter(pc.not_equal(self.faults["kind"], kind)))
+
     def topics(self) -> list[str]:
         """The topics with any."""
         return list(pc.unique(self.faults["topic"]).to_pylist())
@@ -95,6 +103,10 @@ class SetAside:
             return first <= fault.offset < after
 
         return SetAside(self.faults.filter(pa.array(map(is_within, self), pa.bool_())))
+
+    def within_range(self, offsets: OffsetRange) -> SetAside:
+        """Those of a range."""
+        return self.within(offsets.start, offsets.end)
 
     def left_out_of(self, records: pa.Table) -> pa.Table:
         """Records of one topic without those set aside."""

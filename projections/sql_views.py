@@ -19,6 +19,7 @@ from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.spark.views.sql_relations import require_only
 from projections.tables import checked_identifier
+from projections.timing.promises import Reach
 from projections.views import (
     Columns,
     Declaration,
@@ -44,6 +45,7 @@ def sql_view(
     roots: Sequence[str] = (),
     topic: str | ViewTopic | None = None,
     final: FinalResults | None = None,
+    reach: Reach | None = None,
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
 
@@ -56,7 +58,7 @@ def sql_view(
     of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
     any of them has one. ``topic`` is where the view's rows are published too, ``final`` when
-    they do not change any more.
+    they do not change any more, ``reach`` how far in time the query looks.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -79,6 +81,7 @@ def sql_view(
         roots=tuple(roots),
         topic=ViewTopic.of(topic),
         final=final,
+        reach=reach,
     )
     return bind(declared, function, query.roles)
 

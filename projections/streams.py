@@ -13,6 +13,7 @@ from projections.declaring.event_tables import topic_of
 from projections.declaring.setters import Setter, agreed_type, placeholders, taken_from_personal
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.tables import EVENT_TIME, Table
+from projections.timing.promises import Retain
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
@@ -23,7 +24,8 @@ class EventStream(Table):
 
     ``time`` is the column of the event time; ``fields`` gives each of the events' columns its setters. ``id_column`` is
     set where a stream may hold several such events: then the key is ``id@version``. ``version_column`` holds the
-    event's version. ``source`` is whose events are meant, None for whatever the topic holds.
+    event's version. ``source`` is whose events are meant, None for whatever the topic holds. ``retain`` is the promise
+    by which rows are forgotten, None where they stay.
     """
 
     aggregate: type[Aggregate]
@@ -33,6 +35,7 @@ class EventStream(Table):
     id_column: str | None
     version_column: str | None = field(default=None, kw_only=True)
     source: str | None = field(default=None, kw_only=True)
+    retain: Retain | None = field(default=None, kw_only=True)
 
     @property
     def append_only(self) -> bool:
@@ -70,7 +73,8 @@ class EventStream(Table):
         own = f"{self.aggregate.category}|{events}|{fields}|{self.time}|{self.id_column}"
         version = "" if self.version_column is None else f"|version {self.version_column}"
         source = "" if self.source is None else f"|source {self.source}"
-        return f"{super().signature()}|{own}{version}{placeholders(self.fields)}{source}"
+        late = "" if self.retain is None else f"|late {self.retain.late_micros}"
+        return f"{super().signature()}|{own}{version}{placeholders(self.fields)}{source}{late}"
 
 
 class Stream:
@@ -89,6 +93,7 @@ class Stream:
         name: str | None = None,
         topic: str | None = None,
         source: str | None = None,
+        retain: Retain | None = None,
     ) -> EventStream:
         """The events of the given types, each a row.
 
@@ -98,7 +103,8 @@ class Stream:
         one time, as the text of the key does not.
         The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
         ``time`` is the timestamp field that says when it happened; without it, the column ``event_time`` holds when the
-        event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. Raises
+        event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. ``retain``
+        promises how late an event may be: then rows that no later event concerns are forgotten. Raises
         InvalidDefinition, UnknownColumn, or InvalidIdentifier for a source that gives no topic.
         """
         types = _own_types(aggregate, [events] if isinstance(events, type) else events)
@@ -111,10 +117,31 @@ class Stream:
         own = [key, *(c for c in (id, version) if c), *typed, *([] if time else [RECORD_TIME])]
         _require_distinct(own, aggregate.__name__)
         every = {**identity, **typed, moment: typed.get(moment, ColumnType("timestamp"))}
-        return EventStream(
-            topic or topic_of(aggregate, source), (key,), every, name=name, source=source,
+        found = EventStream(
+            topic or topic_of(aggregate, source), (key,), every, name=name, source=source, retain=retain,
             aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id, version_column=version,
         )  # fmt: skip
+        _require_forgettable(found, aggregate.__name__)
+        return found
+
+
+def _require_forgettable(stream: EventStream, place: str) -> None:
+    """Refuse a promise where something would still reach rows that are forgotten."""
+    if stream.retain is None:
+        return
+    if stream.personal:
+        raise InvalidDefinition(
+            f"a stream with retain= has personal column {stream.personal[0]!r}, and erasures must reach all results",
+            remedy="choose the other columns with columns=[…], or leave out retain=",
+            place=place,
+        )
+    if stream.id_column is None:
+        raise InvalidDefinition(
+            f"a stream with retain= is keyed by {stream.key[0]!r} alone, and a second event of one that is forgotten"
+            " would not be noticed",
+            remedy="give every event a row: Stream.from_events(…, key='…', id='…') keys them by id@version",
+            place=place,
+        )
 
 
 def _own_types(aggregate: type[Aggregate], events: Sequence[type]) -> tuple[EventType, ...]:

@@ -88,8 +88,16 @@ def status(
         told += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [_final(view, told_of) for view, told_of in row["final_results"].items()]
+        told += _forgotten(row["retained"])
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
+
+
+def _forgotten(of: dict[str, Any]) -> list[str]:
+    if not of or of["upto"] is None:
+        return []
+    rows, late = sum(of["forgotten"].values()), sum(of["set_aside"].values())
+    return [f"{rows:,} rows forgotten up to {of['upto']}, {late:,} events too late for that"]
 
 
 def _final(view: str, of: dict[str, Any]) -> str:

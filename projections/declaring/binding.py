@@ -34,7 +34,7 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
             name, key, tables, references, function, sides, topic=declared.topic, peers=peers, final=declared.final
         )
         _require_all_reached(found)
-    found = replace(found, topic=declared.topic, final=declared.final)
+    found = replace(found, topic=declared.topic, final=declared.final, reach=declared.reach)
     if len(set(found.key)) < len(found.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
     if found.columns_are_known:

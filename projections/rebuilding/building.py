@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.environment import Environment
+from projections.faults import FORGOTTEN
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange, Offsets
 from projections.logs.ranges import bounded
@@ -26,6 +27,7 @@ from projections.set_aside import SetAside
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.failures import told_plainly
+from projections.spark.late_events import forgotten_by_serving, late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
@@ -77,7 +79,7 @@ class Build:
     """A generation under construction: its run, which we hold, its tables, and how far it is.
 
     ``resumed``, from what another process had committed; ``complete``, with nothing left of the bulk path; ``known``,
-    without the records in batches that the serving generation could not unpack either.
+    without the records in batches that the serving generation could not unpack either, and those it has forgotten.
     """
 
     run: Run
@@ -95,6 +97,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     """
     store, names = environment.store, {name: list(found) for name, found in columns.items()}
     ids, known = dict(environment.log.topic_ids(group.topics)), _not_unpacked(environment, group, columns, whole)
+    known |= forgotten_by_serving(environment, group, columns)
     for found in store.states(group.name, BUILDING, BUILT):
         if found.run.fingerprint == group.fingerprint() and found.built:
             state = BuildState.of_json(found.built)
@@ -197,12 +200,14 @@ class Builder:
 
     def _set_aside(self, offsets: OffsetRange, registry: Mapping[int, RegisteredSchema]) -> SetAside:
         """Find what the first chunk is folded without, and keep it as live batches do."""
-        known = self._known.within(offsets.start, offsets.end)
-        aside = bad_records(self._environment, self._group, offsets, registry, known=known)
+        known = self._known.within_range(offsets)
+        bad = bad_records(self._environment, self._group, offsets, registry, known=known.but(FORGOTTEN))
         with opened_letters(self._environment.log, self._group) as letters:
-            if letters is not None and aside:
-                letters.send(aside, attempts=1)
-        self._keeper.set_aside(self._run, self._layout, aside)
+            if letters is not None and bad:
+                letters.send(bad, attempts=1)
+        aside = bad | known.of_kind(FORGOTTEN)
+        late = late_in_log(self._environment, self._group, offsets, registry, aside=aside)
+        self._keeper.set_aside(self._run, self._layout, aside | late)
         return aside
 
     def _load_tables(self, whole: WholeTables, missing: list[str]) -> None:
@@ -253,7 +258,7 @@ class Builder:
                 batches = self._keeper.batches(log, self._group, self._run, self._layout, queries, views=False)
                 with opened_letters(self._environment.log, self._group) as letters:
                     # No schema is on its way behind records that have been there for long.
-                    applier = BatchApplier(batches, letters, patience=0.0, known=self._known)
+                    applier = BatchApplier(batches, letters, patience=0.0, known=self._known.within_range)
                     while progress != self.state.ends:
                         offsets = bounded(progress, self.state.ends, max_records=CHUNK_RECORDS)
                         applier.apply(offsets)

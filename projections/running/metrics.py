@@ -11,6 +11,7 @@ All of them carry the label `group`:
     factfold_projection_bad_records_total{kind=…}                  records put aside, by what is wrong with them
     factfold_projection_outbox_rows{topic=…}                       records of view topics that are not published yet
     factfold_projection_deletions_settled_total{table=…}           deleted rows that were let go of at the horizon
+    factfold_projection_rows_forgotten_total{table=…}              rows that were forgotten by a stream's retain
     factfold_projection_restarts_total, …_failures_in_a_row        of the restart policy
 """
 
@@ -56,6 +57,7 @@ class RunMetrics:
         self._steps = counter("step_seconds", "Seconds spent in each step of a batch.", "step")
         self._bad = counter("bad_records", "Records put aside, by what is wrong with them.", "kind")
         self._settled = counter("deletions_settled", "Deleted rows let go of at the horizon.", "table")
+        self._forgotten = counter("rows_forgotten", "Rows forgotten by the promises of streams.", "table")
         self._restarts = counter("restarts", "Starts after a failure.")
         self._failures = gauge("failures_in_a_row", "Failures since the run last went well.")
         self._size = gauge("batch_size", "Records that the next batch may have.")
@@ -98,6 +100,11 @@ class RunMetrics:
         """Count deleted rows that were let go of, by table."""
         for table, count in settled.items():
             self._settled.labels(self._group, table).inc(count)
+
+    def forgot(self, rows: Mapping[str, int]) -> None:
+        """Count rows that were forgotten, by table."""
+        for table, count in rows.items():
+            self._forgotten.labels(self._group, table).inc(count)
 
     def restarted(self, failures: int) -> None:
         """Count a start after so many failures in a row."""

@@ -31,12 +31,15 @@ from projections.outputs.publishing import ViewPublisher, opened_publisher
 from projections.running.final_results import FinalsDue
 from projections.running.horizon import Horizon
 from projections.running.lag import LagClock, RunLag
+from projections.running.retaining import Retaining
 from projections.running.standing import Standing
+from projections.set_aside import SetAside
+from projections.spark.late_events import forgotten_by_serving
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.port import runner_of
+from projections.tablestore.port import ViewColumns, runner_of
 from projections.tablestore.runs import Progress, Run, superseded
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class Runner:
         publisher: ViewPublisher | None = None,
         horizon: Horizon | None = None,
         finals: FinalsDue | None = None,
+        retaining: Retaining | None = None,
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
@@ -92,6 +96,7 @@ class Runner:
         self._publisher = publisher
         self._horizon = horizon
         self._finals = finals
+        self._retaining = retaining
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
@@ -131,12 +136,16 @@ class Runner:
         return report
 
     def _let_go(self) -> None:
-        """Behind a batch and the word of it: deleted rows that may be forgotten, results that are final."""
+        """Behind a batch and the word of it: rows that may be forgotten, deleted or old, and results that are final."""
         settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
         if settled:
             log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
             if self._metrics is not None:
                 self._metrics.let_go(settled)
+        if self._retaining is not None and self._may_go_on and (rows := self._retaining.forget(self.progress)):
+            log.info("rows forgotten", group=self._group.name, **rows)
+            if self._metrics is not None:
+                self._metrics.forgot(rows)
         if self._finals is not None and self._may_go_on and (given := self._finals.give_out(self.progress)):
             log.info("final results given out", group=self._group.name, **given)
 
@@ -283,9 +292,11 @@ def open_runner(
         progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
         batches = environment.keeper.batches(opened, group, run, layout, queries)
-        applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
-        standing = publisher = horizon = finals = None
+        standing = publisher = horizon = finals = retaining = None
+        known = _known(environment, group, columns) if generation is not None else _nothing
+        applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
         if generation is None:
+            retaining = None if group.retention is None else Retaining(store, opened, run, layout, group)
             finals = _finals(environment, group, opened, run, layout)
             horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
@@ -295,8 +306,17 @@ def open_runner(
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
-            publisher=publisher, horizon=horizon, finals=finals, metrics=metrics,
+            publisher=publisher, horizon=horizon, finals=finals, retaining=retaining, metrics=metrics,
         )  # fmt: skip
+
+
+def _nothing(offsets: OffsetRange) -> SetAside:
+    return SetAside.nothing()
+
+
+def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> Callable[[OffsetRange], SetAside]:
+    """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
+    return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
 
 
 def _finals(

@@ -29,7 +29,7 @@ from projections.faults import record_error
 from projections.spark.query_errors import python_cause, query_error
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 # Another in each process: a value that Spark quotes in a message of its own cannot pretend to be one of ours.
 MARK: Final = f"factfold:{secrets.token_hex(8)}:"
@@ -97,6 +97,11 @@ def no_fault() -> Column:
     from pyspark.sql import functions as F
 
     return F.lit(None).cast(_FAULT_TYPE)
+
+
+def told_of_each(faulty: DataFrame) -> DataFrame:
+    """The places of records with a column `FAULT`, and what it says of each."""
+    return faulty.select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from projections.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
 from projections.spark.live.incremental import LiveBatches
-from projections.tablestore import comparison, dialects, horizon, runs, verification
+from projections.tablestore import comparison, dialects, horizon, retained, runs, verification
 from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_set_aside
 from projections.tablestore.digest import digest_rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
@@ -128,6 +128,8 @@ class _Snapshot:
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
         place = self.layout.views[view]
         write(again, self.store.target(place.recomputed_copy), rows=rows)
+        with self.store.transaction() as connection:
+            retained.leave_out_of_copies(connection, self.layout, place)
         return _difference(self.store, place, place.recomputed_copy, list(place.kept))
 
 

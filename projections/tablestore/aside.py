@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
+from projections.faults import TOO_LATE
 from projections.logs.port import Offsets
 from projections.set_aside import FAULTS, SetAside
 from projections.tablestore.layout import GenerationLayout
@@ -32,11 +33,15 @@ def note_set_aside(connection: sa.Connection, layout: GenerationLayout, aside: S
 
 
 def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, before: Offsets) -> SetAside:
-    """The records noted below the given offsets; none in a generation that was built before there was a table."""
+    """The records noted below the given offsets; none in a generation that was built before there was a table.
+
+    Those that came too late are not among them: their records say it to every fold, however many there are.
+    """
     if not sa.inspect(connection).has_table(layout.aside.name, schema=layout.aside.schema):
         return SetAside.nothing()
     columns = layout.aside.c
     query = sa.select(columns.topic, columns.partition, columns.offset, columns.kind, columns.message)
+    query = query.where(columns.kind != TOO_LATE)
     found = [row for row in connection.execute(query) if row.offset < before.get(row.topic, {}).get(row.partition, 0)]
     return SetAside(pa.table(_columns(found), schema=FAULTS))
 

@@ -10,21 +10,31 @@ from eventstore.masking import MASK
 from projections.errors import KeyNotUnique
 from projections.planner import ViewPlan
 from projections.tables import Table, ViewTopicTable
-from projections.tablestore import dialects
+from projections.tablestore import dialects, retained
 from projections.tablestore.layout import RoleLayout, ViewLayout
 from projections.views import View, ViewTable
 
 
-def stage_difference(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> tuple[int, int]:
+def stage_difference(
+    connection: sa.Connection,
+    view: ViewLayout,
+    plan: ViewPlan,
+    *,
+    frozen: sa.ColumnElement[bool] | None = None,
+) -> tuple[int, int]:
     """Reduce ``result_*`` to rows that differ from the view, and mark in it those to retract.
 
+    Rows that are ``frozen``, in the result and in the view, are left as they are: what they follow from is forgotten.
     Returns the numbers of upserts and of retractions.
     """
+    retained.require_times(connection, view, view.result)
+    if frozen is not None:
+        connection.execute(sa.delete(view.result).where(frozen))
     _require_unique(connection, view)
     _require_affected(connection, view)
     if view.definition.unmatched:
         _drop_undetermined(connection, view, plan)
-    gone = _retract(connection, view)
+    gone = _retract(connection, view, frozen)
     connection.execute(sa.delete(view.result).where(_unchanged(view)))
     rows = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
     return int(rows or 0) - gone, gone
@@ -41,12 +51,13 @@ def _compared(view: ViewLayout) -> list[str]:
     return [c for c in view.kept if c not in view.key.columns]
 
 
-def _retract(connection: sa.Connection, view: ViewLayout) -> int:
+def _retract(connection: sa.Connection, view: ViewLayout, frozen: sa.ColumnElement[bool] | None) -> int:
     """Mark the stored rows of affected keys that the result no longer has."""
     key = list(view.key.columns)
     parts = [(view.definition.root_key, view.root)]
     parts += [(side.columns, view.roles[side.table]) for side in view.definition.unmatched]
-    reached = sa.union(*(_stored_keys(view, columns, role) for columns, role in parts)).subquery()
+    stored = [_stored_keys(view, columns, role) for columns, role in parts]
+    reached = sa.union(*(keys if frozen is None else keys.where(sa.not_(frozen)) for keys in stored)).subquery()
     still = sa.exists().where(view.key.same(view.result, reached))
     gone = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
     return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], gone))

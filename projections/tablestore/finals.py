@@ -21,6 +21,7 @@ from projections.tablestore import runs
 from projections.tablestore.handing_over import Rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import SERVING, Run
+from projections.tablestore.times import as_stored, moment_of
 
 CHANGED: Final = "changed after it was final"
 NEW: Final = "came after the results of its time were final"
@@ -144,8 +145,8 @@ def standing(connection: sa.Connection) -> dict[str, dict[str, dict[str, Any]]]:
     tables = final_tables(connection)
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in connection.execute(sa.select(tables.passed)):
-        due = None if row.next_due is None else _moment(row.next_due).isoformat()
-        told = {"given_out": 0, "late": 0, "final_upto": _moment(row.upto).isoformat(), "next_due": due}
+        due = None if row.next_due is None else moment_of(row.next_due).isoformat()
+        told = {"given_out": 0, "late": 0, "final_upto": moment_of(row.upto).isoformat(), "next_due": due}
         found.setdefault(row.group_name, {})[row.view] = told
     for name, table in (("given_out", tables.results), ("late", tables.late)):
         of = (table.c.group_name, table.c.view)
@@ -157,7 +158,7 @@ def standing(connection: sa.Connection) -> dict[str, dict[str, dict[str, Any]]]:
 def _next_due(connection: sa.Connection, view: ViewLayout, final: FinalResults, upto: int) -> int | None:
     """When the next result of a view is final, in microseconds; None where none waits."""
     time = view.view.c[final.on]
-    first = connection.scalar(sa.select(sa.func.min(time)).where(time > _bound(connection, upto)))
+    first = connection.scalar(sa.select(sa.func.min(time)).where(time > as_stored(connection, upto)))
     if first is None:
         return None
     moment = datetime.fromisoformat(first) if isinstance(first, str) else first
@@ -166,7 +167,7 @@ def _next_due(connection: sa.Connection, view: ViewLayout, final: FinalResults, 
 
 def ahead(connection: sa.Connection, view: ViewLayout, final: FinalResults) -> int:
     """How many rows of a view have a time too far in the future."""
-    bound = _bound(connection, now(connection) + final.ahead_micros)
+    bound = as_stored(connection, now(connection) + final.ahead_micros)
     return int(connection.scalar(sa.select(sa.func.count()).where(view.view.c[final.on] > bound)) or 0)
 
 
@@ -181,7 +182,6 @@ def _serves(connection: sa.Connection, run: Run) -> bool:
 
 _NEVER: Final = -(1 << 62)
 _REST: Final = 60_000_000  # microseconds after which it is noted how far time has come, though nothing came of it
-_EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1, 9999))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -196,7 +196,7 @@ def _between(
     connection: sa.Connection, view: ViewLayout, final: FinalResults, since: int, upto: int
 ) -> sa.Select[str, str]:
     time = view.view.c[final.on]
-    bounds = [time <= _bound(connection, upto)] + ([time > _bound(connection, since)] if since > _NEVER else [])
+    bounds = [time <= as_stored(connection, upto)] + ([time > as_stored(connection, since)] if since > _NEVER else [])
     return Rows.of(view).records(connection).where(*bounds)
 
 
@@ -229,7 +229,7 @@ def _note_new(connection: sa.Connection, group: str, view: ViewLayout, final: Fi
     there = records.where(sa.not_(result.c["_deleted"])).subquery()
     key, value, time = there.c
     given = sa.exists().where(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
-    new = sa.select(key, value).where(time <= _bound(connection, upto), ~given)
+    new = sa.select(key, value).where(time <= as_stored(connection, upto), ~given)
     _list_late(connection, group, view.name, new, NEW)
 
 
@@ -237,19 +237,6 @@ def _list_late(connection: sa.Connection, group: str, view: str, rows: sa.Select
     found = rows.subquery()
     listed = sa.select(sa.literal(group), sa.literal(view), *found.c, sa.literal(reason))
     connection.execute(sa.insert(final_tables(connection).late).from_select(_LATE, listed))
-
-
-def _bound(connection: sa.Connection, micros: int) -> sa.ColumnElement[Any]:
-    """A moment as a view's timestamps are compared with it."""
-    moment = _moment(micros)
-    if connection.dialect.name == "postgresql":
-        return sa.literal(moment, sa.DateTime(timezone=True))
-    return sa.literal(moment.strftime("%Y-%m-%d %H:%M:%S.%fZ").rjust(27, "0"), sa.Text)
-
-
-def _moment(micros: int) -> datetime:
-    low, high = ((one - _EPOCH) // timedelta(microseconds=1) for one in (_EARLIEST, _LATEST))
-    return _EPOCH + timedelta(microseconds=min(max(micros, low), high))
 
 
 def results_of(

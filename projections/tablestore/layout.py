@@ -10,7 +10,8 @@ tables' names on SQLite; dropping it drops everything. In it,
   aggregates ``before_*`` and ``after_*`` (changed rows) and ``groups_*`` (what is kept of their groups);
 - for personal columns ``destroyed`` (keys whose destruction the batch brings);
 - for each table whose deleted rows go at a horizon ``deleted_*`` (an entry a deletion), and for all ``horizon``;
-- ``set_aside``, the records that were not applied.
+- ``set_aside``, the records that were not applied;
+- where streams promise how late events may be ``retained`` (how far rows are forgotten).
 
 Everything but state, view, deletions and the records set aside is UNLOGGED where there is such a thing: a crash of the
 server empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is committed.
@@ -30,6 +31,7 @@ from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
+from projections.timing.retention import Retention
 from projections.views import View, ViewTable, may_be_null
 
 POSITION = ("_epoch", "_pos", "_offset")
@@ -149,6 +151,18 @@ class ViewLayout:
 
 
 @dataclass(frozen=True)
+class RetainedLayout:
+    """What is forgotten, by the names of tables and views: the rows, and how far before the floor by which column.
+
+    ``passed`` has a row for each, and ``frozen`` views with a reach: how far before the floor their rows are final.
+    """
+
+    passed: sa.Table
+    rows: Mapping[str, tuple[sa.Table, Mapping[str, int]]]
+    frozen: Mapping[str, tuple[str, int]]
+
+
+@dataclass(frozen=True)
 class GenerationLayout:
     """Every SQL table of one generation; views that others read come before these."""
 
@@ -160,6 +174,7 @@ class GenerationLayout:
     destroyed: sa.Table | None
     aside: sa.Table
     horizon: sa.Table
+    retained: RetainedLayout | None = None
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
@@ -187,7 +202,10 @@ def lay_out(
         of_tables[id(view)] = found.view, found.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
-    return GenerationLayout(space.generation, space.metadata, tables, views, marker, destroyed, _aside(space), horizon)
+    return GenerationLayout(
+        space.generation, space.metadata, tables, views, marker, destroyed, aside_table(space), horizon,
+        _retained(space, group.retention, tables, views),
+    )  # fmt: skip
 
 
 def _table_layout(space: NameSpace, name: str, table: Table, passed: sa.Table) -> TableLayout:
@@ -254,7 +272,7 @@ def _role_layout(
     return RoleLayout(table, *rows, affected, cut, key, row_key, by)
 
 
-def _aside(space: NameSpace) -> sa.Table:
+def aside_table(space: NameSpace) -> sa.Table:
     """Records that are not applied, by their places; it outlives them and goes with the generation."""
     return space.logged(
         "set_aside",
@@ -264,6 +282,28 @@ def _aside(space: NameSpace) -> sa.Table:
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("message", sa.Text, nullable=False),
         sa.Column("time", sa.DateTime(timezone=True), server_default=sa.func.now()),
+    )
+
+
+def _retained(
+    space: NameSpace,
+    retention: Retention | None,
+    tables: Mapping[str, TableLayout],
+    views: Mapping[str, ViewLayout],
+) -> RetainedLayout | None:
+    if retention is None:
+        return None
+    rows = {name: (tables[name].state, times) for name, times in retention.tables.items()}
+    rows |= {name: (views[name].view, times) for name, times in retention.views.items()}
+    return RetainedLayout(retained_table(space), rows, retention.frozen)
+
+
+def retained_table(space: NameSpace) -> sa.Table:
+    """Up to which time each table is forgotten, in microseconds since 1970, and how many of its rows were."""
+    return space.logged(
+        "retained",
+        sa.Column("table_name", sa.Text, primary_key=True),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("upto", "forgotten")),
     )
 
 

@@ -207,6 +207,18 @@ class TableStore(ABC, Generic[Laid]):
         """
         return {}
 
+    def retain(self, run: Run, layout: Laid, *, upto: int | None, most: int) -> Mapping[str, int]:
+        """Forget rows of streams with a promise, and what was made of them; returns how many, by table.
+
+        The run is one that we hold. ``upto`` is where the floor is from now on, None where it stays. At most so many
+        rows of each table go, in a short transaction. RunSuperseded.
+        """
+        return {}
+
+    def retained(self, run: Run) -> Mapping[str, Any]:
+        """Up to which time ``retain`` has forgotten rows, how many by table, and the events set aside by kind."""
+        return {}
+
     @property
     def batch_size(self) -> BatchSize:
         """How large live batches are, unless a runner is told otherwise."""
@@ -282,6 +294,7 @@ class TableStore(ABC, Generic[Laid]):
                 "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
                 "progress": state.progress,
                 "deletions_settled": self.settled(state.run),
+                "retained": self.retained(state.run),
                 "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 "final_results": final.get(state.run.group, {}) if state.status == SERVING else {},
                 "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],

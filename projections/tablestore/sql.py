@@ -20,12 +20,20 @@ from eventstore.shown_urls import shown_url
 from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
 from projections.group import ProjectionGroup
 from projections.planner import plan
-from projections.tablestore import finals, horizon, runs
+from projections.tablestore import finals, horizon, retained, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
 from projections.tablestore.handing_over import hand_over_generation, hands_over
-from projections.tablestore.layout import GenerationLayout, ViewLayout, generation_name, lay_out, passed_table
+from projections.tablestore.layout import (
+    GenerationLayout,
+    ViewLayout,
+    aside_table,
+    generation_name,
+    lay_out,
+    passed_table,
+    retained_table,
+)
 from projections.tablestore.names import Named
 from projections.tablestore.outbox import waiting
 from projections.tablestore.outbox_tables import create_outbox_tables
@@ -234,6 +242,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
     def index_views(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Add the keys of the views, and what a batch looks their rows up by; KeyNotUnique."""
         for view in layout.views.values():
+            retained.require_times(connection, view, view.view)
             self._add_view_key(connection, view)
         self._add_indexes(connection, layout, of_views=True)
 
@@ -319,6 +328,22 @@ class SqlTableStore(TableStore[GenerationLayout]):
             runs.require_token(connection, run)
             return horizon.let_go(connection, layout, before=before, most=most)
 
+    def retain(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
+        """By the index of each table's time."""
+        if layout.retained is None:
+            return {}
+        with self.transaction() as connection:
+            runs.require_token(connection, run)
+            if upto is not None:
+                retained.raise_floor(connection, layout.retained, upto=upto)
+            return retained.forget(connection, layout, most=most)
+
+    def retained(self, run: Run) -> Mapping[str, Any]:
+        """As the generation has counted them."""
+        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        with self.looking() as connection:
+            return retained.standing(connection, retained_table(space), aside_table(space))
+
     def settled(self, run: Run) -> Mapping[str, int]:
         """As the generation has counted them."""
         space = self.dialect.name_space(generation_name(run.group, run.generation))
@@ -364,6 +389,10 @@ def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:
             name = _index_name(f"{table.name}$by_{'_'.join(named)}")
             if name not in found:
                 found[name] = sa.Index(name, *parts)
+    for table, times in layout.retained.rows.values() if layout.retained else ():
+        column = next(iter(times))
+        name = _index_name(f"{table.name}$by_time_{column}")
+        found.setdefault(name, sa.Index(name, table.c[column]))
     return list(found.values())
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from projections.errors import InvalidDefinition
 from projections.timing.lengths import Lasting, exact
+
+if TYPE_CHECKING:
+    from projections.columns import ColumnType
 
 _A_LENGTH: Final = "give a length of time of zero or more: retain=Retain(late='1 hour', delivered='1 day')"
 
@@ -66,6 +69,17 @@ class Reach:
 
     def __str__(self) -> str:
         return f"{self.micros} of {self.on}"
+
+
+def require_row_time(view: str, reach: Reach, column: ColumnType | None) -> None:
+    """Refuse a time of rows that a view with a reach does not have, or that is no timestamp; InvalidDefinition."""
+    if column is not None and column.kind == "timestamp":
+        return
+    raise InvalidDefinition(
+        f"view {view!r} reaches from {reach.on!r}, which is {'no column of it' if column is None else column.ddl}",
+        remedy="name the timestamp of its rows: reach=Reach('2 hours', on='…')",
+        place=f"view {view}",
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import zoneinfo
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from projections.declaring.binding import bind
@@ -23,6 +23,7 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.outputs.view_topics import ViewTopic
 from projections.tables import Table, checked_identifier
 from projections.timing.lengths import DAY, Lasting, Length, length, positive
+from projections.timing.promises import InWindows
 from projections.views import Columns, Declaration, Input, View, as_columns, key_of_partitions
 
 HOUR: Final = DAY // 24
@@ -182,7 +183,21 @@ def windowed(
     role = table.name or f"{name}_rows"
     function = Windowing(window, on, chosen, named, _parameter(role))
     declared = Declaration(name, key_of_partitions(by, apart), (), {}, by=by, topic=ViewTopic.of(topic))
-    return bind(declared, function, {role: table})
+    windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
+    return replace(bind(declared, function, {role: table}), windows=windows)
+
+
+def lasts(window: Window) -> int | None:
+    """How many microseconds a window lasts at most; None where nothing bounds it.
+
+    >>> lasts(tumbling("1 hour"))
+    3600000000
+    """
+    if isinstance(window, Session):
+        return None
+    size = window.size if isinstance(window, Hopping) else window.grid.step
+    # Clocks are set back by an hour or two, and once were by a day.
+    return _longest(size) + (0 if window.grid.zone is None else DAY)
 
 
 def windows_of(window: Hopping) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from projections.faults import FORGOTTEN, TOO_LATE
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
 from projections.spark.failures import FAULT, fault, refuse
@@ -15,12 +16,15 @@ from projections.tables import EVENT_TIME
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+FLOOR = "_floor"  # of raw records: before it no event comes any more, in microseconds since 1970; null without one
+
 
 def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
 
     A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
     aggregate whose id is the key. Where a record without a value is among those of a key, the row is a deleted one.
+    What came too late for the stream's promise is left out: its record says so, in whatever batch it is.
     """
     from pyspark.sql import functions as F
 
@@ -29,7 +33,34 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     aggregates = _aggregates(columns, order_of(decoder))
+    if stream.retain is not None:
+        wanted &= ~F.coalesce(_is_too_late(stream, decoder), F.lit(False))
     return lambda raw: gathered(decode(raw).where(wanted), by).agg(*aggregates).select(*result)
+
+
+def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+    """The step from raw records with a floor, `FLOOR`, to those of a stream's events that are no rows of it any more.
+
+    They are too late by the stream's promise, or from before the floor: their places, and a column `_fault`.
+    """
+    from pyspark.sql import functions as F
+
+    decode = _prepared(stream, decoder, keep=[FLOOR])
+    time = _event_time(stream, dict(_fields(stream, decoder)))
+    told = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
+    late = F.when(_is_too_late(stream, decoder), fault(TOO_LATE, told))
+    late = late.when(F.unix_micros(time) < F.col(FLOOR), fault(FORGOTTEN, told)).alias(FAULT)
+    mine = F.col("_type").isin([event.name for event in stream.events])
+    offset = F.col("_at_offset").alias("offset")
+    return lambda raw: decode(raw).where(mine).select("topic", "partition", offset, late).where(f"{FAULT} IS NOT NULL")
+
+
+def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:
+    from pyspark.sql import functions as F
+
+    assert stream.retain is not None  # noqa: S101 - the callers ask of such streams alone
+    time = _event_time(stream, dict(_fields(stream, decoder)))
+    return F.unix_micros(_recorded()) - F.unix_micros(time) > stream.retain.late_micros
 
 
 def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
@@ -37,14 +68,22 @@ def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFra
     from pyspark.sql import functions as F
 
     decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
-    lacking = F.col("_type").isin([event.name for event in stream.events]) & time.isNull()
-    timeless = fault("no_time", _time_name(stream)).alias(FAULT)
+    lacking = _lacking(stream, time)
+    mine = F.col("_type").isin([event.name for event in stream.events])
+    timeless = fault("no_time", lacking).alias(FAULT)
     place = F.col("_at_offset").alias("offset")
-    return lambda raw: decode(raw).where(lacking).select("topic", "partition", place, timeless)
+    return lambda raw: decode(raw).where(mine & lacking.isNotNull()).select("topic", "partition", place, timeless)
 
 
-def _prepared(stream: EventStream, decoder: Decoder, *, bind: bool = False) -> Callable[[DataFrame], DataFrame]:
-    return decoder.prepare(keep=["topic", "partition", *(["ce_time"] if stream.timed_by_record else [])], bind=bind)
+def _prepared(
+    stream: EventStream, decoder: Decoder, *, keep: Sequence[str] = (), bind: bool = False
+) -> Callable[[DataFrame], DataFrame]:
+    recorded = ["ce_time"] if _needs_record_time(stream) else []
+    return decoder.prepare(keep=["topic", "partition", *recorded, *keep], bind=bind)
+
+
+def _needs_record_time(stream: EventStream) -> bool:
+    return stream.timed_by_record or stream.retain is not None
 
 
 def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
@@ -81,8 +120,9 @@ def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     found = dict(_fields(stream, decoder))
     time = _event_time(stream, found)
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
-    missing = refuse("no_time", _time_name(stream), place=place).cast("timestamp")
-    found[stream.time] = F.when(time.isNull() & F.col("_type").isNotNull(), missing).otherwise(time)
+    lacking = _lacking(stream, time)
+    missing = refuse("no_time", lacking, place=place).cast("timestamp")
+    found[stream.time] = F.when(lacking.isNotNull() & F.col("_type").isNotNull(), missing).otherwise(time)
     return [value.alias(c) for c, value in found.items()]
 
 
@@ -95,13 +135,22 @@ def _event_time(stream: EventStream, fields: Mapping[str, Column]) -> Column:
 
     if stream.time in fields:
         return fields[stream.time]
-    return F.try_to_timestamp(F.col("ce_time")) if stream.timed_by_record else F.lit(None)
+    return _recorded() if stream.timed_by_record else F.lit(None)
 
 
-def _time_name(stream: EventStream) -> Column:
+def _recorded() -> Column:
     from pyspark.sql import functions as F
 
-    return F.lit("header ce_time" if stream.timed_by_record else f"field {stream.time}")
+    return F.try_to_timestamp(F.col("ce_time"))
+
+
+def _lacking(stream: EventStream, time: Column) -> Column:
+    """What a record lacks of the times that are needed of it; null where it has them."""
+    from pyspark.sql import functions as F
+
+    header = F.lit("header ce_time")
+    own = F.when(time.isNull(), header if stream.timed_by_record else F.lit(f"field {stream.time}"))
+    return own if stream.retain is None else own.when(_recorded().isNull(), header)
 
 
 def _result(stream: EventStream) -> list[Column]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import functools
 import operator
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -26,6 +27,7 @@ import structlog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
 from projections.event_versions import EventVersions
+from projections.faults import FORGOTTEN
 from projections.group import ProjectionGroup
 from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.logs.unpacking import around, not_unpacked_in
@@ -57,16 +59,22 @@ class BatchApplier:
     """Applies ranges of one run; ``letters`` is where bad records go, None for a group that sends none.
 
     ``patience`` is how many seconds an unknown schema id is waited for: a schema and its first event travel by two
-    topics. Records ``known`` to be in batches that cannot be unpacked are set aside without a look.
+    topics. Records that are ``known`` to be in batches that cannot be unpacked, or to be forgotten by the generation
+    that serves, are set aside without a look.
     """
 
     def __init__(
-        self, batches: Batches, letters: DeadLetters | None, *, patience: float, known: SetAside | None = None
+        self,
+        batches: Batches,
+        letters: DeadLetters | None,
+        *,
+        patience: float,
+        known: Callable[[OffsetRange], SetAside] = lambda offsets: SetAside.nothing(),
     ) -> None:
         self._batches = batches
         self._letters = letters
         self._patience = patience
-        self._known = known or SetAside.nothing()
+        self._known = known
         self._given_up: set[int] = set()
         self._settled: Offsets = {}
 
@@ -78,7 +86,7 @@ class BatchApplier:
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
         begun = time.perf_counter()
-        aside = self._sent(self._known.within(offsets.start, offsets.end))
+        aside = self._sent(self._known(offsets))
         for left in reversed(range(_ROUNDS)):
             try:
                 report = self._batches.without(aside).apply(offsets)
@@ -89,7 +97,7 @@ class BatchApplier:
                     aside |= self._bad(offsets, aside, error)
             else:
                 if aside:
-                    report.set_aside = dict(aside.counts())
+                    report.set_aside = dict(Counter(report.set_aside) + Counter(aside.counts()))
                     report.seconds["set aside"] = time.perf_counter() - begun - report.total_seconds
                 return report
         raise AssertionError("the last round returns or raises")
@@ -132,8 +140,9 @@ class BatchApplier:
         return self._sent(found)
 
     def _sent(self, aside: SetAside) -> SetAside:
-        if aside and self._letters is not None:
-            self._letters.send(aside, attempts=1)
+        bad = aside.but(FORGOTTEN)
+        if bad and self._letters is not None:
+            self._letters.send(bad, attempts=1)
         return aside
 
     def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:

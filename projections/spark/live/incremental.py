@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +23,14 @@ from projections.planner import ViewPlan, plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
+from projections.spark.late_events import late_in_batch
 from projections.spark.live.prepared import Build, PreparedQueries
 from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, kept_columns
 from projections.tables import EventTable
-from projections.tablestore import gaps, staging
+from projections.tablestore import gaps, retained, staging
 from projections.tablestore.affected import find_affected
 from projections.tablestore.arrow import Target
 from projections.tablestore.aside import note_set_aside
@@ -135,26 +138,36 @@ class LiveBatches:
         with told_plainly(f"projection group {self.group.name}"):
             with report.step("prepare"), self._store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
-            changed = self._stage(offsets, report)
+                floor = retained.floor(connection, self.layout)
+            changed, late = self._stage(offsets, floor, report)
             for view in self.layout.views.values() if changed else ():
                 with told_plainly(f"projection group {self.group.name}, {view.definition.place}"):
                     self._stage_view(view, report)
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
-            note_set_aside(connection, self.layout, self.aside)
+            note_set_aside(connection, self.layout, late | self.aside)
+        report.set_aside = dict(late.counts())
         return report
 
-    def _stage(self, offsets: OffsetRange, report: BatchReport) -> bool:
-        """Fill the staging tables; returns whether anything is newer than the state."""
+    def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> tuple[bool, SetAside]:
+        """Fill the staging tables; returns whether anything is newer than the state, and the events that come late."""
         with report.step("read"):
             found = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
             records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
+        late = SetAside.nothing()
         if tables:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
+                looks = [pool.submit(self._late, t, records[t.table.topic], floor) for t in tables]
                 report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
-        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
+                late = functools.reduce(operator.or_, (look.result() for look in looks))
+        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0, late
+
+    def _late(self, place: TableLayout, raw: Rows, floor: int | None) -> SetAside:
+        return late_in_batch(
+            place.table, raw, floor=floor, reduction=self.reduction, queries=self.queries, name=place.staged.name
+        )
 
     def _stage_destroyed(self, records: Rows | None) -> int:
         """Note the keys of erased persons; returns how many."""
@@ -178,6 +191,7 @@ class LiveBatches:
 
         written = self._write(f"table.{tables.staged.name}", staged, inputs, self._target(tables.staged), rows=rows)
         with store.staging(self.run) as connection:
+            retained.leave_out(connection, self.layout, tables)
             staging.complete(connection, tables)
         return written
 
@@ -201,7 +215,8 @@ class LiveBatches:
             if view.partials is None or self._add_up(view, view.partials, affected, report):
                 self._compute(view, walk, affected, report)
             with report.step("difference"), store.staging(self.run) as connection:
-                upserts, gone = stage_difference(connection, view, walk)
+                frozen = retained.frozen_before(connection, self.layout, view)
+                upserts, gone = stage_difference(connection, view, walk, frozen=frozen)
             report.upserts += upserts
             report.retractions += gone
 

@@ -12,9 +12,10 @@ from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.versions import prepare_versions
 from projections.spark.events.decode import Decoder
 from projections.spark.events.evolve import prepare_evolved_fold
-from projections.spark.events.facts import prepare_facts
+from projections.spark.events.facts import prepare_facts, prepare_late
 from projections.spark.events.fold import prepare_declared_fold
 from projections.spark.events.versions import prepare_event_versions
+from projections.spark.failures import told_of_each
 from projections.spark.reading.view_records import prepare_view_rows
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
@@ -35,6 +36,7 @@ class Reduction:
     def __init__(self, registry: Mapping[int, RegisteredSchema]) -> None:
         self.registry = registry
         self._folds: dict[int, Fold] = {}
+        self._late: dict[int, Callable[[DataFrame], DataFrame]] = {}
 
     def reduce(self, raw: DataFrame, table: Table, stored: DataFrame | None = None) -> DataFrame:
         """One row a key (of a stream, a fact; of versions, a change) out of the raw records of the table's topic.
@@ -45,6 +47,12 @@ class Reduction:
         if id(table) not in self._folds:
             self._folds[id(table)] = self._prepare(table)
         return self._folds[id(table)](raw, stored)
+
+    def late(self, raw: DataFrame, stream: EventStream) -> DataFrame:
+        """The places of events that are no rows of a stream any more, with what is to be said of each."""
+        if id(stream) not in self._late:
+            self._late[id(stream)] = prepare_late(stream, self._decoder(stream))
+        return told_of_each(self._late[id(stream)](raw))
 
     def _prepare(self, table: Table) -> Fold:
         if isinstance(table, EventTable) and table.setters is None:

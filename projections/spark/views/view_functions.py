@@ -27,6 +27,7 @@ from projections.spark.views.plans import (
 )
 from projections.spark.views.rows import Rows, Untraceable
 from projections.tables import Table, checked_columns, require_flat
+from projections.timing.promises import require_row_time
 from projections.views import View
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     _require_key(view, columns)
     if view.final is not None:
         require_time(view.name, view.final, columns.get(view.final.on))
+    if view.reach is not None:
+        require_row_time(view.name, view.reach, columns.get(view.reach.on))
     with _told(view):
         if rows is None:
             require_partitioned(view, analysed_plan(result))

@@ -1,0 +1,91 @@
+"""The events that are no rows of a stream any more: too late by their records, or from a time that is forgotten."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventstore.schema_registry import RegisteredSchema
+from projections.environment import Environment
+from projections.faults import FORGOTTEN, TOLD
+from projections.group import ERASURES, ProjectionGroup
+from projections.logs.port import OffsetRange
+from projections.set_aside import FAULTS, SetAside
+from projections.spark.bulk import read_whole
+from projections.spark.events.facts import FLOOR
+from projections.spark.failures import told_plainly
+from projections.spark.judging import no_more_than_bearable
+from projections.spark.live.prepared import PreparedQueries
+from projections.spark.reading.inputs import Reduction
+from projections.spark.reading.records import Rows, without
+from projections.streams import EventStream
+from projections.tables import Table
+from projections.tablestore.port import ViewColumns
+from projections.tablestore.runs import SERVING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def late_in_batch(
+    table: Table, raw: Rows, *, floor: int | None, reduction: Reduction, queries: PreparedQueries, name: str
+) -> SetAside:
+    """Those among the records of a live batch; none of a table without a promise. ``floor`` is of its generation."""
+    if not isinstance(table, EventStream) or table.retain is None:
+        return SetAside.nothing()
+    stream = table
+    if not isinstance(raw, pa.Table):
+        return _found(no_more_than_bearable(reduction.late(_floored(raw, floor), stream)))
+    records = raw.append_column(FLOOR, pa.array([floor] * raw.num_rows, pa.int64()))
+    return _found(queries.run(f"late.{name}", lambda frames: reduction.late(frames["raw"], stream), {"raw": records}))
+
+
+def late_in_log(
+    environment: Environment,
+    group: ProjectionGroup,
+    offsets: OffsetRange,
+    registry: Mapping[int, RegisteredSchema],
+    *,
+    aside: SetAside,
+) -> SetAside:
+    """Those that come too late in a whole log, where nothing is forgotten yet; records set ``aside`` are left out."""
+    streams = [t for t in group.tables.values() if isinstance(t, EventStream) and t.retain is not None]
+    if not streams:
+        return SetAside.nothing()
+    reduction, found = Reduction(registry), [SetAside.nothing()]
+    with told_plainly(f"projection group {group.name}"):
+        raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
+        for stream in streams:
+            ours = aside.of_topic(stream.topic)
+            rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
+            found.append(_found(no_more_than_bearable(reduction.late(_floored(rows, None), stream))))
+    return functools.reduce(operator.or_, found)
+
+
+def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:
+    """What the serving generation of this definition has set aside as forgotten: others are made without it too.
+
+    When it came, nothing was there any more that it could have been added to; in another generation something may be.
+    """
+    store, found = environment.store, SetAside.nothing()
+    for state in store.states(group.name, SERVING) if group.retention is not None else ():
+        if state.run.fingerprint == group.fingerprint():
+            found |= environment.keeper.noted(state, store.layout(group, state.run, columns)).of_kind(FORGOTTEN)
+    # What is noted is the message of each, which ends with its detail.
+    detail = pc.replace_substring_regex(found.faults["detail"], pattern=f"^.*{TOLD}", replacement="")
+    return SetAside(found.faults.set_column(found.faults.schema.get_field_index("detail"), "detail", detail))
+
+
+def _floored(raw: DataFrame, floor: int | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return raw.withColumn(FLOOR, F.lit(floor).cast("bigint"))
+
+
+def _found(rows: pa.Table) -> SetAside:
+    return SetAside.of(rows.cast(FAULTS))
