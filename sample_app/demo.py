@@ -17,6 +17,8 @@ from eventstore import Dispatcher
 from factfold.stack import LocalStack, StackInfo, spark_jars, start_lightly
 from projections import ComparedGroup, Environment, branch_counts, rebuild, verify
 from sample_app.background import Background, wait_until
+from sample_app.browsing import Session as BrowsingSession
+from sample_app.browsing import Visitors
 from sample_app.customers.model import Base, Customer
 from sample_app.fraud import Remediation
 from sample_app.inventory import InventoryItem
@@ -43,6 +45,7 @@ class Sizes:
     customers: int = 200
     articles: int = 40
     first_orders: int = 900
+    sessions: int = 200
     live_orders: int = 120
 
 
@@ -65,7 +68,7 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
     """Play the day on a running stack; SystemExit where a view differs from its recomputation."""
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
     with story.step("database, event store, topics and two Debezium connectors created"):
-        aggregates = [Order, InventoryItem, Payment]
+        aggregates = [Order, InventoryItem, Payment, BrowsingSession]
         road = lay_road(info, "shop", aggregates=aggregates, tables=Base.metadata, history=["customers"])
     watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
     router = router_process(road.settings, "sample_app.payments:payment_branches", log=ROUTER_LOG)
@@ -75,8 +78,9 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
             environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars())
         with closing(environment.store):
             _build(story, environment)
+            visitors = _browse(story, road, sizes)
             with _services(info, road, watch, require_router) as services:
-                _live(story, road, environment, Day(traffic, watch, services, sizes.live_orders))
+                _live(story, road, environment, Day(traffic, visitors, watch, services, sizes.live_orders))
             _prove(story, environment, traffic, road)
 
 
@@ -110,6 +114,7 @@ class Day:
     """What happens while the views follow."""
 
     traffic: ShopTraffic
+    visitors: Visitors
     watch: LatencyWatch
     services: Services
     orders: int
@@ -146,6 +151,13 @@ def _open_shop(story: Story, road: Road, sizes: Sizes) -> ShopTraffic:
     return traffic
 
 
+def _browse(story: Story, road: Road, sizes: Sizes) -> Visitors:
+    visitors = Visitors(road)
+    with story.step(f"{sizes.sessions} visitors search and click"):
+        visitors.browse(sizes.sessions)
+    return visitors
+
+
 def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
     with live_views(environment, shop_views) as run, live_views(environment, time_views):
         with story.step("payments routed to branches, suspicious payments reviewed"):
@@ -154,6 +166,8 @@ def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
         _orders(story, day)
         with story.step("held orders released or cancelled by the credit score at payment time"):
             settled = _settle(day)
+        with story.step("clicks reported late, each counted with the search that it followed"):
+            day.visitors.report()
         road.wait_until_captured()
         run.wait_until_caught_up()
     _tell_latencies(story, day.watch)
@@ -275,10 +289,20 @@ def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: R
         name: {"rows": v.rows, "digest": v.digest, "recomputed_digest": v.recomputed_digest}
         for name, v in verdicts.items()
     }
+    _tell_rates(story, road)
     for name, verdict in verdicts.items():
         if not verdict.equal:
             raise SystemExit(f"{name} differs from its recomputation at keys {verdict.differing_keys}")
         story.say(f"{name}: {verdict.rows:,} rows live and recomputed, equal (digest {str(verdict.digest)[:12]}…)")
+
+
+def _tell_rates(story: Story, road: Road) -> None:
+    views = sa.create_engine(road.views_url)
+    with views.connect() as connection:
+        found = connection.execute(sa.text("SELECT * FROM search_ctr ORDER BY term")).mappings()
+        story.facts["search_ctr"] = [dict(row) for row in found]
+    views.dispose()
+    story.rows("click-through rate of each term", story.facts["search_ctr"])
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from projections import ProjectionGroup
 from sample_app.views.order_details import order_details
 from sample_app.views.orders_per_day import orders_per_day
 from sample_app.views.payment_risk import payment_risk
+from sample_app.views.search_ctr import search_clicks, search_ctr
 
 shop_views = ProjectionGroup("shop", [order_details, payment_risk])
 # Over time: they take longer, and the views of the present do not wait for them.
-time_views = ProjectionGroup("shop_times", [orders_per_day])
+time_views = ProjectionGroup("shop_times", [orders_per_day, search_clicks, search_ctr])
 
-__all__ = ["order_details", "orders_per_day", "payment_risk", "shop_views", "time_views"]
+__all__ = ["order_details", "orders_per_day", "payment_risk", "search_clicks", "search_ctr", "shop_views", "time_views"]

@@ -10,10 +10,14 @@ def test_commands_become_views_that_equal_their_recomputation_and_payments_are_r
     stack, spark, connectors_go
 ):
     story = Story("shop")
-    tell(story, stack.info, Sizes(customers=20, articles=3, first_orders=150, live_orders=30))
+    tell(story, stack.info, Sizes(customers=20, articles=3, first_orders=150, live_orders=30, sessions=30))
     views, events, branches = (story.facts[name] for name in ("views", "events", "branches"))
     assert views["order_details"]["rows"] == events["order.placed"] > 50
     assert views["payment_risk"]["rows"] == events["payment.received"] > 50
+    rates = story.facts["search_ctr"]
+    assert sum(rate["searches"] for rate in rates) == events["browsing.searched"] > 30
+    assert events["browsing.clicked"] > sum(rate["clicks"] for rate in rates) > 15  # some come after ten minutes
+    assert all(0 < rate["click_through_rate"] < 1 for rate in rates)
     for view in views.values():
         assert view["digest"] == view["recomputed_digest"]
     assert story.facts["compared"] == {"public.customers": {"rows": 20, "equal": True}}
