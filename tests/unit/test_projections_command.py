@@ -79,6 +79,7 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
     assert serving | {"holder": "", "updated_at": ""} == {
         "group": "tickets", "generation": 2, "version": 1, "status": "serving", "paused": True, "holder": "",
         "progress": {"ticket": {"0": 3}}, "deletions_settled": {}, "topics": {}, "loaded": [],
+        "final_results": {}, "retained": {},
             "updated_at": "",
     }  # fmt: skip
     with pytest.raises(GenerationMissing, match="no projection group 'others'"):
