@@ -74,6 +74,7 @@ WITHIN = {
     "one row a group": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop", None),
     "groups of a partition": (GROUPS, "amount"),
     "distinct rows": ("SELECT DISTINCT shop, tags FROM {orders}", "tags"),
+    "distinct numbers of one zero": ("SELECT shop, size + 0D AS s FROM {orders} GROUP BY shop, size + 0D", "s"),
     "groups of texts in a collation, counted": (
         "SELECT shop, count(DISTINCT tags COLLATE UTF8_LCASE) AS n FROM {orders} GROUP BY shop", None),
     "a group of distinct rows": (
@@ -225,6 +226,9 @@ OUTSIDE = {
     "distinct texts in a collation": (
         "SELECT shop, max(CAST(t AS string)) AS t FROM (SELECT DISTINCT shop, tags COLLATE UTF8_LCASE AS t"
         " FROM {orders}) GROUP BY shop", None, "texts that are equal in a collation"),
+    "distinct numbers, of which zero is two": (
+        "SELECT shop, max(CAST(s AS string)) AS s FROM (SELECT DISTINCT shop, size AS s FROM {orders}) GROUP BY shop",
+        None, "0.0 and -0.0"),
     "NOT IN of all": ("SELECT shop, id FROM {orders} WHERE shop NOT IN (SELECT shop FROM {visits})", "id",
                       "NOT IN over rows"),
     "a scalar subquery of all": ("SELECT shop, id, (SELECT max(at) FROM {visits}) AS n FROM {orders}", "id",

@@ -31,15 +31,15 @@ def require_one_of_equal_ones(value: Any, told: str) -> None:
     )
 
 
-def require_no_collation(values: Sequence[Any], what: str) -> None:
-    """Refuse rows brought together (``what``) by texts that are equal and differ. Untraceable.
+def require_no_equal_ones(values: Sequence[Any], what: str) -> None:
+    """Refuse rows brought together (``what``) by values that are equal and differ. Untraceable.
 
-    Which text stands for all of them is chance; of two zeros it is always 0.0.
+    Which of them stands for all is chance.
     """
-    if any(_COLLATED.search(_type_of(value)) for value in values):
+    if any(map(differs_from_equal_ones, values)):
         raise Untraceable(
-            f"{what} by texts that are equal in a collation and differ",
-            "bring together the texts themselves, x COLLATE UTF8_BINARY, or lower(x)",
+            f"{what} by texts that are equal in a collation, or by 0.0 and -0.0, which are equal and differ",
+            "group by the texts themselves, x COLLATE UTF8_BINARY, or by numbers with zero added, GROUP BY x + 0D",
         )
 
 

@@ -14,7 +14,7 @@ from projections.event_versions import FROM
 from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
-from projections.spark.views.equal_values import require_no_collation
+from projections.spark.views.equal_values import require_no_equal_ones
 from projections.spark.views.marks import PARTITION, ROLE
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
@@ -274,7 +274,7 @@ class _Tracing:
         return any(rows.holds(place, expression) for place in range(len(self._view.by)))
 
     def _require_within(self, rows: LocalRows, by: Sequence[Any], what: str) -> None:
-        require_no_collation(by, what)
+        require_no_equal_ones([one for one in by if not self._is_by(rows, one)], what)
         if rows.constant or rows.is_of_one_partition or rows.hold_all(by):
             return
         told = ", ".join(str(one.sql()) for one in by) or "nothing"
