@@ -74,7 +74,9 @@ WITHIN = {
     "one row a group": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop", None),
     "groups of a partition": (GROUPS, "amount"),
     "distinct rows": ("SELECT DISTINCT shop, tags FROM {orders}", "tags"),
-    "distinct numbers of one zero": ("SELECT shop, size + 0D AS s FROM {orders} GROUP BY shop, size + 0D", "s"),
+    "distinct numbers of one zero": (
+        "SELECT shop, max(CAST(s AS string)) AS s FROM (SELECT shop, size + 0D AS s FROM {orders}"
+        " GROUP BY shop, size + 0D) GROUP BY shop", None),
     "groups of texts in a collation, counted": (
         "SELECT shop, count(DISTINCT tags COLLATE UTF8_LCASE) AS n FROM {orders} GROUP BY shop", None),
     "a group of distinct rows": (
