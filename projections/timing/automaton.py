@@ -131,20 +131,14 @@ class Automaton:
         is_complete: Callable[[States], bool] = lambda states: False,
     ) -> bool:
         """Let a thread wait where it may go on, in the order of preference, up to where it is complete, if it is."""
-        ways = [place]
-        while ways:
-            here = ways.pop()
+        for here in self._program.landings[place]:
             if (here, states) in threads.seen:
                 continue
             threads.seen.add((here, states))
-            instruction = self._program.instructions[here]
-            if here == DONE:
-                if is_complete(states):
-                    return True
-            elif isinstance(instruction, Fork):
-                ways.extend(reversed(instruction.ways))
-            else:
+            if here != DONE:
                 threads.waiting.append((here, states, path))
+            elif is_complete(states):
+                return True
         if len(threads.waiting) > MOST_THREADS:
             raise self._too_wide()
         return False

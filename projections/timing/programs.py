@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,10 @@ Instruction = Take | Pass | Fork
 
 
 class Program:
-    """The instructions of a pattern, from ``entry`` on to `DONE`, and the tests of its labels."""
+    """The instructions of a pattern, from ``entry`` on to `DONE`, and the tests of its labels.
+
+    ``landings`` has for each place what it leads to without a row.
+    """
 
     def __init__(self, pattern: Pattern, deciding: Deciding) -> None:
         self._deciding = deciding
@@ -51,6 +54,7 @@ class Program:
         self._unless: dict[int, Test | None] = {}
         self.instructions: list[Instruction] = [Fork(())]
         self.entry = self._add(pattern.step, DONE)
+        self.landings = [tuple(dict.fromkeys(self._landing(place))) for place in range(len(self.instructions))]
 
     def _add(self, step: Step, following: int) -> int:
         """The place of a step's first instruction; it is followed by the instruction at another place."""
@@ -88,6 +92,18 @@ class Program:
         for _ in range(step.least):
             entry = self._add(step.step, entry)
         return entry
+
+    def _landing(self, place: int) -> Iterator[int]:
+        """The places at which a row is awaited from a place on, or `DONE`, the preferred one first.
+
+        No way leads back without a row: what is repeated has one.
+        """
+        instruction = self.instructions[place]
+        if place != DONE and isinstance(instruction, Fork):
+            for way in instruction.ways:
+                yield from self._landing(way)
+        else:
+            yield place
 
     def _place(self, instruction: Instruction) -> int:
         self.instructions.append(instruction)

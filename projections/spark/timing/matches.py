@@ -211,4 +211,6 @@ def _partitions(rows: pa.Table | pa.RecordBatch, by: Sequence[str]) -> list[tupl
 
 def _same(left: tuple[Any, ...], right: tuple[Any, ...] | None) -> bool:
     """Whether two rows are of one partition, as Spark groups them: a NaN is one value."""
-    return right is not None and all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))
+    if left == right or right is None:
+        return right is not None
+    return all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))
