@@ -1,10 +1,12 @@
-"""Corrections that keep coming: rows renamed, re-keyed, deleted and put back, flights moved to another plane."""
+"""Corrections that keep coming: rows renamed, re-keyed, deleted, put back or measured again, flights moved."""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from eventstore import Accepted, Dispatcher
 from sample_app.flights.flight import Flight
-from sample_app.flights.model import Airline, Airport, Base, Plane
+from sample_app.flights.model import Airline, Airport, Base, Plane, Weather
 from sample_app.road import Road
 
 # The three of New York touch a third of all flights each: renamed once, so that large batches occur too.
@@ -35,14 +37,16 @@ class Corrections:
         self._random = random.Random(self.seed)
         self._dispatcher = Dispatcher(self.road.store)
 
-    def round(self, *, moves: int = 20) -> None:
-        """One round: a plane re-registered, an airport renamed, flights moved, rows deleted and others put back."""
+    def round(self, *, moves: int = 20, measures: int = 5) -> None:
+        """One round: rows re-registered, renamed, measured again, deleted and put back, and flights moved."""
         with Session(self.road.engine) as session, session.begin():
             self._put_back(session)
             self._re_register(session)
             self._rename(session, self._pick(session, Airport).faa)
             for model in (Plane, Airport, Airline):
                 self._delete(session, self._pick(session, model))
+            for _ in range(measures):
+                self._measure_again(session)
         for _ in range(moves):
             self._move()
 
@@ -76,6 +80,22 @@ class Corrections:
             airport.name = f"{airport.name.split(' #')[0]} #{self.applied}"
             self.applied += 1
 
+    def _measure_again(self, session: Session) -> None:
+        """The weather at a flight's hour, at one of the airports: warmer, or from earlier; now and then it goes."""
+        hour = dt.datetime.strptime(self._random.choice(self.flight_ids)[-10:], "%Y%m%d%H").replace(tzinfo=dt.UTC)
+        known = session.scalars(sa.select(Weather).where(Weather.time_hour == hour).order_by(Weather.id)).all()
+        if not known:
+            return
+        row, kind = self._random.choice(known), self._random.randrange(3)
+        if kind == 2:
+            self._delete(session, row)
+            return
+        if kind == 1:
+            row.time_hour -= dt.timedelta(minutes=20)
+        row.temp = (row.temp or Decimal(0)) + 1
+        session.flush()
+        self.applied += 1
+
     def _delete(self, session: Session, row: Any) -> None:
         values: Mapping[str, Any] = {c.key: getattr(row, c.key) for c in type(row).__table__.columns}
         self._deleted.append((type(row), dict(values)))
@@ -87,8 +107,7 @@ class Corrections:
         """Insert deleted rows again, changed a little."""
         kept = self._deleted[len(self._deleted) - keep :] if keep else []
         for model, values in self._deleted[: len(self._deleted) - keep]:
-            name = "model" if model is Plane else "name"
-            session.add(model(**{**values, name: f"{values[name]}*"}))
+            session.add(model(**values | {c: f"{values[c]}*" for c in ("model", "name") if c in values}))
             self.applied += 1
         self._deleted = kept
         session.flush()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
+import pyarrow as pa
 import sqlalchemy as sa
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,16 +18,16 @@ from sqlalchemy.orm import Session
 
 from eventstore import StreamAppend
 from factfold.stack import LocalStack, StackInfo, spark_jars
-from projections import Environment, rebuild, verify
+from projections import Environment, ViewVerdict, rebuild, verify
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore.arrow import arrow_schema
 from projections.tablestore.digest import digest_rows
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Airline, Airport, Base, Plane, Weather
-from sample_app.flights.oracle import as_arrow, expected_details
+from sample_app.flights.oracle import as_arrow, expected_details, expected_weather
 from sample_app.flights.source import appends, read_flights, read_rows
-from sample_app.flights.view import flight_views
+from sample_app.flights.weather_view import flights_and_weather
 from sample_app.live import LiveViews, live_views
 from sample_app.road import Road, lay_road
 from sample_app.story import Story
@@ -54,8 +55,9 @@ def main(
     finally:
         stack.down()
     story.write(Path("build/flights.json"))
-    if len({story.facts[digest] for digest in ("digest", "recomputed_digest", "pandas_digest")}) > 1:
-        raise SystemExit(f"the view differs from the log or from pandas: {story.facts['differing_keys']}")
+    for name, view in {"flight_details": story.facts, **story.facts["views"]}.items():
+        if len({view[digest] for digest in ("digest", "recomputed_digest", "pandas_digest")}) > 1:
+            raise SystemExit(f"{name} differs from the log or from pandas: {view['differing_keys']}")
 
 
 def tell(story: Story, info: StackInfo, flights: pd.DataFrame, *, rounds: int) -> None:
@@ -84,8 +86,8 @@ def _parted(flights: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _build(story: Story, environment: Environment) -> None:
-    with story.step("view flight_details built from the topics"):
-        built = rebuild(environment, flight_views)
+    with story.step("views flight_details and departure_weather built from the topics"):
+        built = rebuild(environment, flights_and_weather)
     story.facts["rebuild_events_per_s"] = round(story.facts["events"] / built.total_seconds)
     story.facts["rebuild_seconds"] = {step: round(s, 2) for step, s in built.seconds.items()}
     story.say(f"{built.records:,} offsets at {built.records_per_second:,.0f} records/s, loaded and indexed")
@@ -127,7 +129,7 @@ def _bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def _live(
     story: Story, road: Road, environment: Environment, rest: pd.DataFrame, corrections: Corrections, rounds: int
 ) -> None:
-    with live_views(environment, flight_views) as run:
+    with live_views(environment, flights_and_weather) as run:
         during = rounds // 2
         _burst(story, road, run, rest, lambda: corrections.rounds(during))
         with story.step(f"{rounds - during} more rounds of corrections, one a second, while the view is live"):
@@ -166,17 +168,29 @@ def _compare(
     story: Story, road: Road, environment: Environment, flights: pd.DataFrame, corrections: Corrections
 ) -> None:
     with story.step("compared with a recomputation from the log, and with pandas"):
-        verdict = verify(environment, flight_views)["flight_details"]
-        expected = expected_details(flights, corrections.reassigned, road.engine)
-        columns = view_columns(environment.spark, flight_views)["flight_details"]
-        pandas_digest, pandas_rows = digest_rows(as_arrow(expected, arrow_schema(columns)))
-    story.facts |= {
+        verdicts = verify(environment, flights_and_weather)
+        expected = {
+            "flight_details": expected_details(flights, corrections.reassigned, road.engine),
+            "departure_weather": expected_weather(flights, road.engine),
+        }
+        columns = view_columns(environment.spark, flights_and_weather)
+        found = {n: _facts(verdicts[n], as_arrow(rows, arrow_schema(columns[n]))) for n, rows in expected.items()}
+    story.facts |= found["flight_details"]
+    story.facts["views"] = {"departure_weather": found["departure_weather"]}
+    for name, facts in found.items():
+        log, live = (str(facts[digest])[:16] for digest in ("recomputed_digest", "digest"))
+        compared = f"pandas {facts['pandas_rows']:,} rows {facts['pandas_digest'][:16]}…"
+        story.say(f"{name}: live view {facts['rows']:,} rows {live}… · log {log}… · {compared}")
+
+
+def _facts(verdict: ViewVerdict, expected: list[pa.RecordBatch]) -> dict[str, Any]:
+    """The live view's digest, that of its recomputation, and that of what pandas made."""
+    pandas_digest, pandas_rows = digest_rows(expected)
+    return {
         "rows": verdict.rows, "digest": verdict.digest, "recomputed_digest": verdict.recomputed_digest,
         "differing_keys": list(verdict.differing_keys),
         "pandas_rows": pandas_rows, "pandas_digest": pandas_digest,
     }  # fmt: skip
-    log, compared = str(verdict.recomputed_digest)[:16], f"pandas {pandas_rows:,} rows {pandas_digest[:16]}…"
-    story.say(f"live view {verdict.rows:,} rows {str(verdict.digest)[:16]}… · log {log}… · {compared}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from sample_app.flights.view import VIEW_COLUMNS
+from sample_app.flights.weather_view import DAY_BEGINS, MEASURED, TOLERANCE_HOURS
 
 _WHOLE = ("flight_number", "dep_delay", "arr_delay", "distance", "built", "seats")
 
@@ -27,6 +28,24 @@ def expected_details(flights: pd.DataFrame, reassigned: Mapping[str, str], sourc
     return result.sort_values("flight_id", ignore_index=True)
 
 
+def expected_weather(flights: pd.DataFrame, source: sa.Engine) -> pd.DataFrame:
+    """departure_weather as it must be, sorted by its key: the last observation of the airport, of the whole year."""
+    left = flights[["flight_id", "origin", "departs_at"]].sort_values("departs_at", kind="stable")
+    left["operating_day"] = (left["departs_at"] - pd.Timedelta(hours=DAY_BEGINS)).dt.date
+    left["departs_at"] = left["departs_at"].dt.as_unit("us")
+    observed = _read(source, "weather").sort_values(["time_hour", "id"]).drop(columns="id")
+    observed["observed_at"] = pd.to_datetime(observed.pop("time_hour"), utc=True).dt.as_unit("us")
+    found = pd.merge_asof(
+        left, observed, left_on="departs_at", right_on="observed_at", by="origin",
+        tolerance=pd.Timedelta(hours=TOLERANCE_HOURS),
+    )  # fmt: skip
+    measured = {
+        column: found[column].map(str, na_action="ignore") for column in MEASURED
+    }  # as the store shows decimals
+    columns = ["flight_id", "origin", "operating_day", "departs_at", "observed_at", *MEASURED]
+    return found.assign(**measured)[columns].sort_values(["origin", "operating_day", "flight_id"], ignore_index=True)
+
+
 def _flights(flights: pd.DataFrame, reassigned: Mapping[str, str]) -> pd.DataFrame:
     moved = flights["flight_id"].map(reassigned)
     status = pd.Series("arrived", index=flights.index)
@@ -39,11 +58,18 @@ def _flights(flights: pd.DataFrame, reassigned: Mapping[str, str]) -> pd.DataFra
     )  # fmt: skip
 
 
+_COLUMNS = {
+    "airlines": ("carrier", "name"),
+    "planes": ("tailnum", "manufacturer", "model", "year", "seats"),
+    "airports": ("faa", "name", "tzone"),
+    "weather": ("id", "origin", "time_hour", *MEASURED),
+}
+
+
 def _read(source: sa.Engine, table: str) -> pd.DataFrame:
-    columns = {"airlines": "carrier, name", "planes": "tailnum, manufacturer, model, year, seats",
-               "airports": "faa, name, tzone"}[table]  # fmt: skip
+    query = sa.text(f"SELECT {', '.join(_COLUMNS[table])} FROM {table}")
     with source.connect() as connection:
-        return pd.read_sql_query(sa.text(f"SELECT {columns} FROM {table}"), connection)
+        return pd.read_sql_query(query, connection, coerce_float=False)
 
 
 def as_arrow(details: pd.DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -12,11 +12,14 @@ FLIGHTS = 2_500
 
 
 @pytest.mark.faults
-def test_the_view_equals_pandas_while_corrections_keep_coming(stack, spark, connectors_go):
+def test_the_views_equal_pandas_while_corrections_keep_coming(stack, spark, connectors_go):
     story = Story("flights")
     tell(story, stack.info, read_flights(FLIGHTS), rounds=2)
     facts = story.facts
     assert facts["digest"] == facts["recomputed_digest"] == facts["pandas_digest"]
     assert facts["rows"] == facts["pandas_rows"] > FLIGHTS * 0.5  # the flights of a deleted airline are out
+    weather = facts["views"]["departure_weather"]
+    assert weather["digest"] == weather["recomputed_digest"] == weather["pandas_digest"]
+    assert weather["rows"] == weather["pandas_rows"] == FLIGHTS
     assert facts["events"] > FLIGHTS * 2.5
     assert facts["corrections"] > 40
