@@ -159,6 +159,33 @@ def test_a_view_of_matches_is_planned(spark):
     assert list(planned(spark, measures={"large_id": large.last("id")})) == ["account", "id", "large_id"]
 
 
+def test_matches_are_numbered_and_grouped_like_other_rows_of_a_partition(spark):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def numbered(found):
+        return found.withColumn("nth", F.row_number().over(Window.partitionBy("account").orderBy("id")))
+
+    assert list(planned(spark, then=numbered)) == ["account", "id", "nth"]
+
+    def counted(payments):
+        found = match_pattern(payments, FRAUD, by="account", time="at")
+        return found.groupBy("account").agg(F.count("*").alias("matches"))
+
+    declared = view(by="account", tables=TABLES)(counted)
+    found = view_columns(small_batch_session(spark), ProjectionGroup("patterns", [declared]))["counted"]
+    assert list(found)[:2] == ["account", "matches"]
+
+
+def test_several_matches_of_a_partition_need_a_key(spark):
+    def matches(payments):
+        return match_pattern(payments, FRAUD, by="account", time="at")
+
+    declared = view(by="account", tables=TABLES)(matches)
+    with pytest.raises(InvalidDefinition, match="several rows of one group: match_pattern"):
+        view_columns(small_batch_session(spark), ProjectionGroup("patterns", [declared]))
+
+
 def test_a_view_may_match_within_parts_of_its_partitions(spark):
     def per_note(payments):
         return match_pattern(payments, FRAUD, by=("account", "note"), time="at", key="id")
@@ -199,7 +226,7 @@ REFUSED = {
     "another partition than matched": (
         {"then": lambda found: found.withColumn("account", found.id.cast("string"))}, "another value for 'account'"),
     "a Python function of batches": (
-        {"then": lambda found: found.mapInArrow(lambda batches: batches, found.schema.simpleString())},
+        {"then": lambda found: found.mapInArrow(lambda batches: batches, found.schema)},
         "a Python function of batches"),
 }  # fmt: skip
 

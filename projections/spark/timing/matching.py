@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from projections.columns import ColumnType
 from projections.declaring.filtering import row_schema
@@ -35,7 +35,7 @@ from projections.spark.timing.matches import (
     Output,
 )
 from projections.spark.views.conditions import condition
-from projections.spark.views.marks import PARTITION
+from projections.spark.views.marks import ENTRY, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.views.view_functions import column_type
 from projections.timing.automaton import Automaton
 from projections.timing.checking import (
@@ -64,7 +64,7 @@ def match_pattern(
     *,
     by: Columns,
     time: str,
-    key: Columns,
+    key: Columns = (),
     order: Columns = (),
     measures: Mapping[str, Taken] | None = None,
     per: Literal["match", "row"] = "match",
@@ -72,21 +72,22 @@ def match_pattern(
 ) -> DataFrame:
     """Return the matches that a pattern has in each partition of ``by``, for use in a view with the same ``by``.
 
-    Rows follow each other by ``time``, then by ``order``, then by ``key``, which tells the rows of a partition apart; a
-    row without a time is in no match. A match has the columns of ``by``, those of ``key`` from its first row, and
-    ``measures``, such as ``{"amount": large.last("amount")}``. With ``per="row"`` each row of a match is a row of the
-    result: ``by``, the key of the match as ``match_…``, the row's columns, its label, and the match's measures.
+    Rows follow each other by ``time``, then by ``order``, then by ``key``. That tells the rows of a partition apart; it
+    is the key of the table unless it is given. A row without a time is in no match. A match has the columns of ``by``,
+    those of ``key`` from its first row, and ``measures``, such as ``{"amount": large.last("amount")}``.
+    With ``per="row"`` each row of a match is a row of the result: ``by``, the key of the match as ``match_…``, the
+    row's columns, its label, and the measures of the match.
 
     A match is known by its first row, and so a change leaves alone all others that begin and end as before. Raises
     InvalidDefinition, InvalidPredicate or UnknownColumn when the view is planned.
     """
-    asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), as_columns(key), measures or {})
+    own = as_columns(key) or tuple(field.name for field in rows.schema.fields if ROW_KEY in field.metadata)
+    asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})
     layout = asked.layout(per, labelled)
     from pyspark.sql.types import StructField, StructType
 
-    marks = {name: {PARTITION: name} for name in asked.by}
     schema = StructType(
-        [StructField(name, asked.type_of(output), True, marks.get(name)) for name, output in layout.outputs.items()]
+        [StructField(name, asked.type_of(one), True, asked.marks(name, one)) for name, one in layout.outputs.items()]
     )
     return asked.decided(layout).mapInArrow(settled(Matching(asked.pattern, layout)), schema)
 
@@ -197,6 +198,12 @@ class _Asked:
                     return LongType()
                 return self._kinds[taken.column]
 
+    def marks(self, name: str, output: Output) -> dict[str, Any]:
+        """What a plan's reader is to know of a column of the result."""
+        if name in self.by:
+            return {PARTITION: name}
+        return {ROW_KEY: True} if isinstance(output, OfFirst | OfEach) and output.column in self.key else {}
+
     def decided(self, layout: Layout) -> DataFrame:
         """The rows that a match may have, in their order, with what Spark knows of each."""
         from pyspark.sql import functions as F
@@ -219,10 +226,16 @@ class _Asked:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        in_order = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *self.key)
+        # Of two events of one aggregate, the later one has the greater version, and not the greater text.
+        entries = [
+            field.name for field in self.rows.schema.fields if field.name in self.key and ENTRY in field.metadata
+        ]
+        versions = [F.substring_index(name, "@", -1).cast("bigint") for name in entries]
+        in_order = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *versions, *self.key)
         before = {name: F.lag(own_name(name)).over(in_order) for name in columns if name.startswith(PREVIOUS)}
         timed = self.rows.where(F.col(self.time).isNotNull())
-        return timed.withColumns({NUMBER: F.row_number().over(in_order), **before})
+        number = F.row_number().over(in_order)
+        return timed.withColumns({NUMBER: number, **before}).withMetadata(NUMBER, {NUMBERED: True})
 
     def _possible(self, rows: DataFrame, places: Mapping[int, str]) -> DataFrame:
         """The rows of which a condition may be true, in partitions that have as many of each label as a match needs."""

@@ -15,7 +15,7 @@ from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
 from projections.spark.views.equal_values import require_no_equal_ones
-from projections.spark.views.marks import PARTITION, ROLE
+from projections.spark.views.marks import NUMBERED, PARTITION, ROLE, ROW_KEY
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
@@ -252,21 +252,26 @@ class _Tracing:
         return LocalRows(by, united=True)
 
     def _in_order(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        """Rows that a function of ours makes of those of a partition, which follow each other; marked in the same way.
+        """Rows that match_pattern makes of those of a partition, which follow each other; marked in the same way.
 
-        They come from a window by these columns, which no other operator but row by row ones is behind.
+        They come from a window by these columns, and nothing but what looks at one row is behind it.
         """
         below, output = self.rows(children[0]), items(node.output())
+        own = {a.name(): a for a in items(children[0].output())}
         marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
-        if not set(self._view.by) <= marked.keys():
+        is_ours = any(a.metadata().contains(NUMBERED) for a in own.values())  # which no result of ours has
+        if not (is_ours and set(self._view.by) <= marked.keys()):
             raise Untraceable(
                 "a Python function of batches, of which nothing shows which rows it brings together",
                 "use match_pattern(…) by the columns of by, or a function of columns (udf)",
             )
-        names = {a.name(): a for a in items(children[0].output())}
-        self._require_within(below, [names[column] for column in marked], "match_pattern")
+        self._require_within(below, [own[column] for column in marked], "match_pattern")
         by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
-        return LocalRows(by, united=True)
+        key = [a for a in output if a.metadata().contains(ROW_KEY)]
+        further = [column for column in marked if column not in self._view.by]
+        of_row = [*(own[a.name()] for a in key if a.name() in own), *(own[column] for column in further)]
+        unique = (attributes([*key, *(marked[column] for column in further)]),) if below.tell_apart(of_row) else ()
+        return LocalRows(by, unique, united=not unique, exploded="match_pattern" if unique else None)
 
     # ---- partitions
 
