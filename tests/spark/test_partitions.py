@@ -247,6 +247,9 @@ OUTSIDE = {
     "a union of groups": ("SELECT shop, count(*) AS n FROM {orders} GROUP BY shop UNION ALL"
                           " SELECT shop, count(*) AS n FROM {visits} GROUP BY shop", None,
                           "several rows of one group: a union"),
+    "pairs by two columns of one side": (
+        "SELECT o.shop, o.id FROM {orders} o JOIN {visits} v ON o.shop = v.shop AND v.id = v.at", "id",
+        "may not tell apart"),
     "pairs under one id": ("SELECT o.shop, o.id FROM {orders} o JOIN {visits} v ON o.shop = v.shop", "id",
                            "may not tell apart"),
     "exploded rows": ("SELECT shop, id FROM {orders} LATERAL VIEW explode(split(tags, ',')) t AS tag", "id",

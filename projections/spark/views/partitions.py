@@ -16,6 +16,7 @@ from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
 from projections.spark.views.equal_values import require_no_equal_ones
 from projections.spark.views.marks import NUMBERED, PARTITION, ROLE, ROW_KEY
+from projections.spark.views.partition_joins import Side, equates, joined
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
@@ -29,7 +30,6 @@ _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "Repartitio
                      "RebalancePartitions")  # fmt: skip
 _CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
 _ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
-_MOST_SETS: Final = 16  # of attributes of which one is not null
 _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
 _CUT: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
                "Sample": "a sample", "Expand": "totals of several groupings"}  # fmt: skip
@@ -195,7 +195,9 @@ class _Tracing:
         for part in parts:
             self._look_into([part], both, truth=True)
         linking = parts if how in MEETING else []
-        return self._met(how, self._linked(left, linking), self._linked(right, linking), parts)
+        one = Side.of(self._linked(left, linking), children[0])
+        other = Side.of(self._linked(right, linking), children[1])
+        return self._met(how, one, other, parts)
 
     def _lateral(self, node: Any, children: Sequence[Any]) -> LocalRows:
         left = self.rows(children[0])
@@ -203,24 +205,26 @@ class _Tracing:
         parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
         if not (right.constant or right.is_of_one_partition or self._within(left, right, parts)):
             raise self._outside("LATERAL")
-        return _joined(str(node.joinType().sql()), left, right, parts)
+        sides = Side.of(left, children[0]), Side.of(right, node.right().plan())
+        return joined(str(node.joinType().sql()), *sides, parts)
 
-    def _met(self, how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> LocalRows:
+    def _met(self, how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
+        left, right = one.rows, other.rows
         kept = {"LEFT OUTER": (left,), "LEFT SEMI": (left,), "LEFT ANTI": (left,), "RIGHT OUTER": (right,),
                 "FULL OUTER": (left, right)}.get(how, ())  # fmt: skip
         if left.constant or right.constant:
-            if any(one.constant for one in kept) and not (left.constant and right.constant):
+            if any(rows.constant for rows in kept) and not (left.constant and right.constant):
                 raise Untraceable(
                     f"a {how} JOIN that keeps rows of no partition", "keep the rows of the tables, and join the others"
                 )
-            return _joined(how, left, right, parts)
+            return joined(how, one, other, parts)
         if not (left.is_of_one_partition and right.is_of_one_partition) and not self._within(left, right, parts):
             told = " AND ".join(str(part.sql()) for part in parts) or "no condition"
             raise Untraceable(
                 f"a join of rows of several partitions: {told}",
                 f"join them by the columns of by, {' AND '.join(f'a.{c} = b.{c}' for c in self._view.by)}",
             )
-        return _joined(how, left, right, parts)
+        return joined(how, one, other, parts)
 
     def _united(self, node: Any, children: Sequence[Any]) -> LocalRows:
         parts = [self.rows(child) for child in children]
@@ -290,7 +294,7 @@ class _Tracing:
         )
 
     def _within(self, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
-        return all(any(_equates(part, left, right, place) for part in parts) for place in range(len(self._view.by)))
+        return all(any(equates(part, left, right, place) for part in parts) for place in range(len(self._view.by)))
 
     def _linked(self, rows: LocalRows, parts: Sequence[Any]) -> LocalRows:
         """The rows with what links them to the row around a subquery."""
@@ -359,73 +363,6 @@ def _tells_apart(generator: Any, made: Sequence[int]) -> int | None:
     return None
 
 
-def _joined(how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> LocalRows:
-    """What is known of joined rows."""
-    if how in ("LEFT SEMI", "LEFT ANTI"):
-        return left
-    by = tuple(_joined_by(how, one, other) for one, other in zip(left.by, right.by, strict=True))
-    inner = how in ("INNER", "CROSS")
-    found = LocalRows(
-        by,
-        linked=left.linked | right.linked if inner else left.linked & right.linked,
-        present=_joined_present(how, left, right),
-        constant=left.constant and right.constant,
-        exploded=left.exploded or right.exploded,
-        united=left.united or right.united,
-    ).with_unique(_joined_unique(how, left, right, parts))
-    return found.narrowed(parts) if inner else found
-
-
-def _joined_by(how: str, left: tuple[Ids, ...], right: tuple[Ids, ...]) -> tuple[Ids, ...]:
-    if not left or not right:
-        return left or right  # one of them has rows of no partition
-    match how:
-        case "LEFT OUTER":
-            return left
-        case "RIGHT OUTER":
-            return right
-        case "FULL OUTER":
-            return (*left, *right)
-    whole = [ids for sets in (left, right) if len(sets) == 1 for ids in sets]
-    return (frozenset().union(*whole),) if whole else left
-
-
-def _joined_present(how: str, left: LocalRows, right: LocalRows) -> tuple[Ids, ...]:
-    match how:
-        case "LEFT OUTER":
-            return left.present
-        case "RIGHT OUTER":
-            return right.present
-        case "FULL OUTER":
-            return tuple(one | other for one in left.present for other in right.present)[:_MOST_SETS]
-    return (*left.present, *right.present)
-
-
-def _joined_unique(how: str, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> list[Ids]:
-    if how == "FULL OUTER" and not _meet_wherever_both_are(left, right, parts):
-        # A row that meets none of the other side has nulls in its place: no row there may have nothing but nulls.
-        pairs = ((a, b) for a in left.unique for b in right.unique)
-        return [a | b for a, b in pairs if left.is_present(a) and right.is_present(b)]
-    equal = [part for part in parts if kind(part) in EQUAL]
-    compared = attributes(side for part in equal for side in (part.left(), part.right()))
-    found: list[Ids] = []
-    if how in ("INNER", "CROSS", "LEFT OUTER") and any(ids <= compared for ids in right.unique):
-        found += left.unique
-    if how in ("INNER", "CROSS", "RIGHT OUTER") and any(ids <= compared for ids in left.unique):
-        found += right.unique
-    return found + [one | other for one in left.unique for other in right.unique]
-
-
-def _meet_wherever_both_are(left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
-    """Whether all rows of a partition meet, that of null too: nothing but its columns is compared."""
-    places = range(len(left.by))
-    return all(any(_equates(part, left, right, place) for place in places) for part in parts) and all(
-        kind(part) == "EqualNullSafe"
-        or all(rows.is_present(attributes([part.left(), part.right()])) for rows in (left, right))
-        for part in parts
-    )
-
-
 def _united_by(
     place: int, parts: Sequence[LocalRows], outputs: Sequence[Sequence[int]], made: Sequence[int]
 ) -> tuple[Ids, ...]:
@@ -434,15 +371,6 @@ def _united_by(
     held = [all(o[n] in p.by[place][0] for p, o in zip(parts, outputs, strict=True)) for n in range(len(made))]
     ids = frozenset(id for n, id in enumerate(made) if held[n])
     return (ids,) if ids else ()
-
-
-def _equates(part: Any, left: LocalRows, right: LocalRows, place: int) -> bool:
-    if kind(part) not in EQUAL:
-        return False
-    one, other = part.left(), part.right()
-    return (left.holds(place, one) and right.holds(place, other)) or (
-        left.holds(place, other) and right.holds(place, one)
-    )
 
 
 def _links(part: Any, rows: LocalRows, outer: LocalRows, place: int) -> bool:
