@@ -166,6 +166,8 @@ def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
         _orders(story, day)
         with story.step("held orders released or cancelled by the credit score at payment time"):
             settled = _settle(day)
+        with story.step("a card tried out with three small payments before a large one"):
+            story.facts["card_tests"] = _card_tests(day)
         with story.step("clicks reported late, each counted with the search that it followed"):
             day.visitors.report()
         road.wait_until_captured()
@@ -176,6 +178,7 @@ def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
 
 def _orders(story: Story, day: Day) -> None:
     day.traffic.receive()
+    day.traffic.try_card()
     with story.step(f"{day.orders} more order attempts while views and services are live"), day.watch.watching():
         for _ in range(day.orders):
             day.traffic.order(placed=day.watch.accepted, suspected=day.watch.reaction.begin)
@@ -210,6 +213,17 @@ def _settle(day: Day) -> dict[str, int]:
         lambda: released.report.handled == settled.get("released", 0), deadline=60, what="released orders shipped"
     )
     return settled
+
+
+def _card_tests(day: Day) -> list[dict[str, Any]]:
+    """What the fraud service reads of the pattern, once the view shows it."""
+    remediation, customer = day.services.remediation, day.traffic.customers
+
+    def shown() -> bool:
+        return customer in {found["customer_id"] for found in remediation.card_tests()}
+
+    wait_until(shown, deadline=60, what="the card that was tried out")
+    return remediation.card_tests()
 
 
 def _tell_latencies(story: Story, watch: LatencyWatch) -> None:

@@ -30,7 +30,7 @@ class ShopTraffic:
 
     def __init__(self, road: Road, *, customers: int, articles: int, seed: int = 2013) -> None:
         self._road = road
-        self._customers, self._articles = customers, articles
+        self.customers, self._articles = customers, articles
         self._random = random.Random(seed)
         self._dispatcher = Dispatcher(road.store)
         self._orders = 0
@@ -42,7 +42,7 @@ class ShopTraffic:
     def open(self) -> None:
         """Write the customers, receive the first stock."""
         with Session(self._road.engine) as session, session.begin():
-            for number in range(1, self._customers + 1):
+            for number in range(1, self.customers + 1):
                 score = self._random.randint(300, 900)
                 session.add(
                     Customer(id=number, name=f"Customer {number}", email=f"c{number}@shop.test", credit_score=score)
@@ -57,20 +57,36 @@ class ShopTraffic:
 
     def order(self, *, placed: Told = _nobody, suspected: Told = _nobody) -> None:
         """Try one order and pay it, now and then cancel one instead; both are told its id once it was accepted."""
-        self._orders += 1
-        order_id, customer_id = f"o{self._orders}", self._random.randint(1, self._customers)
+        customer_id = self._random.randint(1, self.customers)
         quantity = self._random.randint(0, 6)  # 0 is refused, and so is what the shelf does not hold
         amount = Decimal(max(quantity, 1) * self._random.randint(100, 9_999)) / 100
         sku = f"sku-{self._random.randrange(self._articles)}"
-        result = place_order(
-            self._dispatcher, order_id, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount
-        )
-        if not self._count(result):
+        order_id = self._place(customer_id, sku, quantity, amount)
+        if order_id is None:
             return
         placed(order_id)
         if self._random.random() < 0.1:
             self._count(cancel_order(self._dispatcher, order_id, reason="changed my mind"))
-        elif self._count(pay_order(self._dispatcher, order_id, customer_id=customer_id, amount=amount)):
+        else:
+            self._pay(order_id, customer_id, amount, suspected)
+
+    def try_card(self) -> None:
+        """The last customer pays three small amounts and then a large one, as a stolen card is tried out."""
+        for amount in map(Decimal, ("1.00", "2.00", "3.00", "900.00")):
+            order_id = self._place(self.customers, "sku-0", 1, amount)
+            if order_id is not None:
+                self._pay(order_id, self.customers, amount, _nobody)
+
+    def _place(self, customer_id: int, sku: str, quantity: int, amount: Decimal) -> str | None:
+        self._orders += 1
+        order_id = f"o{self._orders}"
+        result = place_order(
+            self._dispatcher, order_id, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount
+        )
+        return order_id if self._count(result) else None
+
+    def _pay(self, order_id: str, customer_id: int, amount: Decimal, suspected: Told) -> None:
+        if self._count(pay_order(self._dispatcher, order_id, customer_id=customer_id, amount=amount)):
             self._paid(order_id, amount, suspected)
 
     def _paid(self, order_id: str, amount: Decimal, suspected: Told) -> None:

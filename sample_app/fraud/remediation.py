@@ -31,6 +31,9 @@ cases = sa.Table(
     sa.Column("conversation", sa.Text, nullable=False),
     sa.Column("cause", sa.Text, nullable=False),  # the payment's event
 )
+_card_tests = sa.table(
+    "card_tests", *map(sa.column, ("customer_id", "payment_id", "large_payment_id", "amount", "tried"))
+)
 _risk = sa.table("payment_risk", sa.column("payment_id"), sa.column("credit_score"))
 
 
@@ -87,6 +90,11 @@ class Remediation:
         query = sa.select(cases.c.outcome, sa.func.count()).group_by(cases.c.outcome)
         with self._database.connect() as connection:
             return {outcome: count for outcome, count in connection.execute(query)}
+
+    def card_tests(self) -> list[dict[str, Any]]:
+        """The payments before which a customer's card was tried out, as far as the view knows."""
+        with self._views.connect() as connection:
+            return [dict(row) for row in connection.execute(sa.select(_card_tests)).mappings()]
 
     def _scores(self, payments: list[str]) -> dict[str, int | None]:
         query = sa.select(_risk.c.payment_id, _risk.c.credit_score).where(_risk.c.payment_id.in_(payments))

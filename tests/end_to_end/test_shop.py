@@ -18,6 +18,9 @@ def test_commands_become_views_that_equal_their_recomputation_and_payments_are_r
     assert sum(rate["searches"] for rate in rates) == events["browsing.searched"] > 30
     assert events["browsing.clicked"] > sum(rate["clicks"] for rate in rates) > 15  # some come after ten minutes
     assert all(0 < rate["click_through_rate"] < 1 for rate in rates)
+    tried = [found for found in story.facts["card_tests"] if found["customer_id"] == 20]
+    assert [(found["tried"], found["amount"]) for found in tried] == [(6, 900)]
+    assert views["card_tests"]["rows"] >= 1
     for view in views.values():
         assert view["digest"] == view["recomputed_digest"]
     assert story.facts["compared"] == {"public.customers": {"rows": 20, "equal": True}}
