@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
-from projections.declaring.event_fields import leaves
+from projections.declaring.event_fields import leaves, paths
 from projections.errors import InvalidDefinition
-from projections.predicates import Predicate, TypeTest, required
+from projections.predicates import Path, Predicate, TypeTest, required
 from projections.tables import checked_identifier
 from projections.timing import shapes
 from projections.timing.lengths import Lasting, exact, positive
-from projections.timing.operands import Rows, Slot, Taken, terms
+from projections.timing.operands import PREVIOUS, OfRow, Rows, Slot, Taken, terms
 from projections.timing.shapes import Shape
 
 _MOST_STEPS: Final = 1_000  # of a pattern with its repetitions written out: more is a mistake
@@ -309,6 +309,12 @@ class Pattern:
         asked = (one for condition in self.conditions for one in terms(condition))
         return list(dict.fromkeys(one.slot for one in asked if isinstance(one, Taken)))
 
+    @property
+    def span(self) -> int | None:
+        """How many microseconds after its first row a match looks at rows; None if earlier rows count, or any later."""
+        looks_back = any(path[0].startswith(PREVIOUS) for one in self.conditions for path in _paths(one))
+        return None if looks_back or self.skip.to != "next row" else self.limit
+
     def require_labels(self, names: tuple[str, ...], what: str) -> None:
         """InvalidDefinition for a label that it does not have."""
         for name in names:
@@ -421,6 +427,11 @@ def _between(step: Step) -> Iterator[Predicate]:
         yield step.unless
     for one in step.inner:
         yield from _between(one)
+
+
+def _paths(condition: Predicate) -> list[Path]:
+    plain = [path for leaf in leaves(condition) for path in paths(leaf)]
+    return [*plain, *(one.path for one in terms(condition) if isinstance(one, OfRow))]
 
 
 def _name(label: str | Label) -> str:

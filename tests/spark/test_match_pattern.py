@@ -15,6 +15,7 @@ from projections.spark.failures import told_plainly
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.timing.patterns import as_pattern
+from projections.timing.promises import Reach
 from tests.conformance import pattern_oracle
 
 BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -184,6 +185,33 @@ def test_several_matches_of_a_partition_need_a_key(spark):
     declared = view(by="account", tables=TABLES)(matches)
     with pytest.raises(InvalidDefinition, match="several rows of one group: match_pattern"):
         view_columns(small_batch_session(spark), ProjectionGroup("patterns", [declared]))
+
+
+REACHES = {
+    "long enough": (FRAUD.skip_to_next_row(), "10 seconds", None),
+    "too short": (FRAUD.skip_to_next_row(), "9 seconds", "looks on for 10000000 µs"),
+    "matches that follow matches": (FRAUD, "1 day", "depends on rows of any time"),
+    "the row before": (
+        small.then(label("up", field("amount") > previous("amount"))).within("1 second").skip_to_next_row(), "1 day",
+        "depends on rows of any time"),
+    "no bound": (small.times(3).skip_to_next_row(), "1 day", "depends on rows of any time"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REACHES)
+def test_a_view_that_forgets_rows_has_no_pattern_to_which_they_count(spark, case):
+    pattern, length, words = REACHES[case]
+
+    def frauds(payments):
+        return match_pattern(payments, pattern, by="account", time="at", measures={"began": rows_of().first("at")})
+
+    declared = view(by="account", key="id", tables=TABLES, reach=Reach(length, on="began"))(frauds)
+    group = ProjectionGroup("patterns", [declared])
+    if words is None:
+        assert "began" in view_columns(small_batch_session(spark), group)["frauds"]
+    else:
+        with pytest.raises(InvalidDefinition, match=words):
+            view_columns(small_batch_session(spark), group)
 
 
 def test_a_view_may_match_within_parts_of_its_partitions(spark):

@@ -235,7 +235,9 @@ class _Asked:
         before = {name: F.lag(own_name(name)).over(in_order) for name in columns if name.startswith(PREVIOUS)}
         timed = self.rows.where(F.col(self.time).isNotNull())
         number = F.row_number().over(in_order)
-        return timed.withColumns({NUMBER: number, **before}).withMetadata(NUMBER, {NUMBERED: True})
+        return timed.withColumns({NUMBER: number, **before}).withMetadata(
+            NUMBER, {NUMBERED: -1 if (span := self.pattern.span) is None else span}
+        )
 
     def _possible(self, rows: DataFrame, places: Mapping[int, str]) -> DataFrame:
         """The rows of which a condition may be true, in partitions that have as many of each label as a match needs."""

@@ -263,12 +263,14 @@ class _Tracing:
         below, output = self.rows(children[0]), items(node.output())
         own = {a.name(): a for a in items(children[0].output())}
         marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
-        is_ours = any(a.metadata().contains(NUMBERED) for a in own.values())  # which no result of ours has
-        if not (is_ours and set(self._view.by) <= marked.keys()):
+        # What is numbered is matched next: no result of ours has such a column.
+        spans = [a.metadata().getLong(NUMBERED) for a in own.values() if a.metadata().contains(NUMBERED)]
+        if not (spans and set(self._view.by) <= marked.keys()):
             raise Untraceable(
                 "a Python function of batches, of which nothing shows which rows it brings together",
                 "use match_pattern(…) by the columns of by, or a function of columns (udf)",
             )
+        self._require_reach(spans[0])
         self._require_within(below, [own[column] for column in marked], "match_pattern")
         by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
         key = [a for a in output if a.metadata().contains(ROW_KEY)]
@@ -276,6 +278,20 @@ class _Tracing:
         of_row = [*(own[a.name()] for a in key if a.name() in own), *(own[column] for column in further)]
         unique = (attributes([*key, *(marked[column] for column in further)]),) if below.tell_apart(of_row) else ()
         return LocalRows(by, unique, united=not unique, exploded="match_pattern" if unique else None)
+
+    def _require_reach(self, span: int) -> None:
+        """Refuse a pattern to which rows count that a view with a reach forgets."""
+        reach = self._view.reach
+        if reach is not None and span < 0:
+            raise Untraceable(
+                "a pattern of which a match depends on rows of any time, and a reach",
+                "use skip_to_next_row() and within, and no previous(…); or leave reach out",
+            )
+        if reach is not None and span > reach.micros:
+            raise Untraceable(
+                f"a pattern that looks on for {span} µs, and a reach of {reach.micros} µs",
+                "let reach be within, or longer",
+            )
 
     # ---- partitions
 
