@@ -60,6 +60,7 @@ def in_words(matches):
 
 TABLE = {
     "the very next row": (a.then(b), "aab xab", ["a1 b2", "a5 b6"]),
+    "no row between": (a.then(b).then(a.optional()), "axb abxa", ["a4 b5"]),
     "rows between": (a.followed_by(b).within("1 day"), "axxb", ["a0 b3"]),
     "the nearest that leads to a match": (a.followed_by(b.then(c)).within("1 day"), "abxbc", ["a0 b3 c4"]),
     "a greedy head takes all, and no run within it": (a.one_or_more().then(b).within("1 day"), "aaab", ["a0 a1 a2 b3"]),
@@ -102,6 +103,8 @@ def test_a_pattern_matches(case):
     rows = rows_from(text)
     assert in_words(found(pattern, rows)) == expected
     assert in_words(pattern_oracle.matches(as_pattern(pattern), rows)) == expected
+    if is_of_rows_alone(as_pattern(pattern)):
+        assert in_words(found(pattern, rows, kept=any)) == expected
 
 
 def test_rows_of_one_moment_are_in_time():
