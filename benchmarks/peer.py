@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from benchmarks.flight_log import AIRLINES, AIRPORTS, EVENTS, PLANES, FlightLog
 from benchmarks.shop_log import PARTITIONS, ShopLog
+from benchmarks.visit_log import CLICKS, VISITS, VisitLog
 from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicSpec
@@ -117,9 +118,10 @@ class KafkaStreams:
 
 
 class QuixStreams:
-    """Its as-of join of the scheduled flights and their planes: it has none by a foreign key."""
+    """Its as-of join of the scheduled flights and their planes: it has none by a foreign key. And its windows."""
 
     name = "Quix Streams 3.28.1, join_asof with planes"
+    windows_name = "Quix Streams 3.28.1"
 
     def __init__(self) -> None:
         self._python = _environment("quixstreams", "quixstreams[avro]==3.28.1")
@@ -132,6 +134,14 @@ class QuixStreams:
             servers = log.settings.kafka.bootstrap_servers
             told = _said([str(self._python), str(_HERE / "quix_flights.py"), servers, *map(str, arguments)])
         return float(told["read"] / told["seconds"])
+
+    def windows(self, log: VisitLog, kind: str, *, records: int) -> tuple[float, int]:
+        """Records a second of a window or a join by time, from the beginnings of its topics, and how many results."""
+        output = _output(log.settings, f"{kind}-{uuid.uuid4().hex[:8]}")
+        with TemporaryDirectory() as folder:
+            arguments = [kind, log.settings.kafka.bootstrap_servers, VISITS, CLICKS, output, records, folder]
+            told = _said([str(self._python), str(_HERE / "quix_windows.py"), *map(str, arguments)])
+        return float(told["read"] / told["seconds"]), int(told["results"])
 
 
 def _output(settings: Settings, topic: str) -> str:
