@@ -14,7 +14,7 @@ from factfold.cli import (
     cdc_compare,
     doctor,
     erasure,
-    generations,
+    histories,
     prepare,
     relay,
     schema,
@@ -37,7 +37,7 @@ def application() -> typer.Typer:
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
     app.add_typer(cdc_compare.app, name="cdc")  # with the commands of cdc, cdc_operate and cdc_signals
-    app.add_typer(generations.app, name="projections")  # with the commands of projections
+    app.add_typer(histories.app, name="projections")  # with the commands of projections and generations
     app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")

@@ -9,18 +9,20 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
 from eventstore.event_types import event_type_of
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
+from projections.event_versions import EventVersions
 from projections.group import ProjectionGroup
 from projections.rebuilding.rebuild import rebuild
 from projections.rebuilding.verifying import verify
 from projections.running.runner import open_runner
-from projections.tables import ChangelogTable, EventTable
+from projections.tables import CapturedTable, ChangelogTable, EventTable
 from projections.tablestore.port import DifferingRow
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = Mapping[str, Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ViewsDiffer(AssertionError):
@@ -50,7 +53,7 @@ class ViewTrial(Closing):
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")
         self._held.callback(store.close)
         store.prepare()
-        events = [table for table in group.tables.values() if isinstance(table, EventTable)]
+        events = [table for table in group.tables.values() if isinstance(table, EventTable | EventVersions)]
         self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
         self._environment = Environment(spark, small_batch_session(spark), store, self._log)
         self._changes = ChangeWriter(self._log)
@@ -65,22 +68,26 @@ class ViewTrial(Closing):
         """Let the views go; the Spark session stays."""
         self._held.close()
 
-    def put(self, table: ChangelogTable, row: Row) -> None:
-        """Insert or update a row of a captured table; values as `ChangeWriter` takes them."""
-        self._changes.put(table, row)
+    def put(self, table: CapturedTable, row: Row, *, committed: datetime | None = None) -> None:
+        """Insert or update a row of a captured table; values as `ChangeWriter` takes them, and the commit's time."""
+        self._changes.put(table, row, committed=_micros(committed))
         self._rows.setdefault(table.topic, {})[_key(table, row)] = dict(row)
 
-    def delete(self, table: ChangelogTable, key: Row) -> None:
+    def delete(self, table: CapturedTable, key: Row, *, committed: datetime | None = None) -> None:
         """Delete a row of a captured table."""
-        self._changes.delete(table, key)
+        self._changes.delete(table, key, committed=_micros(committed))
         self._rows.setdefault(table.topic, {}).pop(_key(table, key), None)
 
-    def record(self, stream: str, *events: object) -> None:
-        """Record the next events of a stream; InvalidDefinition where no table of the group folds them."""
+    def record(self, stream: str, *events: object, time: datetime | None = None) -> None:
+        """Record the next events of a stream; InvalidDefinition where no table of the group folds them.
+
+        At a time, or as many seconds after the beginning of 1970 as there are events before.
+        """
         table = self._folding(stream)
         for event in events:
-            key = f"{stream}@{self._versions[stream]}".encode()
-            self._log.append(table.topic, key, event_type_of(event).encode(event), source=table.source)
+            key, value = f"{stream}@{self._versions[stream]}".encode(), event_type_of(event).encode(event)
+            moment = time or _EPOCH + timedelta(seconds=self._versions.total())
+            self._log.append(table.topic, key, value, source=table.source, time=moment)
             self._versions[stream] += 1
 
     def check(self) -> None:
@@ -133,9 +140,9 @@ class ViewTrial(Closing):
         except ViewsDiffer as found:
             raise ViewsDiffer(f"after {happening} in {table.topic}:\n{found}") from None
 
-    def _folding(self, stream: str) -> EventTable:
+    def _folding(self, stream: str) -> EventTable | EventVersions:
         for table in self._group.tables.values():
-            if isinstance(table, EventTable) and stream.startswith(f"{table.aggregate.category}-"):
+            if isinstance(table, EventTable | EventVersions) and stream.startswith(f"{table.aggregate.category}-"):
                 return table
         raise InvalidDefinition(
             f"no table of group {self._group.name!r} is folded from stream {stream!r}",
@@ -143,8 +150,12 @@ class ViewTrial(Closing):
         )
 
 
-def _key(table: ChangelogTable, row: Row) -> tuple[Any, ...]:
+def _key(table: CapturedTable, row: Row) -> tuple[Any, ...]:
     return tuple(row[c] for c in table.key)
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _made_up(kind: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from projections.columns import ColumnType
 from projections.declaring.binding import bind
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
@@ -78,6 +79,16 @@ def validity_of(group: ProjectionGroup, view: str) -> Validity:
         remedy=f"its histories are: {', '.join(known)}" if known else "add one: history('customer_history', customers)",
         place=f"projection group {group.name}",
     )
+
+
+def columns_of(group: ProjectionGroup, view: str) -> dict[str, ColumnType]:
+    """The columns of a history that a group serves, in their order; InvalidDefinition where it is none."""
+    validity = validity_of(group, view)
+    (versions,) = next(found for found in group.views if found.name == view).tables.values()
+    assert isinstance(versions, Table)  # noqa: S101 - a history is of a table
+    timestamp = ColumnType("timestamp")
+    times = {validity.start: timestamp, validity.end: timestamp, CURRENT: ColumnType("boolean")}
+    return {**versions.columns, **times}
 
 
 def _versions(name: str, table: Table) -> VersionTable | EventVersions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 
+from eventstore.serialization import AvroDecoder
 from projections.reference import fold_table, versions_per_key
 
 MINUTE = 60_000_000
@@ -19,8 +20,11 @@ def history_of(records, *, keep=None):
     return in_order(found)
 
 
-def event_history_of(table, records, times, **known):
-    """The rows of the history of a table of events, folded anew up to each of its events; ``times`` by record key."""
+def event_history_of(table, records, times, *, registry):
+    """The rows of the history of a table of events, folded anew up to each event that sets a column, and the first.
+
+    ``times`` are by the keys of records.
+    """
     found = []
     newest = {key: record for record in sorted(records) for key in [record[1]]}
     for stream, events in groupby(sorted(newest.values(), key=_place), key=lambda record: record[1].rpartition("@")[0]):
@@ -28,10 +32,18 @@ def event_history_of(table, records, times, **known):
         gone = any(value is None for _, _, value in records_of(records, stream))
         states = []
         for number in range(0 if gone else len(of_stream)):
-            ((identity, row),) = fold_table(table, of_stream[: number + 1], **known).items()
+            if number and not sets_a_column(table, of_stream[number][2], registry):
+                continue
+            ((identity, row),) = fold_table(table, of_stream[: number + 1], registry).items()
             states.append((times[of_stream[number][1]], {table.key[0]: identity, **row}))
         found += lasting(states)
     return in_order(found)
+
+
+def sets_a_column(table, value, registry):
+    written, fields = AvroDecoder(registry.__getitem__).decode(value)
+    happened = {kind.name for kind, _ in table.aggregate.stored_type(written.name).today(written.version, fields)}
+    return any(setter.event.name in happened for setters in table.setters.values() for setter in setters)
 
 
 def _place(record):

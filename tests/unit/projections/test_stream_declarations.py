@@ -137,7 +137,7 @@ def test_a_group_reads_the_records_headers_only_where_a_stream_needs_the_time_or
 
 
 def test_versions_cannot_be_the_root_of_a_view():
-    with pytest.raises(InvalidDefinition, match="'customer_versions', holds the versions of a table"):
+    with pytest.raises(InvalidDefinition, match="'customer_versions', which holds the versions of a table"):
 
         @view(key="id")
         def history(customer_versions):

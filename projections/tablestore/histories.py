@@ -1,0 +1,97 @@
+"""The rows of a history as of a time: one query of the view that readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from projections.columns import ColumnType
+from projections.errors import InvalidDefinition
+from projections.group import ProjectionGroup
+from projections.tablestore import finals
+from projections.tablestore.opening import open_table_store
+from projections.tablestore.port import require_unchanged
+from projections.tablestore.sql import SqlTableStore
+from projections.tablestore.times import as_stored
+from projections.timing.histories import Validity, columns_of, validity_of
+from projections.views import View
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str | View, moment: datetime) -> pa.Table:
+    """The rows that were valid at a moment, with their times, in the order of the key; of a time to come, those of now.
+
+    ``views`` is the views' database or its URL. Raises InvalidDefinition for a view that is no history, a moment
+    without a time zone, and one of which a history with ``keep`` has lost versions; DefinitionChanged,
+    NoServingGeneration, TableStoreUnavailable.
+    """
+    name = history if isinstance(history, str) else history.name
+    validity, columns = validity_of(group, name), columns_of(group, name)
+    with _opened(views) as store, store.looking() as connection:
+        state = store.serving_state(group.name)
+        require_unchanged(group, state, state.built.get("columns", {}))
+        _require_kept(connection, name, validity, moment)
+        view = sa.table(name, *map(sa.column, columns))
+        start, end = view.c[validity.start], view.c[validity.end]
+        at = as_stored(connection, _micros(moment))
+        valid = sa.and_(sa.or_(start.is_(None), start <= at), sa.or_(end.is_(None), end > at))
+        key = [view.c[c] for c in _view(group, name).by]
+        rows = connection.execute(sa.select(*(view.c[c] for c in columns)).where(valid).order_by(*key)).all()
+    return _arrow(rows, columns)
+
+
+@contextmanager
+def _opened(views: str | SqlTableStore) -> Iterator[SqlTableStore]:
+    if isinstance(views, SqlTableStore):
+        yield views
+        return
+    with closing(open_table_store(views)) as store:
+        yield store
+
+
+def _view(group: ProjectionGroup, name: str) -> View:
+    return next(view for view in group.views if view.name == name)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _require_kept(connection: sa.Connection, name: str, validity: Validity, moment: datetime) -> None:
+    """What ended later than ``keep`` before now is there whenever its row changed last."""
+    if moment.tzinfo is None:
+        raise InvalidDefinition(
+            f"the moment {moment.isoformat()} has no time zone", remedy="give it one, datetime(…, tzinfo=UTC)"
+        )
+    if validity.keep is not None and _micros(moment) < finals.now(connection) - validity.keep:
+        raise InvalidDefinition(
+            f"history {name!r} keeps versions for {timedelta(microseconds=validity.keep)}, and {moment.isoformat()} is"
+            " longer ago",
+            remedy="ask for a later time, or declare the history with a longer keep, and rebuild the group",
+            place=f"view {name}",
+        )
+
+
+def _arrow(rows: Sequence[sa.Row[Any]], columns: Mapping[str, ColumnType]) -> pa.Table:
+    arrays = {c: _array([row[n] for row in rows], kind) for n, (c, kind) in enumerate(columns.items())}
+    return pa.table(arrays)
+
+
+def _array(values: Sequence[Any], column: ColumnType) -> pa.Array:
+    """Values in their type; SQLite has text for decimals and times, and numbers for truth."""
+    kind = column.arrow()
+    match column.kind:
+        case "decimal":
+            return pa.array([None if v is None else Decimal(v) for v in values], kind)
+        case "boolean":
+            return pa.array([None if v is None else bool(v) for v in values], kind)
+        case "timestamp" | "date" if any(isinstance(v, str) for v in values):
+            return pa.array(values, pa.string()).cast(kind)
+    return pa.array(values, kind)

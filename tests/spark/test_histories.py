@@ -1,0 +1,262 @@
+"""Histories in Spark: what each record of a row or a stream makes of its versions, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from eventstore import Aggregate, event
+from eventstore.event_types import event_type_of
+from projections import ProjectionGroup, Table, history, on, view
+from projections.errors import UndecodableRecord
+from projections.spark.bulk import WholeTables, _complete
+from projections.spark.events import decode
+from projections.spark.failures import told_plainly
+from projections.spark.reading.inputs import Reduction
+from projections.spark.session import small_batch_session
+from projections.spark.views.disclosing import Disclosure
+from projections.spark.views.view_functions import view_columns
+from tests.conformance.history_oracle import event_history_of
+from tests.integration.payment_history import micros
+from tests.integration.payments import CUSTOMERS
+from tests.shipments import REGISTRY as SHIPMENTS
+from tests.spark.test_as_of import RAW, UNAVAILABLE, change
+from tests.spark.test_upcasting import DECLARED, RECORDS
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE = 60_000_000
+customers = Table.from_changelog(CUSTOMERS, topic="customers")
+
+
+class Parcel(Aggregate):
+    @event
+    class Sent:
+        by: str | None
+        weight: int
+
+    @event
+    class Moved:
+        place: str
+
+    @event
+    class Lost:
+        """Nowhere."""
+
+
+COLUMNS = {
+    "carrier": on(Parcel.Sent).take("by"),
+    "place": [on(Parcel.Moved).take("place"), on(Parcel.Sent).set("sender")],
+}
+parcels = Table.from_events(Parcel, key="parcel_id", columns=COLUMNS)
+REGISTRY = {kind.schema_id: kind.registered for kind in Parcel.event_types.values()}
+
+
+@pytest.fixture(scope="module")
+def small(spark):
+    return small_batch_session(spark)
+
+
+def rows_of(spark, table, records, registry):
+    rows = [
+        dict(zip(RAW.names, ("t", 0, offset, key, value, next(iter(rest), None)), strict=True))
+        for offset, (key, value, *rest) in enumerate(records)
+    ]
+    raw = spark.createDataFrame(pa.Table.from_pylist(rows, RAW)).coalesce(1)
+    return _complete(Reduction(registry).reduce(raw, table), table)
+
+
+def versions(spark, declared, records, *columns, registry=REGISTRY):
+    """The rows of a history, in order: the columns, and both times as minutes since 2024 or 1970, or None."""
+    (name,) = declared.tables
+    frames = {name: rows_of(spark, declared.table(name), records, registry)}
+    group = ProjectionGroup("g", [declared])
+    tables = WholeTables(frames.__getitem__, group, Disclosure({}, None), spark, few=True)
+    kinds = view_columns(spark, group)[declared.name]
+    found = tables.apply(declared, kinds).withColumns({c: F.unix_micros(c) for c in ("valid_from", "valid_to")})
+    rows = [(*(row[c] for c in (*columns, "valid_from", "valid_to")), row.is_current) for row in found.collect()]
+    assert all(current == (end is None) for *_, end, current in rows)
+    in_time = sorted(rows, key=lambda row: (row[-3] is not None, row[-3]))
+    return [(*values, *map(minute, times)) for *values, start, end, _ in in_time for times in [(start, end)]]
+
+
+def minute(at):
+    """Minutes since the beginning of the payments' history; None where there is no time."""
+    return None if at is None else (at - micros(0)) // MINUTE
+
+
+# What happens to a customer (operation, score, minute, LSN), and the versions: score, from, to.
+HISTORIES = {
+    "created, changed, deleted, created again": (
+        [("c", 500, 1, 10), ("u", 600, 3, 20), ("d", None, 5, 30), ("c", 700, 6, 40)],
+        [(500, 1, 3), (600, 3, 5), (700, 6, None)],
+    ),
+    "found by a snapshot: valid since ever": (
+        [("r", 500, 4, 1_000), ("u", 600, 5, 1_010)],
+        [(500, None, 5), (600, 5, None)],
+    ),
+    "a second snapshot": (
+        [("r", 500, 2, 1_000), ("r", 600, 4, 1_010), ("d", None, 6, 1_020)],
+        [(500, None, 4), (600, 4, 6)],
+    ),
+    "twice within a transaction: the first was never valid": (
+        [("c", 500, 1, 10), ("u", 600, 2, 20), ("u", 700, 2, 30)],
+        [(500, 1, 2), (700, 2, None)],
+    ),
+    "created and deleted in one transaction": ([("c", 500, 2, 10), ("d", None, 2, 20)], []),
+    "deleted and created again in one transaction": (
+        [("c", 500, 1, 10), ("d", None, 3, 20), ("c", 600, 3, 30)],
+        [(500, 1, 3), (600, 3, None)],
+    ),
+    "the source's clock was set back: the newest wins in the end": (
+        [("c", 500, 1, 10), ("u", 600, 5, 20), ("u", 700, 3, 30)],
+        [(500, 1, 3), (700, 3, None)],
+    ),
+    "an update of a value to itself is a version": (
+        [("c", 500, 1, 10), ("u", 500, 2, 20)],
+        [(500, 1, 2), (500, 2, None)],
+    ),
+    "a score that is null": ([("c", None, 6, 10)], [(None, 6, None)]),
+    "deleted only": ([("d", None, 3, 10)], []),
+}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
+@pytest.mark.parametrize("case", HISTORIES)
+def test_each_change_of_a_row_begins_a_version_and_ends_the_one_before(small, case, order):
+    changes, right = HISTORIES[case]
+    records = [change(*what) for what in changes[::order]]
+    assert versions(small, history("customer_history", customers), records, "credit_score") == right
+
+
+def test_an_unavailable_value_is_that_of_the_version_before(small):
+    records = [
+        change("c", 1, 1, 10, note="long"), change("u", 2, 2, 20, note=UNAVAILABLE), change("u", 3, 3, 30, note=None),
+        change("u", 4, 4, 40, note=UNAVAILABLE),
+    ]  # fmt: skip
+    found = versions(small, history("customer_history", customers), records, "note")
+    assert found == [("long", 1, 2), ("long", 2, 3), (None, 3, 4), (None, 4, None)]
+
+
+@pytest.mark.parametrize(
+    ("keep", "right"),
+    [
+        ("4 minutes", [(500, 1, 3), (600, 3, 6), (700, 6, 7)]),
+        ("3 minutes", [(600, 3, 6), (700, 6, 7)]),
+        ("1 minute", [(600, 3, 6), (700, 6, 7)]),
+        ("59 seconds", [(700, 6, 7)]),
+    ],
+)
+def test_a_version_leaves_once_it_ended_longer_than_keep_before_the_newest_change(small, keep, right):
+    records = [change("c", 500, 1, 10), change("u", 600, 3, 20), change("u", 700, 6, 30), change("d", None, 7, 40)]
+    assert versions(small, history("customer_history", customers, keep=keep), records, "credit_score") == right
+
+
+# ---- of events
+
+
+def recorded(version, happened, at, *, parcel="p"):
+    value = None if happened is None else event_type_of(happened).encode(happened)
+    return (f"parcel-{parcel}@{version}", value, None if at is None else told(micros(at)))
+
+
+def told(at):
+    return (EPOCH + timedelta(microseconds=at)).isoformat()
+
+
+def sent(by="post"):
+    return Parcel.Sent(by=by, weight=1)
+
+
+STREAMS = {
+    "each event that sets a column": (
+        [recorded(0, sent(), 1), recorded(1, Parcel.Moved(place="Rome"), 2), recorded(2, sent(None), 4)],
+        [("post", "sender", 1, 2), ("post", "Rome", 2, 4), (None, "sender", 4, None)],
+    ),
+    "not one that sets none": (
+        [recorded(0, sent(), 1), recorded(1, Parcel.Lost(), 2)],
+        [("post", "sender", 1, None)],
+    ),
+    "but the first one, as the row is there": (
+        [recorded(0, Parcel.Lost(), 1), recorded(1, Parcel.Moved(place="Rome"), 3)],
+        [(None, None, 1, 3), (None, "Rome", 3, None)],
+    ),
+    "of one time, the last": (
+        [
+            recorded(0, sent(), 1),
+            recorded(1, Parcel.Moved(place="Rome"), 2),
+            recorded(2, Parcel.Moved(place="Pisa"), 2),
+        ],
+        [("post", "sender", 1, 2), ("post", "Pisa", 2, None)],
+    ),
+    "a clock set back": (
+        [
+            recorded(0, sent(), 1),
+            recorded(1, Parcel.Moved(place="Rome"), 5),
+            recorded(2, Parcel.Moved(place="Pisa"), 3),
+        ],
+        [("post", "sender", 1, 3), ("post", "Pisa", 3, None)],
+    ),
+    "one that comes twice": ([recorded(0, sent(), 1), recorded(0, sent(), 1)], [("post", "sender", 1, None)]),
+    "none of a deleted stream": (
+        [recorded(0, sent(), 1), recorded(1, Parcel.Moved(place="Rome"), 2), recorded(0, None, 3)],
+        [],
+    ),
+    "none of a stream that compaction left a part of": ([recorded(2, sent(), 1), recorded(3, None, 3)], []),
+}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
+@pytest.mark.parametrize("case", STREAMS)
+def test_a_version_begins_with(small, case, order):
+    records, right = STREAMS[case]
+    assert versions(small, history("parcel_history", parcels), records[::order], "carrier", "place") == right
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([recorded(0, sent(), None)], "header ce_time is missing"),
+        ([recorded(0, sent(), 1), recorded(2, sent(), 2)], "events of t-p are missing"),
+        ([recorded(1, Parcel.Lost(), 1)], "events of t-p are missing"),
+    ],
+    ids=["no time", "a gap", "no beginning"],
+)
+def test_events_of_which_no_history_follows_are_refused(small, records, words):
+    declared = history("parcel_history", Table.from_events(Parcel, key="parcel_id", columns=COLUMNS, topic="t"))
+    with pytest.raises(UndecodableRecord) as caught, told_plainly("test"):
+        versions(small, declared, records)
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("reads", ["in the JVM", "in Python"])
+def test_events_of_older_versions_and_those_that_became_two_are_folded_as_plain_python_does(small, reads, monkeypatch):
+    monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: reads == "in the JVM")
+    times = {key: micros(number % 3) for number, (_, key, _) in enumerate(RECORDS)}
+    records = [(key, value, told(times[key])) for _, key, value in RECORDS]
+    declared = history("shipment_history", DECLARED)
+    columns = [column for column, kind in DECLARED.columns.items() if kind.kind != "timestamp"]
+    found = versions(small, declared, records, *columns, registry=SHIPMENTS)
+    right = event_history_of(DECLARED, RECORDS, times, registry=SHIPMENTS)
+    assert sorted(found, key=repr) == sorted(
+        ((*(row[c] for c in columns), *map(minute, at)) for row, *at in right), key=repr
+    )
+    assert {row[columns.index("last")] for row in found} > {"sea"}
+
+
+def test_a_view_over_a_history_finds_what_a_row_was_before(small):
+    tables = {"customer_history": history("customer_history", customers)}
+
+    @view(by="id", key="valid_from", tables=tables)
+    def score_changes(customer_history):
+        from pyspark.sql import Window
+
+        in_time = Window.partitionBy("id").orderBy("valid_from")
+        before = F.lag("credit_score").over(in_time)
+        return customer_history.select("id", "valid_from", (F.col("credit_score") - before).alias("by"))
+
+    columns = view_columns(small, ProjectionGroup("g", [score_changes]))
+    assert list(columns["score_changes"]) == ["id", "valid_from", "by"]
