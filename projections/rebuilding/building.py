@@ -207,7 +207,7 @@ class Builder:
                 letters.send(bad, attempts=1)
         aside = bad | known.of_kind(FORGOTTEN)
         late = late_in_log(self._environment, self._group, offsets, registry, aside=aside)
-        self._keeper.set_aside(self._run, self._layout, aside | late)
+        self._keeper.set_aside(self._run, self._layout, aside, late=late, rows=offsets.records)
         return aside
 
     def _load_tables(self, whole: WholeTables, missing: list[str]) -> None:

@@ -150,8 +150,10 @@ class Keeper(ABC, Generic[Laid]):
         """Note that a generation is complete."""
 
     @abstractmethod
-    def set_aside(self, run: Run, layout: Laid, aside: SetAside) -> None:
-        """Note the records that the first chunk of a build is folded without."""
+    def set_aside(
+        self, run: Run, layout: Laid, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
+    ) -> None:
+        """Note the records that the first chunk of a build, of so many ``rows``, is folded without, the late ones too."""
 
     @abstractmethod
     def noted(self, state: RunState, layout: Laid) -> SetAside:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -15,16 +14,12 @@ from projections.environment import Environment
 from projections.faults import FORGOTTEN, TOLD
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
-from projections.set_aside import FAULTS, SetAside
+from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.facts import FLOOR
-from projections.spark.failures import told_plainly
-from projections.spark.judging import no_more_than_bearable
-from projections.spark.live.prepared import PreparedQueries
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, without
 from projections.streams import EventStream
-from projections.tables import Table
 from projections.tablestore.port import ViewColumns
 from projections.tablestore.runs import SERVING
 
@@ -32,17 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def late_in_batch(
-    table: Table, raw: Rows, *, floor: int | None, reduction: Reduction, queries: PreparedQueries, name: str
-) -> SetAside:
-    """Those among the records of a live batch; none of a table without a promise. ``floor`` is of its generation."""
-    if not isinstance(table, EventStream) or table.retain is None:
-        return SetAside.nothing()
-    stream = table
-    if not isinstance(raw, pa.Table):
-        return _found(no_more_than_bearable(reduction.late(_floored(raw, floor), stream)))
-    records = raw.append_column(FLOOR, pa.array([floor] * raw.num_rows, pa.int64()))
-    return _found(queries.run(f"late.{name}", lambda frames: reduction.late(frames["raw"], stream), {"raw": records}))
+def with_floor(raw: Rows, floor: int | None) -> Rows:
+    """Raw records, few or many, with the floor of their generation beside."""
+    if isinstance(raw, pa.Table):
+        return raw.append_column(FLOOR, pa.array([floor] * raw.num_rows, pa.int64()))
+    return floored(raw, floor)
+
+
+def floored(raw: DataFrame, floor: int | None) -> DataFrame:
+    """The same of many."""
+    from pyspark.sql import functions as F
+
+    return raw.withColumn(FLOOR, F.lit(floor).cast("bigint"))
 
 
 def late_in_log(
@@ -52,19 +48,21 @@ def late_in_log(
     registry: Mapping[int, RegisteredSchema],
     *,
     aside: SetAside,
-) -> SetAside:
-    """Those that come too late in a whole log, where nothing is forgotten yet; records set ``aside`` are left out."""
+) -> DataFrame | None:
+    """Those that come too late in a whole log, where nothing is forgotten yet; None where no stream has a promise.
+
+    Records set ``aside`` are left out.
+    """
     streams = [t for t in group.tables.values() if isinstance(t, EventStream) and t.retain is not None]
     if not streams:
-        return SetAside.nothing()
-    reduction, found = Reduction(registry), [SetAside.nothing()]
-    with told_plainly(f"projection group {group.name}"):
-        raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
-        for stream in streams:
-            ours = aside.of_topic(stream.topic)
-            rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
-            found.append(_found(no_more_than_bearable(reduction.late(_floored(rows, None), stream))))
-    return functools.reduce(operator.or_, found)
+        return None
+    raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
+    reduction, found = Reduction(registry), []
+    for stream in streams:
+        ours = aside.of_topic(stream.topic)
+        rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
+        found.append(reduction.late(floored(rows, None), stream))
+    return functools.reduce(lambda one, other: one.unionByName(other), found)
 
 
 def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:
@@ -79,13 +77,3 @@ def forgotten_by_serving(environment: Environment, group: ProjectionGroup, colum
     # What is noted is the message of each, which ends with its detail.
     detail = pc.replace_substring_regex(found.faults["detail"], pattern=f"^.*{TOLD}", replacement="")
     return SetAside(found.faults.set_column(found.faults.schema.get_field_index("detail"), "detail", detail))
-
-
-def _floored(raw: DataFrame, floor: int | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return raw.withColumn(FLOOR, F.lit(floor).cast("bigint"))
-
-
-def _found(rows: pa.Table) -> SetAside:
-    return SetAside.of(rows.cast(FAULTS))

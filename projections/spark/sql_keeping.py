@@ -18,7 +18,7 @@ from projections.spark.exchange import fetched, few_rows, in_table_order, read, 
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
 from projections.spark.live.incremental import LiveBatches
 from projections.tablestore import comparison, dialects, horizon, retained, runs, verification
-from projections.tablestore.aside import ensure_set_aside, note_set_aside, read_set_aside
+from projections.tablestore.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
 from projections.tablestore.digest import digest_rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.port import DifferingRow
@@ -85,12 +85,18 @@ class SqlKeeper(Keeper[GenerationLayout]):
         self._store.analyze(layout)
         self._store.record(run, status=BUILT)
 
-    def set_aside(self, run: Run, layout: GenerationLayout, aside: SetAside) -> None:
+    def set_aside(
+        self, run: Run, layout: GenerationLayout, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
+    ) -> None:
         """In the table that live batches use."""
+        if late is not None and layout.retained is not None:
+            self.empty(layout.retained.late)
+            self.load(late, layout.retained.late, rows=rows)
         with self._store.transaction() as connection:
             runs.require_token(connection, run)
             ensure_set_aside(connection, layout)
             note_set_aside(connection, layout, aside)
+            note_late(connection, layout)
 
     def noted(self, state: RunState, layout: GenerationLayout) -> SetAside:
         """In the same table."""

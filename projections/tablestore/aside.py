@@ -32,6 +32,23 @@ def note_set_aside(connection: sa.Connection, layout: GenerationLayout, aside: S
         connection.execute(upsert(connection, layout.aside).on_conflict_do_nothing(index_elements=key), rows)
 
 
+def note_late(connection: sa.Connection, layout: GenerationLayout) -> dict[str, int]:
+    """Note the events that came late, which are staged; returns how many of each kind."""
+    if layout.retained is None:
+        return {}
+    late, names = layout.retained.late, ["topic", "partition", "offset", "kind", "message"]
+    key = [column.name for column in layout.aside.primary_key]
+    # Without a condition SQLite's parser would take ON CONFLICT for that of a join.
+    staged = sa.select(*(late.c[name] for name in names)).where(sa.true())
+    noted = upsert(connection, layout.aside).from_select(names, staged)
+    connection.execute(noted.on_conflict_do_nothing(index_elements=key))
+    return {kind: count for kind, count in connection.execute(_by_kind(late))}
+
+
+def _by_kind(late: sa.Table) -> sa.Select[str, int]:
+    return sa.select(late.c.kind, sa.func.count()).group_by(late.c.kind)
+
+
 def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, before: Offsets) -> SetAside:
     """The records noted below the given offsets; none in a generation that was built before there was a table.
 

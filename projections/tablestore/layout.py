@@ -11,7 +11,8 @@ tables' names on SQLite; dropping it drops everything. In it,
 - for personal columns ``destroyed`` (keys whose destruction the batch brings);
 - for each table whose deleted rows go at a horizon ``deleted_*`` (an entry a deletion), and for all ``horizon``;
 - ``set_aside``, the records that were not applied;
-- where streams promise how late events may be ``retained`` (how far rows are forgotten).
+- where streams promise how late events may be ``retained`` (how far rows are forgotten) and ``late`` (what of the
+  batch came too late).
 
 Everything but state, view, deletions and the records set aside is UNLOGGED where there is such a thing: a crash of the
 server empties it, the ``batch`` table with the batch's mark included, and without its mark no batch is committed.
@@ -155,9 +156,11 @@ class RetainedLayout:
     """What is forgotten, by the names of tables and views: the rows, and how far before the floor by which column.
 
     ``passed`` has a row for each, and ``frozen`` views with a reach: how far before the floor their rows are final.
+    ``late`` holds the records that a batch sets aside for it.
     """
 
     passed: sa.Table
+    late: sa.Table
     rows: Mapping[str, tuple[sa.Table, Mapping[str, int]]]
     frozen: Mapping[str, tuple[str, int]]
 
@@ -179,6 +182,7 @@ class GenerationLayout:
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""
         of_batch = [self.marker] if self.destroyed is None else [self.marker, self.destroyed]
+        of_batch += [] if self.retained is None else [self.retained.late]
         of_tables = [t for layout in self.tables.values() for t in (layout.staged, layout.wanted, layout.stored)]
         return [*of_batch, *of_tables, *(t for layout in self.views.values() for t in layout.working_tables())]
 
@@ -276,13 +280,20 @@ def aside_table(space: NameSpace) -> sa.Table:
     """Records that are not applied, by their places; it outlives them and goes with the generation."""
     return space.logged(
         "set_aside",
-        sa.Column("topic", sa.Text, primary_key=True),
-        sa.Column("partition", sa.Integer, primary_key=True),
-        sa.Column("offset", sa.BigInteger, primary_key=True),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("message", sa.Text, nullable=False),
+        *_aside_columns(),
         sa.Column("time", sa.DateTime(timezone=True), server_default=sa.func.now()),
+        sa.PrimaryKeyConstraint("topic", "partition", "offset"),
     )
+
+
+def _aside_columns() -> list[sa.Column[Any]]:
+    found: list[sa.Column[Any]] = [
+        sa.Column("topic", sa.Text),
+        sa.Column("partition", sa.Integer),
+        sa.Column("offset", sa.BigInteger),
+    ]
+    found += [sa.Column(name, sa.Text, nullable=False) for name in ("kind", "message")]
+    return found
 
 
 def _retained(
@@ -295,7 +306,8 @@ def _retained(
         return None
     rows = {name: (tables[name].state, times) for name, times in retention.tables.items()}
     rows |= {name: (views[name].view, times) for name, times in retention.views.items()}
-    return RetainedLayout(retained_table(space), rows, retention.frozen)
+    late = space.unlogged("late", *_aside_columns())
+    return RetainedLayout(retained_table(space), late, rows, retention.frozen)
 
 
 def retained_table(space: NameSpace) -> sa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from projections.faults import FORGOTTEN, TOO_LATE
+from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
 from projections.spark.failures import FAULT, fault, refuse
@@ -48,11 +48,24 @@ def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame],
     decode = _prepared(stream, decoder, keep=[FLOOR])
     time = _event_time(stream, dict(_fields(stream, decoder)))
     told = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
-    late = F.when(_is_too_late(stream, decoder), fault(TOO_LATE, told))
-    late = late.when(F.unix_micros(time) < F.col(FLOOR), fault(FORGOTTEN, told)).alias(FAULT)
+    forgotten = F.when(F.unix_micros(time) < F.col(FLOOR), _said(FORGOTTEN, told))
+    late = F.when(_is_too_late(stream, decoder), _said(TOO_LATE, told)).otherwise(forgotten).alias("late")
     mine = F.col("_type").isin([event.name for event in stream.events])
     offset = F.col("_at_offset").alias("offset")
-    return lambda raw: decode(raw).where(mine).select("topic", "partition", offset, late).where(f"{FAULT} IS NOT NULL")
+    return lambda raw: (
+        decode(raw)
+        .where(mine)
+        .select("topic", "partition", offset, late)
+        .where("late IS NOT NULL")
+        .select("topic", "partition", "offset", "late.*")
+    )
+
+
+def _said(kind: str, detail: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    words = F.lit(MESSAGES[kind].format(detail=""))
+    return F.struct(F.lit(kind).alias("kind"), F.concat(words, detail).alias("message"))
 
 
 def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:

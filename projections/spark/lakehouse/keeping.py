@@ -80,8 +80,10 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
         """Note that it is complete."""
         self._store.record(run, status=BUILT)
 
-    def set_aside(self, run: Run, layout: DeltaGeneration, aside: SetAside) -> None:
-        """In the table that live batches use."""
+    def set_aside(
+        self, run: Run, layout: DeltaGeneration, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
+    ) -> None:
+        """In the table that live batches use; none come late, as no stream has a promise here."""
         if aside:
             at = self._entry(run).tables.get(layout.aside.name)
             self._store.pin(run, {layout.aside.name: merge_set_aside(layout.aside, aside, at=at)})

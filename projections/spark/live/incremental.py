@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,17 +22,18 @@ from projections.planner import ViewPlan, plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import told_plainly
-from projections.spark.late_events import late_in_batch
+from projections.spark.late_events import with_floor
 from projections.spark.live.prepared import Build, PreparedQueries
 from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, kept_columns
+from projections.streams import EventStream
 from projections.tables import EventTable
 from projections.tablestore import gaps, retained, staging
 from projections.tablestore.affected import find_affected
 from projections.tablestore.arrow import Target
-from projections.tablestore.aside import note_set_aside
+from projections.tablestore.aside import note_late, note_set_aside
 from projections.tablestore.commit import commit_batch
 from projections.tablestore.differences import stage_difference
 from projections.tablestore.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
@@ -139,35 +139,41 @@ class LiveBatches:
             with report.step("prepare"), self._store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
                 floor = retained.floor(connection, self.layout)
-            changed, late = self._stage(offsets, floor, report)
+            changed = self._stage(offsets, floor, report)
             for view in self.layout.views.values() if changed else ():
                 with told_plainly(f"projection group {self.group.name}, {view.definition.place}"):
                     self._stage_view(view, report)
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
-            note_set_aside(connection, self.layout, late | self.aside)
-        report.set_aside = dict(late.counts())
+            note_set_aside(connection, self.layout, self.aside)
+            report.set_aside = note_late(connection, self.layout)
         return report
 
-    def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> tuple[bool, SetAside]:
-        """Fill the staging tables; returns whether anything is newer than the state, and the events that come late."""
+    def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> bool:
+        """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
             found = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
             records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
-        late = SetAside.nothing()
         if tables:
-            with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
+            with report.step("stage"), ThreadPoolExecutor(max_workers=2 * len(tables)) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
-                looks = [pool.submit(self._late, t, records[t.table.topic], floor) for t in tables]
+                late = pool.map(lambda t: self._stage_late(t, records[t.table.topic], floor, offsets), tables)
                 report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
-                late = functools.reduce(operator.or_, (look.result() for look in looks))
-        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0, late
+                deque(late, maxlen=0)
+        return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
 
-    def _late(self, place: TableLayout, raw: Rows, floor: int | None) -> SetAside:
-        return late_in_batch(
-            place.table, raw, floor=floor, reduction=self.reduction, queries=self.queries, name=place.staged.name
-        )
+    def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, offsets: OffsetRange) -> None:
+        """Stage the events that a stream with a promise has no rows of: too late by their records, or forgotten."""
+        stream, retained_rows = place.table, self.layout.retained
+        if isinstance(stream, EventStream) and stream.retain is not None and retained_rows is not None:
+            self._write(
+                f"late.{place.staged.name}",
+                lambda frames: self.reduction.late(frames["raw"], stream),
+                {"raw": with_floor(raw, floor)},
+                self._target(retained_rows.late),
+                rows=offsets.only(stream.topic).records,
+            )
 
     def _stage_destroyed(self, records: Rows | None) -> int:
         """Note the keys of erased persons; returns how many."""

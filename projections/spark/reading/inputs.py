@@ -15,7 +15,6 @@ from projections.spark.events.evolve import prepare_evolved_fold
 from projections.spark.events.facts import prepare_facts, prepare_late
 from projections.spark.events.fold import prepare_declared_fold
 from projections.spark.events.versions import prepare_event_versions
-from projections.spark.failures import told_of_each
 from projections.spark.reading.view_records import prepare_view_rows
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
@@ -49,10 +48,10 @@ class Reduction:
         return self._folds[id(table)](raw, stored)
 
     def late(self, raw: DataFrame, stream: EventStream) -> DataFrame:
-        """The places of events that are no rows of a stream any more, with what is to be said of each."""
+        """The places of events that are no rows of a stream any more, with the kind and the words of each."""
         if id(stream) not in self._late:
             self._late[id(stream)] = prepare_late(stream, self._decoder(stream))
-        return told_of_each(self._late[id(stream)](raw))
+        return self._late[id(stream)](raw)
 
     def _prepare(self, table: Table) -> Fold:
         if isinstance(table, EventTable) and table.setters is None:
