@@ -100,7 +100,7 @@ def test_one_row_in_eight_partitions_is_final_by_the_clock(site, monkeypatch):
             runner.run_once()
             return site.given() == 1
 
-        wait_until(given, deadline=30, what="the only visit is final")
+        wait_until(given)
     assert all(verdict.equal for verdict in verify(site.environment, site.group).values())
 
 
