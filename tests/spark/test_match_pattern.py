@@ -81,6 +81,23 @@ def test_rows_of_one_time_follow_each_other_by_their_order_and_key(spark):
     assert collected(by_amount) == [("x", 2)]
 
 
+def test_times_are_compared_as_moments_where_clocks_are_set_back(spark):
+    rows = payments(spark, [1, 1]).selectExpr(
+        "id",
+        "account",
+        "at",
+        "timestamp_seconds(1792888200 + id * 3600) AS due",  # twice 02:30 in Berlin
+    )
+    later = label("later", field("due") > rows_of("start").last("due"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        measures = {"due": rows_of().greatest("due")}
+        found = match_pattern(rows, start.then(later), by="account", time="at", key="id", measures=measures)
+        assert collected(found.selectExpr("id", "unix_seconds(due)")) == [(0, 1792891800)]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_a_row_without_a_time_is_in_no_match(spark):
     rows = payments(spark, [1, 2, 90]).selectExpr("id", "account", "IF(id = 1, NULL, at) AS at", "amount")
     assert collected(match_pattern(rows, small.then(large), by="account", time="at", key="id")) == [("x", 0)]

@@ -99,7 +99,7 @@ def _matches(automaton: Automaton, rows: pa.Table, layout: Layout) -> Iterator[M
     """The matches of all partitions, with the places that their rows have among all."""
     numbers, times = (rows.column(name).to_pylist() for name in (NUMBER, MOMENT))
     decided = [rows.column(f"{DECIDED}{n}").to_pylist() for n in range(len(automaton.before))]
-    values = {name: rows.column(name).to_pylist() for name in layout.seen}
+    values = {name: _plain(rows.column(name)) for name in layout.seen}
     partitions = _partitions(rows, layout.by)
     begins = [at for at in range(len(partitions)) if not at or not _same(partitions[at], partitions[at - 1])]
     for begin, end in zip(begins, [*begins[1:], len(partitions)], strict=True):
@@ -149,7 +149,7 @@ class _Result:
         if taken.function in ("first", "last"):
             place = 0 if taken.function == "first" else -1
             return self._taken(taken.column, self._spread([some[place] if some else None for some in rows]))
-        values = [True] * len(self.rows) if taken.column is None else self.rows.column(taken.column).to_pylist()
+        values = [True] * len(self.rows) if taken.column is None else _plain(self.rows.column(taken.column))
         found = [_computed(output, [values[row] for row in some]) for some in rows]
         return pa.array(self._spread(found), self._type_of(output))
 
@@ -203,6 +203,13 @@ def _too_large(taken: Taken, kind: str) -> UnsupportedValue:
     return UnsupportedValue(
         f"{taken} of a match is larger than {kind} holds", remedy="measure smaller rows, or fewer: a shorter within"
     )
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Values that compare as they are: of times in one zone, Python compares what its clocks show."""
+    has_zone = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    found: list[Any] = (column.cast(pa.timestamp("us", "UTC")) if has_zone else column).to_pylist()
+    return found
 
 
 def _partitions(rows: pa.Table | pa.RecordBatch, by: Sequence[str]) -> list[tuple[Any, ...]]:
