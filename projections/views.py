@@ -11,7 +11,9 @@ from typing import Any, Union
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
+from projections.predicates import Predicate
 from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.timing.operands import Term
 from projections.timing.patterns import Pattern, Step
 from projections.timing.promises import InWindows, Reach
 
@@ -50,10 +52,10 @@ class View:
 
     ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
     those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
-    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set where
-    it gives rows their windows. The function must be deterministic and may look only at rows that ``references`` reach
-    from a root row, or at those of one partition: then a batch of changes can be answered from the rows it touches
-    alone.
+    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set
+    where it gives rows their windows. The function must be deterministic and may look only at rows that ``references``
+    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
+    touches alone.
     """
 
     name: str
@@ -160,12 +162,24 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 def _patterns(function: Callable[..., Any]) -> list[str]:
-    """The patterns that a function names, which are written outside of its text."""
+    """The patterns that a function names, and what they are made of, which is written outside of its text."""
     if not inspect.isfunction(function):
         return []
     named = inspect.getclosurevars(function)
-    found = {**named.globals, **named.nonlocals}
-    return [f"|{name} {one.signature}" for name, one in sorted(found.items()) if isinstance(one, Step | Pattern)]
+    found = {name: _said(one) for name, one in sorted({**named.globals, **named.nonlocals}.items())}
+    return [f"|{name} {said}" for name, said in found.items() if said is not None]
+
+
+def _said(named: object) -> str | None:
+    """What a pattern, a part of one or measures of its matches are; None for anything else."""
+    match named:
+        case Step() | Pattern():
+            return named.signature
+        case Predicate() | Term():
+            return str(named)
+        case Mapping() if named and all(isinstance(one, Term) for one in named.values()):
+            return str([f"{name}: {one}" for name, one in named.items()])
+    return None
 
 
 def view(

@@ -225,7 +225,7 @@ def test_a_pattern_that_cannot_work_is_refused_with_a_remedy(case):
     assert caught.value.remedy
 
 
-def view_of(pattern):
+def view_of(pattern, measures=None):
     import sqlalchemy as sa
 
     table = sa.Table(
@@ -235,7 +235,7 @@ def view_of(pattern):
 
     @view(by="kind", key="id", tables=tables)
     def matched(payments):
-        return match_pattern(payments, pattern, by="kind", time="at", key="id")
+        return match_pattern(payments, pattern, by="kind", time="at", key="id", measures=measures)
 
     return matched
 
@@ -245,6 +245,12 @@ def test_a_view_is_another_one_when_its_pattern_changes():
     told = [view_of(one).signature() for one in (low.times(2), low.times(3), high.times(2), low.times(2))]
     assert len(set(told)) == 3
     assert told[0] == told[3]
+
+
+def test_a_view_is_another_one_when_its_measures_change():
+    first, last = ({"x": rows_of().first("id")}, {"x": rows_of().last("id")})
+    told = [view_of(a.times(2), measures).signature() for measures in (first, last, dict(first))]
+    assert told[0] == told[2] != told[1]
 
 
 def test_only_patterns_have_conditions_on_other_rows():
