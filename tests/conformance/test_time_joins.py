@@ -31,6 +31,7 @@ from projections import (
 from projections.spark.session import small_batch_session
 from projections.spark.timing import joins
 from projections.spark.timing.closest import Search
+from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides
 from projections.spark.views.frames import call
 from projections.spark.views.view_functions import view_columns
@@ -155,6 +156,9 @@ ASKED = {
         "c.moment <> s.moment AND abs(c.moment - s.moment) <= 3", "abs(c.moment - s.moment), c.moment")),
     "on_condition": (as_of("on_condition", direction="nearest", condition="page > term"), sql_as_of(
         "c.page > s.term", "abs(c.moment - s.moment), c.moment")),
+    "on_condition_nearby": (as_of("on_condition_nearby", direction="forward", condition="page > term", exact=False,
+                                  tolerance=micros(2)), sql_as_of(
+        "c.page > s.term AND c.moment > s.moment AND c.moment <= s.moment + 2", "c.moment")),
     "of_the_greatest_page": (as_of("of_the_greatest_page", ties="page"), sql_as_of(
         "c.moment <= s.moment", "c.moment DESC, c.page DESC NULLS LAST")),
 }  # fmt: skip
@@ -310,8 +314,12 @@ def _without_ties(right, ties):
     return _ORDER(right, ())
 
 
-def _any_side(self: Search) -> Column:
-    return F.lit(True)
+def _one_stretch(self: Pairs, rows, at, first, last):
+    return _SEVERAL(self, rows, at, first, first)
+
+
+def _only_before(self: Search):
+    return None, 0
 
 
 def _later_first(self: Search) -> Column:
@@ -322,17 +330,18 @@ def _equal_times_too(self: Search, way: str):
     return _WINDOW(SimpleNamespace(sides=self.sides, exact=True, _own=self._own), way)
 
 
-_APART, _ORDER, _WINDOW = Sides.apart, joins._order, Search._window
+_APART, _SEVERAL, _ORDER, _WINDOW = Sides.apart, Pairs._several, joins._order, Search._window
 IN_FUNCTIONS = {
     "bounds are moved by a microsecond": ("left_join", Sides, "apart", _ends_before),
-    "the side of the other table has no partition": (
-        "full_join", joins, "_of_both", lambda joined, sides, how: _OF_BOTH(joined, sides, "left")),
+    "matches in the next stretch of time are not looked for": ("semi_join", Pairs, "_several", _one_stretch),
+    "rows of the right without a match are forgotten": (
+        "full_join", joins, "_alone", lambda right, sides: _ALONE(right.where("false"), sides)),
     "ties are not looked at": ("of_the_greatest_page", joins, "_order", _without_ties),
     "the later one is preferred": ("nearby", Search, "_closest", _later_first),
     "equal times are near": ("strictly_before", Search, "_window", _equal_times_too),
-    "a condition is asked of rows of any side": ("on_condition", Search, "_is_reached", _any_side),
+    "a condition is asked of rows before alone": ("on_condition", Search, "_bounds", _only_before),
 }  # fmt: skip
-_OF_BOTH = joins._of_both
+_ALONE = joins._alone
 
 
 @pytest.mark.parametrize("fault", IN_FUNCTIONS)

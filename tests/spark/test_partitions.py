@@ -136,9 +136,20 @@ WITHIN = {
         f"SELECT shop, other.i AS id, row_number() OVER (PARTITION BY shop ORDER BY other) AS n FROM {EITHER}"
         " WHERE other IS NOT NULL", "n"),
     "the greatest of one part of a union": (
-        f"SELECT shop, id, max_by(other, other) OVER (PARTITION BY shop) AS greatest FROM {EITHER}", "id"),
+        f"SELECT shop, id, greatest FROM (SELECT *, max_by(other, other) OVER (PARTITION BY shop) AS greatest"
+        f" FROM {EITHER}) WHERE other IS NULL", "id"),
     "a value of the greatest of one part": (
-        f"SELECT shop, id, max_by(id, other) OVER (PARTITION BY shop) AS greatest FROM {EITHER}", "id"),
+        f"SELECT shop, id, greatest FROM (SELECT *, max_by(id, other) OVER (PARTITION BY shop) AS greatest"
+        f" FROM {EITHER}) WHERE other IS NULL", "id"),
+    "parts of a union, each with nulls in the key of the other": (
+        "SELECT shop, o, v, row_number() OVER (PARTITION BY shop ORDER BY o, v) AS n FROM (SELECT shop, id AS o,"
+        " CAST(NULL AS BIGINT) AS v FROM {orders} UNION ALL SELECT shop, NULL, id FROM {visits})", "n"),
+    "a join by what follows from the other side": (
+        "SELECT o.shop, o.id, v.id AS v FROM {orders} o JOIN (SELECT shop, id, moment FROM {visits} LATERAL VIEW"
+        " explode(sequence(at, day)) d AS moment) v ON o.shop = v.shop AND o.at = v.moment", ("id", "v")),
+    "the same, where it may lack": (
+        "SELECT o.shop, o.id, v.id AS v FROM {orders} o LEFT JOIN (SELECT shop, id, moment FROM {visits} LATERAL VIEW"
+        " explode(sequence(at, day)) d AS moment) v ON o.shop = v.shop AND o.at = v.moment", ("id", "v")),
     "the greatest of each tag": (
         "SELECT shop, tags, max_by(size, amount) AS size FROM (SELECT shop, tags, amount, max(size + 0D) AS size FROM"
         " {orders} GROUP BY shop, tags, amount) GROUP BY shop, tags", "tags"),
@@ -241,6 +252,13 @@ OUTSIDE = {
         None,
         "several rows of one group",
     ),
+    "a join by what does not follow from the side that is kept": (
+        "SELECT v.shop, o.id, v.id AS v FROM {orders} o RIGHT JOIN (SELECT shop, id, moment FROM {visits} LATERAL VIEW"
+        " explode(sequence(at, day)) d AS moment) v ON o.shop = v.shop AND o.at = v.moment", ("id", "v"),
+        "may not tell apart"),
+    "a union of which a part repeats its key": (
+        "SELECT shop, id FROM {orders} UNION ALL SELECT o.shop, o.id FROM {orders} o JOIN {visits} v"
+        " ON o.shop = v.shop", "id", "may not tell apart: a union"),
     "several rows of a group": ("SELECT shop, id FROM {orders}", None, "several rows of one group"),
     "two rows of a group": ("SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY shop, amount", None,
                             "several rows of one group"),

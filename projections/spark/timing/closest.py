@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.errors import InvalidDefinition
+from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides, all_of
 
 if TYPE_CHECKING:
@@ -132,15 +133,21 @@ class Search:
         kept = [F.col(c).alias(f"{sides.prefix}{c}") for c in dict.fromkeys([*sides.on, sides.times[1]])]
         taken = [self._own(_TAKEN)[name].alias(name) for name in sides.taken]
         right = rows.select(*kept, *taken, self._own(_TAKEN), self._own(_ORDER))
-        return sides.left.join(right, sides.equal() & self._is_reached())
+        first, last = self._bounds()
+        if first is None or last is None:
+            near = [
+                *([] if first is None else [sides.apart() >= first]),
+                *([] if last is None else [sides.apart() <= last]),
+            ]
+            pairs = sides.left.join(right, all_of([sides.equal(), sides.apart().isNotNull(), *near]))
+        else:
+            pairs = Pairs(sides, first, last).kept_left(right, "inner")
+        return pairs if self.exact else pairs.where(sides.apart() != 0)
 
-    def _is_reached(self) -> Column:
-        from pyspark.sql import functions as F
-
-        apart = self.sides.apart()
-        limits = {"backward": [apart <= 0], "forward": [apart >= 0], "nearest": [apart.isNotNull()]}[self.direction]
-        limits += [] if self.exact else [apart != 0]
-        return all_of(limits + ([] if self.reach is None else [F.abs(apart) <= self.reach]))
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """By how much the time of a match may be later than the left's, at least and at most."""
+        behind = None if self.reach is None else -self.reach
+        return {"backward": (behind, 0), "forward": (0, self.reach), "nearest": (behind, self.reach)}[self.direction]
 
     def _closeness(self) -> Column:
         from pyspark.sql import functions as F

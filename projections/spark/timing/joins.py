@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from projections.errors import InvalidDefinition
 from projections.spark.timing.closest import DIRECTIONS, Direction, Search
+from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Columns, Sides, Taken, key_of, require_columns, sides_of
 from projections.timing import lengths
 from projections.timing.lengths import Lasting
@@ -48,9 +49,13 @@ def join_within(
             f"join_within takes columns of the right, and a {how} join has none", remedy="leave out take"
         )
     sides = sides_of(left, right, on=on, times=times, take=() if only_left else take)
-    meets = sides.equal() & sides.apart().between(first, last)
-    joined = left.join(sides.renamed(), meets, _JOINS[how])
-    return joined if only_left else _of_both(joined, sides, how)
+    pairs, right = Pairs(sides, first, last), sides.renamed()
+    if only_left:
+        return pairs.kept_left(right, _JOINS[how])
+    if how == "right":
+        return _of_both(pairs.kept_right(right, "right"), sides, how)
+    found = _of_both(pairs.kept_left(right, _JOINS["left" if how == "full" else how]), sides, "left")
+    return found if how != "full" else found.union(_alone(pairs.kept_right(right, "left_anti"), sides))
 
 
 def join_as_of(
@@ -106,13 +111,18 @@ def _of_both(joined: DataFrame, sides: Sides, how: str) -> DataFrame:
     """The left's columns, those of ``on`` from the side that the row has, and those taken of the right."""
     from pyspark.sql import functions as F
 
-    shared = {c: F.col(c) for c in sides.on}
-    if how == "right":
-        shared = {c: sides.theirs(c) for c in sides.on}
-    elif how == "full":
-        shared = {c: F.coalesce(F.col(c), sides.theirs(c)) for c in sides.on}
-    ours = [shared[c].alias(c) if c in shared else F.col(c) for c in sides.left.columns]
+    shared = sides.on if how == "right" else ()
+    ours = [sides.theirs(c).alias(c) if c in shared else F.col(c) for c in sides.left.columns]
     return joined.select(*ours, *(sides.theirs(source).alias(name) for name, source in sides.taken.items()))
+
+
+def _alone(right: DataFrame, sides: Sides) -> DataFrame:
+    """Rows of the right that have no match, with nulls in the left's columns."""
+    from pyspark.sql import functions as F
+
+    kinds = {field.name: field.dataType for field in sides.left.schema.fields}
+    absent = (F.lit(None).cast(kind).alias(c) for c, kind in kinds.items() if c not in sides.on)
+    return _of_both(right.select("*", *absent), sides, "right")
 
 
 def _reach(tolerance: Lasting | None) -> int | None:

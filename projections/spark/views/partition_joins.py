@@ -79,12 +79,10 @@ def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Any]) -> li
         return [a | b for a, b in sets if left.is_present(a) and right.is_present(b)]
     pairs = _compared(one, other, parts)
     ours, theirs = (attributes(pair[place] for pair in pairs) for place in (0, 1))
-    found: list[Ids] = []
-    if how in ("INNER", "CROSS", "LEFT OUTER") and any(ids <= theirs for ids in right.unique):
-        found += left.unique
-    if how in ("INNER", "CROSS", "RIGHT OUTER") and any(ids <= ours for ids in left.unique):
-        found += right.unique
-    return found + [a | b for a in left.unique for b in right.unique]
+    # What equals something of the other side is known with that side's row.
+    found = [a | (b - theirs) for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "LEFT OUTER")]
+    found += [(a - ours) | b for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "RIGHT OUTER")]
+    return sorted(found, key=len) or [a | b for a in left.unique for b in right.unique]
 
 
 def _compared(one: Side, other: Side, parts: Sequence[Any]) -> list[tuple[Any, Any]]:

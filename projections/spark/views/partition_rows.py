@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Final
 
 from projections.spark.scala import items
@@ -78,10 +79,26 @@ class LocalRows:
         Where each part of a union has nulls in the others' columns, rows with values there are of one part.
         """
         ids = attributes(expressions)
-        if any(some <= ids for some in self.unique):
+        if any(some <= ids for some in self.unique) or self._part_by_part(expressions):
             return True
         left = [part for part in self.parts if not part.nulls & ids] if present else []
         return len(left) == 1 and left[0].tell_apart(expressions)
+
+    def _part_by_part(self, expressions: Sequence[Any]) -> bool:
+        """Whether the rows of each part of a union are told apart, and those of two by a null that one has."""
+        ids = attributes(expressions)
+        different = (
+            any((one.is_present(frozenset({id})) and id in other.nulls)
+                or (other.is_present(frozenset({id})) and id in one.nulls) for id in ids)
+            for one, other in combinations(self.parts, 2)
+        )  # fmt: skip
+        return bool(self.parts) and all(part.tell_apart(expressions) for part in self.parts) and all(different)
+
+    def may_be_apart(self, expressions: Sequence[Any]) -> bool:
+        """Whether they are told apart, or are of a union of parts that are, of which only a run shows it."""
+        return self.tell_apart(expressions) or (
+            self.united and all(part.may_be_apart(expressions) for part in self.parts)
+        )
 
     def within(self, by: Sequence[Any]) -> TellApart:
         """The same of rows that are equal in other expressions too."""

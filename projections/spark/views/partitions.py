@@ -47,7 +47,7 @@ def require_partitioned(view: View, plan: Any) -> None:
                 " another name may hold what is computed from it",
             )
     key = [output[column] for column in view.key]
-    if not found.tell_apart(key) and not (found.united and not view.grouped):
+    if not (found.tell_apart(key) if view.grouped else found.may_be_apart(key)):
         raise _repeated(view, found)
 
 

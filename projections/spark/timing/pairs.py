@@ -1,0 +1,73 @@
+"""Rows whose times are apart by so much, found without comparing all of them.
+
+Time is cut into stretches as long as the bounds are apart. A row of one side is in one stretch, and what may match a
+row of the other side is in two at most: rows of one stretch are compared, and each pair meets in one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from projections.spark.timing.sides import Sides, all_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of two sides whose times are apart by ``first`` to ``last`` microseconds, of the right under its names."""
+
+    sides: Sides
+    first: int
+    last: int
+
+    def kept_left(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs where the left's rows may be kept: an inner, left, semi or anti join."""
+        theirs = self._theirs()
+        ours, others = self._one(self.sides.left, self._ours()), self._several(right, theirs, -self.last, -self.first)
+        return ours.join(others, self._meet(), how).drop(self.sides.own("one"), self.sides.own("several"))
+
+    def kept_right(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs where the right's rows are kept: a right join, or by ``left_anti`` its rows without a match."""
+        ours = self._several(self.sides.left, self._ours(), self.first, self.last)
+        others, meet = self._one(right, self._theirs()), self._meet()
+        joined = ours.join(others, meet, how) if how == "right" else others.join(ours, meet, how)
+        return joined.drop(self.sides.own("one"), self.sides.own("several"))
+
+    def _ours(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.unix_micros(self.sides.times[0])
+
+    def _theirs(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.unix_micros(self.sides.theirs(self.sides.times[1]))
+
+    def _meet(self) -> Column:
+        from pyspark.sql import functions as F
+
+        one_stretch = F.col(self.sides.own("one")) == F.col(self.sides.own("several"))
+        return all_of([self.sides.equal(), one_stretch, self.sides.apart().between(self.first, self.last)])
+
+    def _one(self, rows: DataFrame, at: Column) -> DataFrame:
+        return rows.withColumn(self.sides.own("one"), self._stretch(at))
+
+    def _several(self, rows: DataFrame, at: Column, first: int, last: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        step = F.lit(self._width).cast("bigint")
+        stretches = F.sequence(self._stretch(at + first), self._stretch(at + last), step)
+        return rows.withColumn(self.sides.own("several"), F.explode(stretches))
+
+    @property
+    def _width(self) -> int:
+        return max(self.last - self.first, 1)
+
+    def _stretch(self, at: Column) -> Column:
+        """Where the stretch of a time begins."""
+        from pyspark.sql import functions as F
+
+        return at - F.pmod(at, F.lit(self._width).cast("bigint"))
