@@ -48,6 +48,7 @@ from tests.conformance.generated_views import Batch, Change
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.test_generated_views import Killed, killing, write
 from tests.conformance.view_oracle import in_order, stored
+from tests.lakehouse import opened, shown
 
 EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
@@ -300,6 +301,17 @@ def random_batches(chance):
             gone = chance.random() < 0.15
             changes.append(Change(0, {"id": chance.randrange(10)}, None if gone else values, chance.randrange(3), 1))
         yield Batch(changes, None)
+
+
+def test_delta_keeps_matches_too(spark, tmp_path):
+    environment = opened(spark, tmp_path / "lake")
+    rebuild(environment, GROUP)
+    changes = ChangeWriter(environment.log)
+    with open_runner(environment, GROUP) as runner:
+        for batch in itertools.islice(random_batches(random.Random(11)), 3):
+            write(changes, World, batch)
+            runner.catch_up()
+    assert shown(environment, GROUP) == expected(environment.log)
 
 
 def test_spark_keeps_matches_as_it_would_rebuild_them(spark, tmp_path):

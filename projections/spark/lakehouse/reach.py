@@ -81,7 +81,8 @@ class Reach:
 
     def _partitions(self) -> DataFrame:
         """The partitions that changed rows of any table were in, and those they are in now."""
-        by, found = self.view.by, list[DataFrame]()
+        by = self.view.by
+        found: list[DataFrame] = []
         for role in self.roles.values():
             before = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable)
             found += [before.select(*by), role.coming.select(*by)]
