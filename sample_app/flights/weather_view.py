@@ -9,7 +9,7 @@ from sample_app.flights.model import Weather
 from sample_app.flights.view import flight_details, flights
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 weather = Table.from_changelog(Weather, topic="flights.public.weather")
 MEASURED = ("temp", "wind_speed", "visib")
@@ -18,25 +18,21 @@ TOLERANCE_HOURS = 2
 DAY_BEGINS = 7
 
 
-def operating_day(time: str) -> Column:
-    """The day of operation of a time, which is a day in New York whether its clocks show summer time or not."""
-    from pyspark.sql import functions as F
-
-    days = F.expr(f"CAST((unix_seconds({time}) - {DAY_BEGINS} * 3600) div 86400 AS INT)")
-    return F.date_from_unix_date(days).alias("operating_day")
+def operating_day(time: str) -> str:
+    """The day of operation of a time, in SQL: a day in New York whether its clocks show summer time or not."""
+    return f"date_from_unix_date(CAST((unix_seconds({time}) - {DAY_BEGINS} * 3600) div 86400 AS INT)) AS operating_day"
 
 
 @view(key="flight_id", tables={"flights": flights})
 def departures(flights: DataFrame) -> DataFrame:
     """One row a flight, with the partition that it is joined in."""
-    return flights.select("flight_id", "origin", operating_day("departs_at"), "departs_at")
+    return flights.selectExpr("flight_id", "origin", operating_day("departs_at"), "departs_at")
 
 
 @view(key="id")
 def observations(weather: DataFrame) -> DataFrame:
     """One row an observation, with its partition."""
-    observed = weather.time_hour.alias("observed_at")
-    return weather.select("id", "origin", operating_day("time_hour"), observed, *MEASURED)
+    return weather.selectExpr("id", "origin", operating_day("time_hour"), "time_hour AS observed_at", *MEASURED)
 
 
 @view(by=("origin", "operating_day"), key="flight_id")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from projections import Stream, join_within, view
+from projections import Stream, join_within, sql_view, view
 from sample_app.browsing import Session
 
 if TYPE_CHECKING:
@@ -22,13 +22,15 @@ def search_clicks(searches: DataFrame, clicks: DataFrame) -> DataFrame:
     )
 
 
-@view(by="term")
-def search_ctr(search_clicks: DataFrame) -> DataFrame:
-    """One row a term: of its searches, how many led to a click."""
-    from pyspark.sql import functions as F
-
-    searches, clicked = F.countDistinct("search_id"), F.countDistinct(F.expr("IF(click_id IS NULL, NULL, search_id)"))
-    counted = search_clicks.groupBy("term").agg(
-        searches.alias("searches"), clicked.alias("clicked"), F.count("click_id").alias("clicks")
-    )
-    return counted.withColumn("click_through_rate", (F.col("clicked") / F.col("searches")).cast("decimal(5, 4)"))
+search_ctr = sql_view(
+    "search_ctr",
+    """
+    SELECT term, searches, clicked, clicks, cast(clicked / searches AS decimal(5, 4)) AS click_through_rate
+    FROM (
+        SELECT term, count(DISTINCT search_id) AS searches, count(click_id) AS clicks,
+            count(DISTINCT IF(click_id IS NULL, NULL, search_id)) AS clicked
+        FROM search_clicks GROUP BY term)
+    """,
+    tables={"search_clicks": search_clicks},
+    by="term",
+)
