@@ -88,12 +88,13 @@ def status(
         told += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
         told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         told += [_final(view, told_of) for view, told_of in row["final_results"].items()]
-        told += _forgotten(row["retained"])
+        told += forgotten(row["retained"])
         told += [f"kept by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
 
 
-def _forgotten(of: dict[str, Any]) -> list[str]:
+def forgotten(of: Mapping[str, Any]) -> list[str]:
+    """What is told of rows that are forgotten; nothing where none is."""
     if not of or of["upto"] is None:
         return []
     rows, late = sum(of["forgotten"].values()), sum(of["set_aside"].values())

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from eventstore import NO_STREAM, SqlEventStore
 from eventstore.errors import BrokerUnreachable
+from factfold.cli import generations as cli_generations
 from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
@@ -99,6 +100,21 @@ def test_the_status_with_lag_tells_what_waits_in_the_log_of_each_generation(proj
     told = json.loads(projections("status", "--lag", "--json"))
     assert [row["lag"] for row in told] == [{"ticket": 6}, {"ticket": 3}]
     assert [row["lag_seconds"] for row in told] == [pytest.approx(3600 * hours, abs=60) for hours in (5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({}, []),
+        ({"upto": None, "forgotten": {}, "set_aside": {"too_late": 1}}, []),
+        (
+            {"upto": "2026-03-01T12:00:00+00:00", "forgotten": {"a": 1200, "b": 34}, "set_aside": {"too_late": 2}},
+            ["1,234 rows forgotten up to 2026-03-01T12:00:00+00:00, 2 events too late for that"],
+        ),
+    ],
+)
+def test_the_status_tells_up_to_which_time_rows_are_forgotten(told, words):
+    assert cli_generations.forgotten(told) == words
 
 
 def test_the_lag_of_topics_that_are_not_there_is_an_error_that_names_them(projections, generations):

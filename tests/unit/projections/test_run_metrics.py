@@ -66,6 +66,13 @@ def test_what_waits_grows_older_from_scrape_to_scrape_though_no_batch_succeeds(m
     assert scraped(port)[("lag_seconds",)] == 0.0
 
 
+def test_rows_that_are_forgotten_are_counted_by_table(metrics, port):
+    for _ in range(2):
+        metrics.forgot({"searches": 3, "in_minutes": 1})
+    found = scraped(port)
+    assert [found["rows_forgotten_total", name] for name in ("searches", "in_minutes")] == [6, 2]
+
+
 def test_rows_that_wait_to_be_published_are_told_by_their_topic(metrics, port):
     metrics.waiting({"orders-shown": 3, "others": 0})
     found = scraped(port)
