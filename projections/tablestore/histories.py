@@ -19,7 +19,7 @@ from projections.tablestore.opening import open_table_store
 from projections.tablestore.port import require_unchanged
 from projections.tablestore.sql import SqlTableStore
 from projections.tablestore.times import as_stored
-from projections.timing.histories import Validity, columns_of, validity_of
+from projections.timing.validity import columns_of, validity_of
 from projections.views import View
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,14 +33,16 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
     NoServingGeneration, TableStoreUnavailable.
     """
     name = history if isinstance(history, str) else history.name
+    _require_zone(moment)
     validity, columns = validity_of(group, name), columns_of(group, name)
     with _opened(views) as store, store.looking() as connection:
         state = store.serving_state(group.name)
         require_unchanged(group, state, state.built.get("columns", {}))
-        _require_kept(connection, name, validity, moment)
         view = sa.table(name, *map(sa.column, columns))
         start, end = view.c[validity.start], view.c[validity.end]
         at = as_stored(connection, _micros(moment))
+        if validity.keep is not None:
+            _require_kept(connection, name, (start, end), moment, validity.keep)
         valid = sa.and_(sa.or_(start.is_(None), start <= at), sa.or_(end.is_(None), end > at))
         key = [view.c[c] for c in _view(group, name).by]
         rows = connection.execute(sa.select(*(view.c[c] for c in columns)).where(valid).order_by(*key)).all()
@@ -64,16 +66,24 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _require_kept(connection: sa.Connection, name: str, validity: Validity, moment: datetime) -> None:
-    """What ended later than ``keep`` before now is there whenever its row changed last."""
+def _require_zone(moment: datetime) -> None:
     if moment.tzinfo is None:
         raise InvalidDefinition(
             f"the moment {moment.isoformat()} has no time zone", remedy="give it one, datetime(…, tzinfo=UTC)"
         )
-    if validity.keep is not None and _micros(moment) < finals.now(connection) - validity.keep:
+
+
+def _require_kept(
+    connection: sa.Connection, name: str, times: Sequence[sa.ColumnElement[Any]], moment: datetime, keep: int
+) -> None:
+    """What ended later than ``keep`` before now is there, unless its row has a change whose time is still to come."""
+    kept = _micros(moment) + keep
+    newest = sa.or_(*(time > as_stored(connection, kept) for time in times))
+    is_short = kept < finals.now(connection) or connection.scalar(sa.select(sa.literal(1)).where(newest).limit(1))
+    if is_short:
         raise InvalidDefinition(
-            f"history {name!r} keeps versions for {timedelta(microseconds=validity.keep)}, and {moment.isoformat()} is"
-            " longer ago",
+            f"history {name!r} keeps versions for {timedelta(microseconds=keep)}, and {moment.isoformat()} is longer"
+            " before now, or before a change whose time is still to come",
             remedy="ask for a later time, or declare the history with a longer keep, and rebuild the group",
             place=f"view {name}",
         )

@@ -10,31 +10,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
 
-from projections.columns import ColumnType
 from projections.declaring.binding import bind
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.outputs.view_topics import ViewTopic
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable, checked_identifier
 from projections.timing.lengths import Lasting, exact
+from projections.timing.validity import CURRENT, Validity
 from projections.views import Declaration, View, key_of_partitions
-
-if TYPE_CHECKING:
-    from projections.group import ProjectionGroup
-
-CURRENT: Final = "is_current"
-
-
-@dataclass(frozen=True)
-class Validity:
-    """The columns that say when a version is valid, and for how long it stays after its end, in microseconds."""
-
-    start: str
-    end: str
-    keep: int | None = None
 
 
 def history(
@@ -65,30 +49,6 @@ def history(
     key = key_of_partitions(versions.key, (validity.start,))
     declared = Declaration(name, key, (), {}, by=versions.key, topic=ViewTopic.of(topic))
     return bind(declared, function, {role: versions})
-
-
-def validity_of(group: ProjectionGroup, view: str) -> Validity:
-    """The times of a history that a group serves; InvalidDefinition where it is none."""
-    from projections.spark.timing.history import History
-
-    known = {found.name: found.function.validity for found in group.views if isinstance(found.function, History)}
-    if view in known:
-        return known[view]
-    raise InvalidDefinition(
-        f"group {group.name!r} serves no history {view!r}",
-        remedy=f"its histories are: {', '.join(known)}" if known else "add one: history('customer_history', customers)",
-        place=f"projection group {group.name}",
-    )
-
-
-def columns_of(group: ProjectionGroup, view: str) -> dict[str, ColumnType]:
-    """The columns of a history that a group serves, in their order; InvalidDefinition where it is none."""
-    validity = validity_of(group, view)
-    (versions,) = next(found for found in group.views if found.name == view).tables.values()
-    assert isinstance(versions, Table)  # noqa: S101 - a history is of a table
-    timestamp = ColumnType("timestamp")
-    times = {validity.start: timestamp, validity.end: timestamp, CURRENT: ColumnType("boolean")}
-    return {**versions.columns, **times}
 
 
 def _versions(name: str, table: Table) -> VersionTable | EventVersions:

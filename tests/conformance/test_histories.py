@@ -10,28 +10,40 @@ import json
 import os
 import random
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from eventstore.event_types import event_type_of
-from factfold.cli.entry import application
-from projections import Environment, ProjectionGroup, Table, history, on, open_runner, rebuild, rows_as_of, verify
-from projections.errors import EventsMissing, InvalidDefinition, UndecodableRecord
-from projections.spark.exchange import fetched
+from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
+from projections.errors import EventsMissing, UndecodableRecord
+from projections.event_versions import FROM
 from projections.spark.session import small_batch_session
+from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
 from projections.tables import BELOW_STREAMED
-from projections.tablestore import affected, finals
+from projections.tablestore import affected
 from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
-from tests.conformance.history_oracle import MINUTE, at, event_history_of, history_of, in_order
+from tests.conformance.history_ledger import (
+    ALL,
+    GROUP,
+    REGISTRY,
+    Ledger,
+    expected,
+    minutes,
+    payment_history,
+    price_history,
+    prices,
+    random_change,
+    stored,
+    write,
+)
+from tests.conformance.history_oracle import MINUTE
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.test_generated_views import Killed, killing
 from tests.integration.payments import Payment
@@ -42,16 +54,6 @@ SOME = settings(
     max_examples=EXAMPLES or 12, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
     report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-PRICES = sa.Table(
-    "prices", sa.MetaData(), sa.Column("shop", sa.BigInteger, primary_key=True),
-    sa.Column("sku", sa.Text, primary_key=True), sa.Column("price", sa.BigInteger),
-)  # fmt: skip
-prices = Table.from_changelog(PRICES, topic="shop.public.prices")
-price_history = history("price_history", prices)
-recent_prices = history("recent_prices", prices, keep="2 minutes", named="known")
-GROUP = ProjectionGroup("histories", [price_history, recent_prices])
 
 
 def valid_over(slice, named):
@@ -108,19 +110,6 @@ POSITION = {c: prices.columns["price"] for c in ("_epoch", "_pos", "_offset")} |
 }
 
 
-def write(log, change):
-    """A change of one row, as a connector writes it."""
-    key = json.dumps({"shop": change["shop"], "sku": change["sku"]}, separators=(",", ":")).encode()
-    op = "d" if change["price"] is None else "r" if change["snapshot"] else "u"
-    after = None if op == "d" else {c: change[c] for c in ("shop", "sku", "price")}
-    source = {
-        "lsn": change["lsn"], "snapshot": "true" if op == "r" else "false", "ts_us": change["minute"] * MINUTE,
-    }  # fmt: skip
-    value = json.dumps({"op": op, "before": None, "after": after, "source": source}).encode()
-    for _ in range(change["times"]):
-        log.append(prices.topic, key, value)
-
-
 @st.composite
 def lives(draw):
     """Batches of changes of a few rows: snapshots, deletions, late and repeated ones, commits of one time, kills."""
@@ -139,28 +128,6 @@ def lives(draw):
         return [change() for _ in range(draw(st.integers(1, 6)))], killed
 
     return [batch() for _ in range(draw(st.integers(3, 7)))]
-
-
-def expected(log):
-    records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(prices.topic))]
-    return {"price_history": history_of(records), "recent_prices": history_of(records, keep=2 * MINUTE)}
-
-
-def stored(store, layout, names):
-    return {name: spans(fetched(store.target(layout.views[name].view), layout.views[name].columns)) for name in names}
-
-
-def spans(rows):
-    """Rows of a history as `history_oracle` has them."""
-    found = []
-    for row in rows.to_pylist():
-        assert row.pop("is_current") == (list(row.values())[-1] is None)
-        *_, (start, since), (end, until) = row.items()
-        values = {c: v for c, v in row.items() if c not in (start, end)}
-        found.append(
-            (values, *(None if t is None else (t - EPOCH) // timedelta(microseconds=1) for t in (since, until)))
-        )
-    return in_order(found)
 
 
 def live_through(store, life, columns):
@@ -229,68 +196,9 @@ def test_a_planted_fault_of_histories_shows(fault, columns, tmp_path, monkeypatc
         long_enough_to_see_a_fault(columns, tmp_path)
 
 
-payments = Table.from_events(
-    Payment,
-    key="payment_id",
-    columns={
-        "amount": on(Payment.Received).take("amount"),
-        "customer": on(Payment.Received).take("customer_id"),
-        "reason": [on(Payment.Refused).take("reason"), on(Payment.Received).set("")],
-    },
-)
-payment_history = history("payment_history", payments)
-ALL = ProjectionGroup("all_histories", [price_history, recent_prices, payment_history])
-REGISTRY = {kind.schema_id: kind.registered for kind in Payment.event_types.values()}
-
-
-class Ledger:
-    """Histories in a store, kept by Spark, and those who write what they are of."""
-
-    def __init__(self, spark, store):
-        self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog(REGISTRY))
-        self.log, self.store = self.environment.log, store
-        self.times = {}
-        rebuild(self.environment, ALL)
-        self.layout = store.serving(ALL, view_columns(spark, ALL))[1]
-
-    def record(self, payment, version, event, minute):
-        key = f"payment-{payment}@{version}"
-        value = None if event is None else event_type_of(event).encode(event)
-        self.times.setdefault(key, minute * MINUTE)
-        self.log.append("payment", key.encode(), value, time=EPOCH + timedelta(minutes=minute))
-
-    def rows(self, *names):
-        return stored(self.store, self.layout, names or [view.name for view in ALL.views])
-
-    def expected(self):
-        return {**expected(self.log), "payment_history": self.payments()}
-
-    def payments(self):
-        records = [(n, key.decode(), value) for n, (key, value) in enumerate(self.log.records("payment"))]
-        rows = event_history_of(payments, records, self.times, registry=REGISTRY)
-        return in_order([({**row, "amount": as_text(row["amount"])}, *times) for row, *times in rows])
-
-    def check(self, after):
-        right, found = self.expected(), self.rows()
-        wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
-        assert not wrong, f"after {after}: {wrong}"
-
-
-def as_text(amount):
-    return None if amount is None else f"{amount:.4f}"
-
-
 @pytest.fixture
 def ledger(spark, store):
     return Ledger(spark, store)
-
-
-def random_change(chance, lsn):
-    return {
-        "shop": chance.randrange(2), "sku": chance.choice("ab"), "lsn": lsn - chance.choice([0, 0, 0, 23, 46]),
-        "price": chance.choice([None, 1, 2, 3]), "minute": chance.randrange(7), "snapshot": chance.random() < 0.2,
-        "times": chance.randint(1, 2),
-    }  # fmt: skip
 
 
 class Payments:
@@ -346,83 +254,45 @@ def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path)
         assert stored(store, store.serving(ALL, view_columns(spark, ALL))[1], ledger.rows()) == ledger.expected()
 
 
-def minutes(count):
-    return EPOCH + timedelta(minutes=count)
+def _with_nulls_as_unset(rows, table):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    so_far = Window.partitionBy(*table.key).orderBy("_pos")
+    found = STATES(rows, table)
+    numbered = found.withColumn("_pos", F.row_number().over(Window.partitionBy(*table.key).orderBy(FROM)))
+    filled = {c: F.last(c, ignorenulls=True).over(so_far) for c in table.payload}
+    return numbered.withColumns(filled).drop("_pos")
 
 
-@first_of("store", "SQLite", "PostgreSQL")
-def test_the_rows_as_of_any_time_are_those_that_were_valid_then(ledger):
-    chance = random.Random(2)
-    for lsn in range(1_000, 1_300, 10):
-        write(ledger.log, random_change(chance, lsn))
-    ledger.record("p", 0, Payment.Received(customer_id=1, amount=Decimal("1.5"), paid_at=None), 1)
-    ledger.record("p", 1, Payment.Refused(reason="no card"), 3)
-    with open_runner(ledger.environment, ALL) as runner:
-        runner.catch_up()
-    rows = expected(ledger.log)["price_history"]
-    for minute in range(-1, 9):
-        found = rows_as_of(ledger.store, ALL, price_history, minutes(minute))
-        assert [{c: row[c] for c in PRICES.columns.keys()} for row in found.to_pylist()] == at(rows, minute * MINUTE)
-    (paid,) = rows_as_of(ledger.store, ALL, "payment_history", minutes(2)).to_pylist()
-    assert paid == {
-        "payment_id": "p", "amount": Decimal("1.5000"), "customer": 1, "reason": "", "valid_from": minutes(1),
-        "valid_to": minutes(3), "is_current": False,
-    }  # fmt: skip
-    assert rows_as_of(ledger.store, ALL, "payment_history", minutes(0)).num_rows == 0
+def _with_deleted_streams(rows, table):
+    from pyspark.sql import functions as F
+
+    return STATES(rows.where("NOT _deleted").withColumn("_deleted", F.lit(False)), table)
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
-@pytest.mark.parametrize(
-    ("view", "moment", "words"),
-    [
-        ("recent_prices", minutes(1), "keeps versions for 0:02:00, and 1970-01-01T00:01:00+00:00 is longer ago"),
-        ("price_history", datetime(2026, 1, 1), "has no time zone"),
-        ("prices", minutes(1), "serves no history 'prices'"),
-    ],
-)
-def test_a_time_for_which_no_history_answers_is_refused(ledger, view, moment, words):
-    with pytest.raises(InvalidDefinition) as caught:
-        rows_as_of(ledger.store, ALL, view, moment)
-    assert words in caught.value.message
-    assert caught.value.remedy
+STATES = frames.with_states
+PLANTED = {
+    "null keeps the value before": _with_nulls_as_unset,
+    "a part of a deleted stream stays": _with_deleted_streams,
+}
 
 
 @pytest.mark.parametrize("store", ["SQLite"], indirect=True)
-def test_what_is_kept_is_there_for_all_times_within_keep_before_now(ledger, monkeypatch):
-    write(ledger.log, change_of(1, at=0))
-    write(ledger.log, change_of(2, at=1))
-    write(ledger.log, change_of(3, at=4))
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, monkeypatch):
+    monkeypatch.setattr(frames, "with_states", PLANTED[fault])
+    ledger = Ledger(spark, store)
+    first, second = (Payment.Received(customer_id=c, amount=Decimal(1), paid_at=None) for c in (1, None))
+    ledger.record("p", 0, first, 1)
+    ledger.record("p", 1, second, 2)
+    ledger.record("q", 0, first, 1)
+    ledger.record("q", 1, first, 2)
+    ledger.record("q", 1, None, 3)
     with open_runner(ledger.environment, ALL) as runner:
         runner.catch_up()
-    monkeypatch.setattr(finals, "now", lambda connection: 5 * MINUTE)
-    found = [rows_as_of(ledger.store, ALL, recent_prices, minutes(minute))["price"].to_pylist() for minute in (3, 4, 5)]
-    assert found == [[2], [3], [3]]
-    with pytest.raises(InvalidDefinition, match="is longer ago"):
-        rows_as_of(ledger.store, ALL, recent_prices, minutes(2))
-
-
-def change_of(price, *, at):
-    return {"shop": 1, "sku": "a", "lsn": 1_000 + price, "price": price, "minute": at, "snapshot": False, "times": 1}
-
-
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
-def test_the_command_line_shows_the_rows_as_of_a_time(ledger):
-    write(ledger.log, change_of(7, at=2))
-    with open_runner(ledger.environment, ALL) as runner:
-        runner.catch_up()
-
-    def told(*words):
-        given = ["projections", "as-of", f"{__name__}:ALL", *words, "--views-url", f"sqlite:///{ledger.store.path}"]
-        return CliRunner().invoke(application(), given)
-
-    (row,) = json.loads(told("price_history", "--at", "1970-01-01T00:02:00Z", "--json").output)
-    assert row == {
-        "shop": 1, "sku": "a", "price": 7, "valid_from": "1970-01-01T00:02:00+00:00", "valid_to": None,
-        "is_current": True,
-    }  # fmt: skip
-    assert told("price_history", "--at", "1970-01-01T00:01:59Z").output == ""
-    assert "price=7" in told("price_history", "--at", "1970-01-01T00:02:01Z").output
-    assert "'soon' is no time" in str(told("price_history", "--at", "soon").exception)
+    with pytest.raises(AssertionError, match="after the payments"):
+        ledger.check("the payments")
 
 
 TOLERANT = ProjectionGroup("tolerant", [payment_history], bad_records="skip")

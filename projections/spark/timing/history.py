@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from projections.event_versions import FROM, TO
-from projections.timing.histories import CURRENT, Validity
+from projections.timing.validity import CURRENT, Validity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

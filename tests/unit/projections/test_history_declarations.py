@@ -13,7 +13,7 @@ from projections import ProjectionGroup, Stream, Table, field, history, on, sql_
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.spark.lakehouse.places import require_kept
-from projections.timing.histories import columns_of, validity_of
+from projections.timing.validity import columns_of, validity_of
 
 
 class Trip(Aggregate):
