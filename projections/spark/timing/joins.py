@@ -79,8 +79,8 @@ def join_as_of(
     allows equal times, and ``tolerance`` is the greatest distance, included. Of several rows of one time the greatest
     in the columns of ``ties`` is meant, then that of the greatest key; of one aggregate's events the later one.
     ``condition`` must hold too, in SQL or as a column, under the names that the result has: then all rows of the right
-    that may match are compared, where otherwise both sides are sorted once. Columns are as in ``join_within``. Raises
-    InvalidDefinition or UnknownColumn, when the view is planned.
+    within ``tolerance`` are compared, where otherwise both sides are sorted once. Columns are as in ``join_within``.
+    Raises InvalidDefinition or UnknownColumn, when the view is planned.
     """
     _require_how(how, ("inner", "left"), "join_as_of")
     if direction not in DIRECTIONS:
