@@ -21,6 +21,7 @@ from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
 from projections.errors import EventsMissing, UndecodableRecord
 from projections.event_versions import FROM
+from projections.rebuilding import building
 from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
@@ -235,7 +236,7 @@ class Payments:
 
 
 @first_of("store", "SQLite", "PostgreSQL")
-def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path):
+def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path, monkeypatch):
     chance = random.Random(5)
     lsn, lives = itertools.count(1_000, 10), Payments(ledger, chance)
     with open_runner(ledger.environment, ALL) as runner:
@@ -250,6 +251,7 @@ def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path)
     with closing(SqliteTableStore(tmp_path / "again.db")) as store:
         store.prepare()
         again = Environment(spark, small_batch_session(spark), store, ledger.log)
+        monkeypatch.setattr(building, "CHUNK_RECORDS", 30)
         rebuild(again, ALL)
         assert stored(store, store.serving(ALL, view_columns(spark, ALL))[1], ledger.rows()) == ledger.expected()
 
