@@ -132,7 +132,8 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
     columns = [*table.stored, *POSITION]
     deleted = F.col("_deleted")
     if isinstance(table, EventStream):
-        return staged.select(*columns, deleted)
+        there = staged if table.retain is None else staged.where("_late < 2")
+        return there.select(*columns, deleted)
     if isinstance(table, VersionTable):
         gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
     elif isinstance(table, EventVersions):

@@ -153,7 +153,7 @@ class Keeper(ABC, Generic[Laid]):
     def set_aside(
         self, run: Run, layout: Laid, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
     ) -> None:
-        """Note the records that the first chunk of a build, of so many ``rows``, is folded without, the late ones too."""
+        """Note the records that the first chunk of a build, of ``rows`` records, is folded without, late ones too."""
 
     @abstractmethod
     def noted(self, state: RunState, layout: Laid) -> SetAside:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from projections.tablestore import runs
+from projections.tablestore import retained, runs
 from projections.tablestore.layout import GenerationLayout, generation_name
 from projections.tablestore.port import DifferingRow
 from projections.tablestore.runs import Progress, Run
@@ -24,7 +24,7 @@ def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout)
     found = {}
     with store.looking() as connection:
         for name, view in layout.views.items():
-            if layout.retained is not None and name in layout.retained.rows:
+            if retained.forgets(layout, name):
                 continue
             theirs = _columns(connection, of_generation(serving, layout, view.view))
             ours = {c: view.view.c[c].type.compile(dialect=connection.dialect) for c in view.columns}

@@ -20,7 +20,7 @@ def stage_difference(
     view: ViewLayout,
     plan: ViewPlan,
     *,
-    frozen: sa.ColumnElement[bool] | None = None,
+    frozen: retained.Frozen | None = None,
 ) -> tuple[int, int]:
     """Reduce ``result_*`` to rows that differ from the view, and mark in it those to retract.
 
@@ -29,7 +29,7 @@ def stage_difference(
     """
     retained.require_times(connection, view, view.result)
     if frozen is not None:
-        connection.execute(sa.delete(view.result).where(frozen))
+        connection.execute(sa.delete(view.result).where(frozen.among(view.result)))
     _require_unique(connection, view)
     _require_affected(connection, view)
     if view.definition.unmatched:
@@ -51,13 +51,15 @@ def _compared(view: ViewLayout) -> list[str]:
     return [c for c in view.kept if c not in view.key.columns]
 
 
-def _retract(connection: sa.Connection, view: ViewLayout, frozen: sa.ColumnElement[bool] | None) -> int:
+def _retract(connection: sa.Connection, view: ViewLayout, frozen: retained.Frozen | None) -> int:
     """Mark the stored rows of affected keys that the result no longer has."""
     key = list(view.key.columns)
     parts = [(view.definition.root_key, view.root)]
     parts += [(side.columns, view.roles[side.table]) for side in view.definition.unmatched]
     stored = [_stored_keys(view, columns, role) for columns, role in parts]
-    reached = sa.union(*(keys if frozen is None else keys.where(sa.not_(frozen)) for keys in stored)).subquery()
+    if frozen is not None:
+        stored = [keys.where(sa.not_(frozen.among(view.view))) for keys in stored]
+    reached = sa.union(*stored).subquery()
     still = sa.exists().where(view.key.same(view.result, reached))
     gone = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
     return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], gone))

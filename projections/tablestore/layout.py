@@ -29,6 +29,7 @@ import sqlalchemy as sa
 from projections.columns import ColumnType
 from projections.group import ProjectionGroup
 from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
+from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
@@ -153,7 +154,7 @@ class ViewLayout:
 
 @dataclass(frozen=True)
 class RetainedLayout:
-    """What is forgotten, by the names of tables and views: the rows, and how far before the floor by which column.
+    """What is forgotten, by ``state_*`` and ``view_*``: the rows, and how far before the floor by which column.
 
     ``passed`` has a row for each, and ``frozen`` views with a reach: how far before the floor their rows are final.
     ``late`` holds the records that a batch sets aside for it.
@@ -304,8 +305,8 @@ def _retained(
 ) -> RetainedLayout | None:
     if retention is None:
         return None
-    rows = {name: (tables[name].state, times) for name, times in retention.tables.items()}
-    rows |= {name: (views[name].view, times) for name, times in retention.views.items()}
+    rows = {f"state_{name}": (tables[name].state, times) for name, times in retention.tables.items()}
+    rows |= {f"view_{name}": (views[name].view, times) for name, times in retention.views.items()}
     late = space.unlogged("late", *_aside_columns())
     return RetainedLayout(retained_table(space), late, rows, retention.frozen)
 
@@ -328,4 +329,6 @@ def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     extra: list[sa.Column[Any]] = _position_columns()
     if isinstance(table, EventTable):
         extra.append(sa.Column("_first", sa.BigInteger))
+    if isinstance(table, EventStream) and table.retain is not None:
+        extra.append(sa.Column("_late", sa.Integer))
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]

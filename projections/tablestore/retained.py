@@ -7,6 +7,7 @@ batch, compared by no verification, and no event of theirs is applied, whether t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,7 +21,19 @@ from projections.tablestore.times import as_stored, moment_of
 
 Condition = sa.ColumnElement[bool]
 
-_PLACE: Final = {"postgresql": "ctid", "sqlite": "rowid"}
+_PLACE: Final = {"postgresql": "ctid", "sqlite": "_rowid_"}
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The rows of a view that do not change any more: those with a time ``before`` in a column."""
+
+    column: str
+    before: sa.ColumnElement[Any]
+
+    def among(self, rows: sa.Table) -> Condition:
+        """Which of the rows they are."""
+        return rows.c[self.column] < self.before
 
 
 def floor(connection: sa.Connection, layout: GenerationLayout) -> int | None:
@@ -83,31 +96,46 @@ def _moment(connection: sa.Connection, column: str, micros: int) -> sa.ColumnEle
     return sa.literal(micros, sa.BigInteger) if column == EVENT_TIME else as_stored(connection, micros)
 
 
+def forgets(layout: GenerationLayout, view: str) -> bool:
+    """Whether rows of a view are forgotten."""
+    return layout.retained is not None and f"view_{view}" in layout.retained.rows
+
+
 def leave_out_of_copies(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> None:
     """Drop the rows of a view that may be forgotten by now from its copies, both by the same floor."""
     upto = floor(connection, layout)
-    if layout.retained is None or upto is None or view.name not in layout.retained.rows:
+    if layout.retained is None or upto is None or not forgets(layout, view.name):
         return
-    _, times = layout.retained.rows[view.name]
+    _, times = layout.retained.rows[f"view_{view.name}"]
     for copy in (view.live_copy, view.recomputed_copy):
         connection.execute(sa.delete(copy).where(before(connection, copy, times, upto)))
 
 
-def leave_out(connection: sa.Connection, layout: GenerationLayout, tables: TableLayout) -> None:
-    """Drop the staged rows from before the floor, which are set aside by their records; RowsForgotten.
+def leave_out(connection: sa.Connection, layout: GenerationLayout, tables: TableLayout) -> bool:
+    """Drop the staged rows that came too late, or from before the floor; returns whether any records did.
 
-    A deletion cannot take back what a forgotten row has become.
+    RowsForgotten: a deletion cannot take back what a forgotten row has become.
     """
-    upto = floor(connection, layout)
-    if upto is None or layout.retained is None or tables.state not in dict(layout.retained.rows.values()):
-        return
+    if "_late" not in tables.staged.c:
+        return False
+    upto, staged = floor(connection, layout), tables.staged
+    if upto is not None:
+        _require_none_deleted(connection, tables)
+    old = sa.false() if upto is None else sa.and_(staged.c[EVENT_TIME] < upto, sa.not_(staged.c["_deleted"]))
+    some = sa.select(sa.literal(1)).select_from(staged).where(sa.or_(staged.c["_late"] > 0, old)).limit(1)
+    if connection.execute(some).one_or_none() is None:
+        return False
+    connection.execute(sa.delete(staged).where(sa.or_(staged.c["_late"] == 2, old)))
+    return True
+
+
+def _require_none_deleted(connection: sa.Connection, tables: TableLayout) -> None:
     staged, state = tables.staged, tables.state
     same = sa.and_(*(staged.c[k] == state.c[k] for k in tables.row_key))
     known = sa.exists().where(same, state.c["_deleted"])
     gone = sa.select(*(staged.c[k] for k in tables.key)).where(staged.c["_deleted"], sa.not_(known)).limit(1)
     if row := connection.execute(gone).one_or_none():
         raise rows_forgotten(tables.table.topic, key=row[0])
-    connection.execute(sa.delete(staged).where(staged.c[EVENT_TIME] < upto, sa.not_(staged.c["_deleted"])))
 
 
 def rows_forgotten(topic: str, *, key: object) -> RowsForgotten:
@@ -119,13 +147,13 @@ def rows_forgotten(topic: str, *, key: object) -> RowsForgotten:
     )
 
 
-def frozen_before(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> Condition | None:
-    """Which rows of a view with a reach do not change any more, by the column of the view; None for no such view."""
+def frozen_before(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> Frozen | None:
+    """Before which time rows of a view with a reach do not change any more; None for no such view."""
     upto, retained = floor(connection, layout), layout.retained
     if retained is None or upto is None or view.name not in retained.frozen:
         return None
     column, behind = retained.frozen[view.name]
-    return sa.column(column) < as_stored(connection, upto - behind)
+    return Frozen(column, as_stored(connection, upto - behind))
 
 
 def require_times(connection: sa.Connection, view: ViewLayout, rows: sa.Table) -> None:

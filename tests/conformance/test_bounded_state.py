@@ -275,7 +275,9 @@ def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_sto
     shop.catch_up()
     shop.check()
     told = shop.standing()
-    assert set(told["forgotten"]) == {"searches", "clicks", "in_minutes", "in_threes", "in_rates"}
+    assert set(told["forgotten"]) == {
+        "state_searches", "state_clicks", "view_in_minutes", "view_in_threes", "view_in_rates"
+    }  # fmt: skip
     assert min(told["forgotten"].values()) > 0
     assert min(told["set_aside"].get(kind, 0) for kind in ("too_late", "forgotten")) > 0
     shop.require_rebuilt_alike()

@@ -67,6 +67,9 @@ class Generation:
                 EVENT_TIME: None if deleted else micros(second), "_epoch": 0, "_pos": 0, "_offset": number,
                 "_deleted": deleted}  # fmt: skip
 
+    def staged(self, *numbers, **others):
+        return {**self.reading(*numbers, **others), "_late": 0}
+
     def entries(self, table):
         with self.store.transaction() as connection:
             return sorted(int(row.entry[1:-2]) for row in connection.execute(sa.select(table.c.entry)))
@@ -93,10 +96,14 @@ def test_rows_before_the_floor_go_some_at_a_time_and_the_deleted_ones_stay_marke
     generation.put(state, *(generation.reading(n, n * 60) for n in range(7)), generation.reading(7, 0, deleted=True))
     assert generation.forget() == {}  # without a floor nothing goes
     # A view with a reach of a minute reads two minutes back.
-    assert [generation.forget(upto, most=2) for upto in (360, None, None)] == [{"readings": 2}, {"readings": 2}, {}]
+    assert [generation.forget(upto, most=2) for upto in (360, None, None)] == [
+        {"state_readings": 2},
+        {"state_readings": 2},
+        {},
+    ]
     assert generation.entries(state) == [4, 5, 6, 7]
     found = generation.store.retained(generation.run)
-    assert found["forgotten"] == {"readings": 4, "in_minutes": 0}
+    assert found["forgotten"] == {"state_readings": 4, "view_in_minutes": 0}
     assert found["upto"] == at(360).isoformat()
 
 
@@ -112,25 +119,34 @@ def test_rows_of_a_windowed_view_go_once_their_window_is_over_with_a_null_in_the
         begin = at(n * 60)
         row = {"entry": f"r{n}@0", "reading": None, "meter": None, "at": begin}
         generation.put(view, {**row, "window_start": begin, "window_end": at(n * 60 + 60)})
-    assert generation.forget(180, most=1) == {"in_minutes": 1}
+    assert generation.forget(180, most=1) == {"view_in_minutes": 1}
     assert generation.entries(view) == [1, 2, 3, 4]
-    assert generation.forget() == {"in_minutes": 1}
+    assert generation.forget() == {"view_in_minutes": 1}
     assert generation.entries(view) == [2, 3, 4]  # that of 12:02 is of a window that ends at the floor
 
 
 def test_staged_rows_from_before_the_floor_are_left_out(generation):
     tables = generation.layout.tables["readings"]
     generation.forget(120)
-    generation.put(tables.staged, *(generation.reading(n, n * 60) for n in range(4)))
+    generation.put(tables.staged, *(generation.staged(n, n * 60) for n in range(4)))
     with generation.store.transaction() as connection:
-        retained.leave_out(connection, generation.layout, tables)
+        assert retained.leave_out(connection, generation.layout, tables)
+        assert not retained.leave_out(connection, generation.layout, tables)
     assert generation.entries(tables.staged) == [2, 3]
+
+
+def test_staged_rows_that_only_late_events_make_are_left_out(generation):
+    tables = generation.layout.tables["readings"]
+    generation.put(tables.staged, *({**generation.reading(n, 0), "_late": n} for n in range(3)))
+    with generation.store.transaction() as connection:
+        assert retained.leave_out(connection, generation.layout, tables)
+    assert generation.entries(tables.staged) == [0, 1]
 
 
 def test_a_deletion_stops_the_run_once_rows_are_forgotten_unless_it_is_known(generation):
     tables = generation.layout.tables["readings"]
     generation.put(tables.state, generation.reading(1, 0, deleted=True))
-    generation.put(tables.staged, generation.reading(1, 0, deleted=True), generation.reading(2, 0, deleted=True))
+    generation.put(tables.staged, generation.staged(1, 0, deleted=True), generation.staged(2, 0, deleted=True))
     with generation.store.transaction() as connection:
         retained.leave_out(connection, generation.layout, tables)  # nothing is forgotten yet
     generation.forget(120)
@@ -146,7 +162,7 @@ def test_frozen_rows_of_a_view_with_a_reach_are_neither_replaced_nor_retracted(g
     generation.put(view.view, *rows)
     generation.forget(180)  # rows from before 12:02 are final
     generation.put(view.result, {**rows[0], "at": at(1)}, {**rows[3], "at": at(181)})
-    generation.put(layout.tables["readings"].staged, {**generation.reading(3, 180), "meter": "m"})
+    generation.put(layout.tables["readings"].staged, {**generation.staged(3, 180), "meter": "m"})
     walk = plan(view.definition)
     with generation.store.transaction() as connection:
         find_affected(connection, layout, view, walk)

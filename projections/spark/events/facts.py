@@ -24,7 +24,8 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
 
     A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
     aggregate whose id is the key. Where a record without a value is among those of a key, the row is a deleted one.
-    What came too late for the stream's promise is left out: its record says so, in whatever batch it is.
+    Where a stream has a promise, ``_late`` is 2 for a row that only events make which came too late, and is to be left
+    out; 1, where there are such among others: their records say so, in whatever batch they are.
     """
     from pyspark.sql import functions as F
 
@@ -32,9 +33,8 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
-    aggregates = _aggregates(columns, order_of(decoder))
-    if stream.retain is not None:
-        wanted &= ~F.coalesce(_is_too_late(stream, decoder), F.lit(False))
+    late = F.lit(False) if stream.retain is None else F.coalesce(_is_too_late(stream, decoder), F.lit(False))
+    aggregates = _aggregates(columns, order_of(decoder), late)
     return lambda raw: gathered(decode(raw).where(wanted), by).agg(*aggregates).select(*result)
 
 
@@ -99,19 +99,21 @@ def _needs_record_time(stream: EventStream) -> bool:
     return stream.timed_by_record or stream.retain is not None
 
 
-def _aggregates(columns: Sequence[Column], order: Column) -> list[Column]:
-    """The first event of a key as a struct, and what tells whether there is another."""
+def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[Column]:
+    """The first event of a key as a struct, and what tells whether there is another; not of those that are late."""
     from pyspark.sql import functions as F
 
     gone = F.col("_type").isNull()
-    earliest = F.struct(gone.alias("gone"), order.alias("order"), "_at_offset")
+    earliest = F.struct(late.alias("late"), gone.alias("gone"), order.alias("order"), "_at_offset")
+    counts = ~gone & ~late
     return [
         F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
-        F.min(F.when(~gone, order)).alias("first"),
-        F.max(F.when(~gone, order)).alias("last"),
+        F.min(F.when(counts, order)).alias("first"),
+        F.max(F.when(counts, order)).alias("last"),
         F.max("_version").alias("version"),
         F.max("_at_offset").alias("_offset"),
         F.max(gone).alias("_deleted"),
+        (F.min(late).cast("int") + F.max(late).cast("int")).alias("_late"),
     ]
 
 
@@ -179,4 +181,5 @@ def _result(stream: EventStream) -> list[Column]:
         F.when((F.col("first") < last) & ~F.col("_deleted"), second).otherwise(F.col("version")).alias("_pos"),
         F.col("_offset"),
         F.col("_deleted"),
+        *(() if stream.retain is None else (F.col("_late"),)),
     ]

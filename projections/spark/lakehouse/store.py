@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.shown_urls import shown_url
 from projections.batch_size import BatchSize
 from projections.environment import Environment
-from projections.errors import InvalidDefinition, TableStoreUnavailable
+from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
 from projections.logs.ranges import filled
 from projections.partials import shown
@@ -240,7 +240,6 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, DeltaGeneration]:
         """Note a new generation, whose tables are made as they are loaded; those that never served are removed."""
         require_kept(group)
-        _require_no_promise(group, self.place)
         removed: list[Run] = []
 
         def begun(entries: Entries) -> Entries:
@@ -354,12 +353,3 @@ def _require_token(entry: Entry | None, run: Run) -> Entry:
 
 def _serving(entries: Entries, group: str) -> Run:
     return serving_of([e.state for e in entries.values() if e.state.status == SERVING], group).run
-
-
-def _require_no_promise(group: ProjectionGroup, place: str) -> None:
-    if group.retention is not None:
-        raise InvalidDefinition(
-            f"group {group.name!r} has streams with retain=, whose rows a database forgets some at a time",
-            remedy="leave retain= away, or keep the group in PostgreSQL or SQLite",
-            place=place,
-        )

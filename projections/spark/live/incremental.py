@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -156,24 +155,20 @@ class LiveBatches:
             records = left_out(found, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
-            with report.step("stage"), ThreadPoolExecutor(max_workers=2 * len(tables)) as pool:
+            with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
-                late = pool.map(lambda t: self._stage_late(t, records[t.table.topic], floor, offsets), tables)
-                report.staged = sum(pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets), tables))
-                deque(late, maxlen=0)
+                report.staged = sum(
+                    pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets, floor), tables)
+                )
         return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
 
-    def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, offsets: OffsetRange) -> None:
+    def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, rows: int) -> None:
         """Stage the events that a stream with a promise has no rows of: too late by their records, or forgotten."""
-        stream, retained_rows = place.table, self.layout.retained
-        if isinstance(stream, EventStream) and stream.retain is not None and retained_rows is not None:
-            self._write(
-                f"late.{place.staged.name}",
-                lambda frames: self.reduction.late(frames["raw"], stream),
-                {"raw": with_floor(raw, floor)},
-                self._target(retained_rows.late),
-                rows=offsets.only(stream.topic).records,
-            )
+        stream, kept = place.table, self.layout.retained
+        if isinstance(stream, EventStream) and kept is not None:
+            inputs, target = {"raw": with_floor(raw, floor)}, self._target(kept.late)
+            name = f"late.{place.staged.name}"
+            self._write(name, lambda frames: self.reduction.late(frames["raw"], stream), inputs, target, rows=rows)
 
     def _stage_destroyed(self, records: Rows | None) -> int:
         """Note the keys of erased persons; returns how many."""
@@ -185,7 +180,7 @@ class LiveBatches:
             staging.stage_destroyed(connection, self.layout, keys)
         return len(keys)
 
-    def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange) -> int:
+    def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange, floor: int | None) -> int:
         store, table, rows = self._store, tables.table, offsets.only(tables.table.topic).records
         inputs = {"raw": raw}
         if needs_stored_state(table):
@@ -197,8 +192,10 @@ class LiveBatches:
 
         written = self._write(f"table.{tables.staged.name}", staged, inputs, self._target(tables.staged), rows=rows)
         with store.staging(self.run) as connection:
-            retained.leave_out(connection, self.layout, tables)
+            are_late = retained.leave_out(connection, self.layout, tables)
             staging.complete(connection, tables)
+        if are_late:
+            self._stage_late(tables, raw, floor, rows)
         return written
 
     def _stored_rows(self, raw: Rows, tables: TableLayout, rows: int) -> Rows:
