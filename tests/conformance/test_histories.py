@@ -297,6 +297,27 @@ def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, m
         ledger.check("the payments")
 
 
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_events_of_a_deleted_stream_lose_their_values_at_the_horizon_and_stay_deleted(ledger):
+    event = Payment.Refused(reason="no card")
+    ledger.record("p", 0, event, 1)
+    ledger.record("p", 0, None, 2)
+    with open_runner(ledger.environment, ALL) as runner:
+        runner.catch_up()
+    run = ledger.store.claim(ledger.store.serving_state(ALL.name).run)
+    assert ledger.store.let_go(run, ledger.layout, before=1 << 40, most=10) == {"payment_history_versions": 1}
+    assert ledger.store.let_go(run, ledger.layout, before=1 << 40, most=10) == {}
+    ledger.record("p", 0, event, 1)
+    ledger.record("q", 0, event, 1)
+    with open_runner(ledger.environment, ALL) as runner:
+        runner.catch_up()
+    state = ledger.layout.tables["payment_history_versions"].state
+    with ledger.store.transaction() as connection:
+        kept = dict(connection.execute(sa.select(state.c["payment_id"], state.c["reason"])).all())
+    assert kept == {"p": None, "q": "no card"}
+    ledger.check("the event came again")
+
+
 TOLERANT = ProjectionGroup("tolerant", [payment_history], bad_records="skip")
 
 

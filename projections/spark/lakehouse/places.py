@@ -8,9 +8,9 @@ from typing import Final
 
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
+from projections.event_versions import EventVersions
 from projections.group import ProjectionGroup
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.event_versions import EventVersions
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable
 from projections.views import View
