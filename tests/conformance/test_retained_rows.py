@@ -93,7 +93,8 @@ def generation(store):
 
 def test_rows_before_the_floor_go_some_at_a_time_and_the_deleted_ones_stay_marked(generation):
     state = generation.layout.tables["readings"].state
-    generation.put(state, *(generation.reading(n, n * 60) for n in range(7)), generation.reading(7, 0, deleted=True))
+    generation.put(state, *(generation.reading(n, n * 60) for n in range(7)))
+    generation.put(state, generation.reading(7, 0, deleted=True), {**generation.reading(8, 0), "_deleted": True})
     assert generation.forget() == {}  # without a floor nothing goes
     # A view with a reach of a minute reads two minutes back.
     assert [generation.forget(upto, most=2) for upto in (360, None, None)] == [
@@ -101,7 +102,7 @@ def test_rows_before_the_floor_go_some_at_a_time_and_the_deleted_ones_stay_marke
         {"state_readings": 2},
         {},
     ]
-    assert generation.entries(state) == [4, 5, 6, 7]
+    assert generation.entries(state) == [4, 5, 6, 7, 8]
     found = generation.store.retained(generation.run)
     assert found["forgotten"] == {"state_readings": 4, "view_in_minutes": 0}
     assert found["upto"] == at(360).isoformat()
