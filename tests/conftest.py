@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with Spark alone are one group, those with servers three by their kind, and all others one by file.
+    """Tests with Spark alone are two groups by folder, those with servers three by kind, and all others one by file.
 
     A process has one stack, and one Spark at most. Processes share no servers: a reader of an event store waits for
     every open transaction of its PostgreSQL cluster.
@@ -62,7 +62,9 @@ def _group(item: pytest.Item) -> str:
         return "databases"  # which their fixtures ask for when they run
     if "stack" in needed:
         return "connectors" if item.path.name.startswith("test_cdc_") else "stack"
-    return "spark" if "spark" in needed else item.nodeid.partition("::")[0]
+    if "spark" in needed:
+        return "views" if folder == "conformance" else "spark"
+    return item.nodeid.partition("::")[0]
 
 
 def _fixtures(item: pytest.Item) -> list[str]:

@@ -28,6 +28,7 @@ EXCEPTIONS = {
     "export_file": "what is to be kept is not kept here",
     "import_file": "what is to be kept is not kept here",
     "known": "no topic that it could fill",
+    "sources": "no import by which an event of another source could have come",
     "within": "no transaction that it could take part in",
 }
 PARAMETERS = {"append": {"connection"}, "append_batch": {"connection"}}
