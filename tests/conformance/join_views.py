@@ -7,13 +7,11 @@ from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, sql_view, view
 
-METADATA = sa.MetaData()
-
 
 def captured(name, *columns, key=("id",)):
     """A table of integers and texts, those whose names end in `name`."""
     kinds = {c: sa.Text if c.endswith("name") else sa.BigInteger for c in (*key, *columns)}
-    model = sa.Table(name, METADATA, *(sa.Column(c, kinds[c], primary_key=c in key) for c in kinds))
+    model = sa.Table(name, sa.MetaData(), *(sa.Column(c, kinds[c], primary_key=c in key) for c in kinds))
     return Table.from_changelog(model, topic=f"shop.public.{name}")
 
 

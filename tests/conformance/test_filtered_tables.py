@@ -13,13 +13,14 @@ from projections.reference import accepted
 from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected, differences
+from projections.tablestore import affected
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance import relational_batches, view_oracle
 from tests.conformance.join_views import captured, named
+from tests.conformance.killed_batches import ROWS_STAY
 from tests.conformance.relational_batches import RelationalBatches
 from tests.integration.tickets import DECLARED, Ticket
 
@@ -129,7 +130,7 @@ def test_a_filtered_table_shares_the_state_of_the_whole_one(store, columns):
 
 MUTANTS = {
     "the condition is forgotten": (relational_batches, "accepted", lambda table, rows: rows),
-    "rows that stop meeting it stay": (differences, "_retract", lambda connection, view: 0),
+    "rows that stop meeting it stay": ROWS_STAY,
     "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
 }
 

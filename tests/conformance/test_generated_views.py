@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from projections import Environment, open_runner, rebuild, verify
@@ -17,74 +16,38 @@ from projections.errors import KeyNotUnique
 from projections.spark.live import incremental
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import dialects, differences, staging
+from projections.tablestore import dialects, staging
 from projections.tablestore.commit import commit_batch
-from projections.tablestore.postgres import PostgresTableStore
-from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.generated_views import histories, worlds
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    ROWS_STAY,
+    Killed,
+    carry_in,
+    in_a_file,
+    in_postgresql,
+    some,
+    write,
+)
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import assert_views_are_right
 
-EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
-# The same ones each time in `make test`; make faults looks at 200 others. Shrinking takes minutes.
-SOME = settings(
-    max_examples=EXAMPLES or 8, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-
-
-class Killed(Exception):
-    """What ends an attempt."""
-
-
-def killing(step):
-    """Raise at the step."""
-
-    def at(reached):
-        if reached == step:
-            raise Killed
-
-    return at
-
-
-def write(changes, world, batch):
-    """A change has a position of its own in its source, however late and often it comes."""
-    for change in batch.changes:
-        table, now = world.tables[change.table], changes.position + 1_000
-        for _ in range(change.times):
-            changes.position = now
-            at = now - 1_000 * change.late - bool(change.late) * (now // 1_000 % 1_000)
-            if change.values is None:
-                changes.delete(table, change.key, at=at)
-            else:
-                changes.put(table, {**change.key, **change.values}, at=at)
+SOME = some(8)
 
 
 def live_through(store, world, history, columns):
     """Every batch, the killed ones again, each compared with DuckDB."""
     log = MemoryLog()
     changes, batches = ChangeWriter(log), RelationalBatches(store, log, world.group, world.sql, columns)
-    for number, batch in enumerate(history):
-        write(changes, world, batch)
-        try:
-            batches.catch_up(killing(batch.killed_at))
-        except Killed:
-            batches.catch_up()
-        assert_views_are_right(store, log, world.group, world.sql, world.named, after=f"batch {number} of {history}")
+    check = partial(assert_views_are_right, store, log, world.group, world.sql, world.named)
+    carry_in(batches, history, partial(write, changes, world.tables), check)
     return log
 
 
 LIVE_APPLY = incremental.LiveBatches.apply
-NUMBERS = itertools.count()
-
-
-def opened(folder):
-    store = SqliteTableStore(folder / f"{next(NUMBERS)}.db")
-    store.prepare()
-    return store
 
 
 def _begun(connection, layout):
@@ -95,7 +58,7 @@ def _begun(connection, layout):
 
 
 MUTANTS = {
-    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
+    "rows that are gone stay": ROWS_STAY,
     "what a killed batch left is kept": (staging, "begin", _begun),
 }
 
@@ -103,13 +66,13 @@ MUTANTS = {
 @given(data=st.data())
 @SOME
 def test_any_view_is_right_after_any_batch(spark, tmp_path, data):
-    in_a_file(spark, tmp_path, data)
+    in_a_world(spark, tmp_path, data)
 
 
-def in_a_file(spark, folder, data, *, rich=False):
+def in_a_world(spark, folder, data, *, rich=False):
     world = data.draw(worlds(rich=rich))
     history = data.draw(histories(world))
-    with closing(opened(folder)) as store:
+    with in_a_file(folder) as store:
         live_through(store, world, history, view_columns(spark, world.group))
 
 
@@ -118,7 +81,7 @@ def in_a_file(spark, folder, data, *, rich=False):
 @settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(spark, folder, data):
     """As many views as it takes, by a seed that soon comes to one: it ends with the first that is wrong."""
-    in_a_file(spark, folder, data, rich=True)
+    in_a_world(spark, folder, data, rich=True)
 
 
 @given(data=st.data())
@@ -126,8 +89,7 @@ def long_enough_to_see_a_fault(spark, folder, data):
 def test_any_view_is_right_in_postgresql_too(spark, database, data):
     world = data.draw(worlds(rich=True))
     history = data.draw(histories(world))
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
+    with in_postgresql(database()) as store:
         live_through(store, world, history, view_columns(spark, world.group))
 
 
@@ -167,7 +129,7 @@ def run_through(environment, world, history, changes):
         with suppress(Killed), open_runner(environment, world.group) as runner:
             while left:
                 batch = left.pop(0)
-                write(changes, world, batch)
+                write(changes, world.tables, batch)
                 with killed_runner(batch.killed_at):
                     runner.catch_up()
     with open_runner(environment, world.group) as runner:
@@ -179,7 +141,7 @@ def run_through(environment, world, history, changes):
 def test_spark_keeps_any_view_as_it_would_rebuild_it(spark, tmp_path, data):
     world = data.draw(worlds(rich=True))
     history = data.draw(histories(world))
-    with closing(opened(tmp_path)) as store:
+    with in_a_file(tmp_path) as store:
         environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         rebuild(environment, world.group)
         run_through(environment, world, history, ChangeWriter(environment.log))

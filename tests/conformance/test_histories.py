@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 from contextlib import closing
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
@@ -27,7 +26,6 @@ from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
 from projections.tables import BELOW_STREAMED
 from projections.tablestore import affected
-from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.history_ledger import (
@@ -45,16 +43,20 @@ from tests.conformance.history_ledger import (
     write,
 )
 from tests.conformance.history_oracle import MINUTE
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    carry_in,
+    drawn_batches,
+    in_a_file,
+    in_postgresql,
+    some,
+)
 from tests.conformance.relational_batches import RelationalBatches
-from tests.conformance.test_generated_views import Killed, killing
 from tests.integration.payments import Payment
 from tests.tiers import first_of
 
-EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
-SOME = settings(
-    max_examples=EXAMPLES or 12, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+SOME = some(12)
 
 
 def valid_over(slice, named):
@@ -124,29 +126,23 @@ def lives(draw):
             "snapshot": draw(st.integers(0, 5)) == 0, "times": draw(st.integers(1, 2)),
         }  # fmt: skip
 
-    def batch():
-        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
-        return [change() for _ in range(draw(st.integers(1, 6)))], killed
-
-    return [batch() for _ in range(draw(st.integers(3, 7)))]
+    return drawn_batches(draw, change, batches=7)
 
 
 def live_through(store, life, columns):
     log = MemoryLog()
     batches = RelationalHistories(store, log, GROUP, SQL, columns)
-    for number, (changes, killed) in enumerate(life):
-        for change in changes:
+
+    def written(batch):
+        for change in batch.changes:
             write(log, change)
-        try:
-            batches.catch_up(killing(killed))
-        except Killed:
-            batches.catch_up()
+
+    def check(*, after):
         right, found = expected(log), stored(store, batches._layout, SQL)
         wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
-        assert not wrong, f"after batch {number} of {life}: {wrong}"
+        assert not wrong, f"after {after}: {wrong}"
 
-
-NUMBERS = itertools.count()
+    carry_in(batches, life, written, check)
 
 
 @pytest.fixture(scope="module")
@@ -154,23 +150,21 @@ def columns(spark):
     return view_columns(small_batch_session(spark), GROUP)
 
 
-def in_a_file(folder, life, columns):
-    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
-        store.prepare()
+def lived(folder, life, columns):
+    with in_a_file(folder) as store:
         live_through(store, life, columns)
 
 
 @given(life=lives())
 @SOME
 def test_a_history_is_right_after_any_batch(columns, tmp_path, life):
-    in_a_file(tmp_path, life, columns)
+    lived(tmp_path, life, columns)
 
 
 @given(life=lives())
 @settings(SOME, max_examples=max(2, EXAMPLES // 10))
 def test_a_history_is_right_in_postgresql_too(columns, database, life):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
+    with in_postgresql(database()) as store:
         live_through(store, life, columns)
 
 
@@ -178,7 +172,7 @@ def test_a_history_is_right_in_postgresql_too(columns, database, life):
 @given(life=lives())
 @settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(columns, folder, life):
-    in_a_file(folder, life, columns)
+    lived(folder, life, columns)
 
 
 def _as_rows_are_replaced(role, by, destroyed):

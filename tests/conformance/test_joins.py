@@ -37,6 +37,7 @@ from tests.conformance.join_views import (
     stars,
     visits,
 )
+from tests.conformance.killed_batches import ROWS_STAY
 from tests.conformance.relational_batches import RelationalBatches
 from tests.tiers import first_of
 
@@ -163,7 +164,7 @@ MUTANTS = {
     "roots keep what they reach to themselves": (affected, "_share_keys", lambda connection, roots: None),
     "only what is new is reached": (affected, "_referenced", lambda source, columns: _of_staged(source, columns)),
     "the end of a chain is not walked from": (affected, "_referencing", lambda *given: _not_from_stars(*given)),
-    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
+    "rows that are gone stay": ROWS_STAY,
 }
 
 

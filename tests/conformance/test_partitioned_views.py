@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import itertools
-import os
+import random
 from contextlib import closing
+from functools import partial
 
 import pytest
-import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
+from projections import Environment, ProjectionGroup, open_runner, rebuild, sql_view, verify
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected, differences
-from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.generated_views import Batch, Change
+from tests.conformance.join_views import captured
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    carry_in,
+    drawn_batches,
+    drawn_change,
+    in_a_file,
+    in_postgresql,
+    some,
+    write,
+)
 from tests.conformance.relational_batches import RelationalBatches
-from tests.conformance.test_generated_views import Killed, killing, write
 from tests.conformance.view_oracle import assert_views_are_right
 
-EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
-SOME = settings(
-    max_examples=EXAMPLES or 12, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-
-
-def captured(name, *columns):
-    kinds = [sa.Column(c, sa.BigInteger) for c in columns]
-    model = sa.Table(name, sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+SOME = some(12)
 
 
 orders = captured("orders", "shop", "moment", "amount")
 visits = captured("visits", "shop", "moment", "page")
 NAMED = {"orders": orders, "visits": visits}
+ROWS = tuple(NAMED.values())
 
 # By name: the key within a shop, and the query, which Spark and DuckDB read alike.
 QUERIES = {
@@ -88,38 +89,14 @@ _OR_NULL = st.one_of(st.none(), _NUMBERS)
 def histories(draw):
     """Rows that come, move to other shops and times, go, come late, and come twice; some batches are killed."""
 
-    def change():
-        table = draw(st.integers(0, 1))
-        columns = list(list(NAMED.values())[table].payload)
-        values = None if draw(st.integers(0, 4)) == 0 else {c: draw(_OR_NULL) for c in columns}
-        return Change(table, {"id": draw(st.integers(0, 5))}, values, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
-
-    def batch():
-        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
-        return Batch([change() for _ in range(draw(st.integers(1, 6)))], killed)
-
-    return [batch() for _ in range(draw(st.integers(3, 8)))]
-
-
-class World:
-    """What `write` takes."""
-
-    tables = tuple(NAMED.values())
+    return drawn_batches(draw, lambda: drawn_change(draw, ROWS, _OR_NULL))
 
 
 def live_through(store, history, columns):
     log = MemoryLog()
     changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
-    for number, batch in enumerate(history):
-        write(changes, World, batch)
-        try:
-            batches.catch_up(killing(batch.killed_at))
-        except Killed:
-            batches.catch_up()
-        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=f"batch {number} of {history}")
-
-
-NUMBERS = itertools.count()
+    check = partial(assert_views_are_right, store, log, GROUP, SQL, NAMED)
+    carry_in(batches, history, partial(write, changes, ROWS), check)
 
 
 @pytest.fixture(scope="module")
@@ -127,23 +104,21 @@ def columns(spark):
     return view_columns(small_batch_session(spark), GROUP)
 
 
-def in_a_file(folder, history, columns):
-    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
-        store.prepare()
+def lived(folder, history, columns):
+    with in_a_file(folder) as store:
         live_through(store, history, columns)
 
 
 @given(history=histories())
 @SOME
 def test_partitions_are_right_after_any_batch(columns, tmp_path, history):
-    in_a_file(tmp_path, history, columns)
+    lived(tmp_path, history, columns)
 
 
 @given(history=histories())
 @settings(SOME, max_examples=max(2, EXAMPLES // 10))
 def test_partitions_are_right_in_postgresql_too(columns, database, history):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
+    with in_postgresql(database()) as store:
         live_through(store, history, columns)
 
 
@@ -151,18 +126,10 @@ def test_partitions_are_right_in_postgresql_too(columns, database, history):
 @given(history=histories())
 @settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(columns, folder, history):
-    in_a_file(folder, history, columns)
+    lived(folder, history, columns)
 
 
-def _only_as_they_are_now(role, by, destroyed):
-    return _PARTITIONS(role, by, destroyed)[1:]
-
-
-_PARTITIONS = affected._partitions
-FAULTS = {
-    "partitions that rows were in are forgotten": (affected, "_partitions", _only_as_they_are_now),
-    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
-}
+FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -175,14 +142,12 @@ def test_a_planted_fault_of_partitions_shows(fault, columns, tmp_path, monkeypat
 
 def random_batches(seed):
     """A few of what Hypothesis would draw, for Spark, whose batches take longer."""
-    import random
-
     chance = random.Random(seed)
     for _ in range(6):
         changes = []
         for _ in range(8):
             table = chance.randrange(2)
-            columns = list(list(NAMED.values())[table].payload)
+            columns = list(ROWS[table].payload)
             values = None if chance.random() < 0.2 else {c: chance.choice([None, 0, 1, 2, 3]) for c in columns}
             changes.append(Change(table, {"id": chance.randrange(6)}, values, chance.randrange(3), 1))
         yield Batch(changes, None)
@@ -196,7 +161,7 @@ def test_spark_keeps_partitions_as_it_would_rebuild_them(spark, tmp_path):
         changes = ChangeWriter(environment.log)
         with open_runner(environment, GROUP) as runner:
             for number, batch in enumerate(random_batches(7)):
-                write(changes, World, batch)
+                write(changes, ROWS, batch)
                 runner.catch_up()
                 assert_views_are_right(store, environment.log, GROUP, SQL, NAMED, after=f"batch {number}")
         verdicts = verify(environment, GROUP)

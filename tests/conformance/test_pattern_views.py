@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from projections import (
     Environment,
     ProjectionGroup,
-    Table,
     field,
     label,
     match_pattern,
@@ -34,8 +32,6 @@ from projections.reference import newest_per_key
 from projections.spark.session import small_batch_session
 from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected, differences
-from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -45,25 +41,29 @@ from projections.timing.operands import PREVIOUS
 from projections.timing.patterns import as_pattern
 from tests.conformance import pattern_oracle
 from tests.conformance.generated_views import Batch, Change
+from tests.conformance.join_views import captured
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    carry_in,
+    drawn_batches,
+    in_a_file,
+    in_postgresql,
+    some,
+    write,
+)
 from tests.conformance.relational_batches import RelationalBatches
-from tests.conformance.test_generated_views import Killed, killing, write
 from tests.conformance.view_oracle import in_order, stored
 from tests.lakehouse import opened, shown
 
-EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
-SOME = settings(
-    max_examples=EXAMPLES or 8, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+SOME = some(8)
 SECOND = 1_000_000
 
-model = sa.Table(
-    "orders", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True),
-    *(sa.Column(name, sa.BigInteger) for name in ("shop", "moment", "amount")),
-)  # fmt: skip
-orders = Table.from_changelog(model, topic="shop.public.orders")
+orders = captured("orders", "shop", "moment", "amount")
 TABLES = {"orders": orders}
+ROWS = (orders,)
 
 one, two, three = (label(name, field("amount") == n) for n, name in enumerate(("one", "two", "three"), 1))
 down, up = label("down", field("amount") < previous("amount")), label("up", field("amount") > previous("amount"))
@@ -203,33 +203,14 @@ def histories(draw):
         key = {"id": draw(st.integers(0, 9))}
         return Change(0, key, None if gone else values, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
 
-    def batch():
-        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
-        return Batch([change() for _ in range(draw(st.integers(1, 8)))], killed)
-
-    return [batch() for _ in range(draw(st.integers(3, 8)))]
-
-
-class World:
-    """What `write` takes."""
-
-    tables = (orders,)
+    return drawn_batches(draw, change, changes=8)
 
 
 def live_through(store, history, columns):
     log = MemoryLog()
     functions = {name: by_the_product(case) for name, case in CASES.items()}
     changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, functions, columns)
-    for number, batch in enumerate(history):
-        write(changes, World, batch)
-        try:
-            batches.catch_up(killing(batch.killed_at))
-        except Killed:
-            batches.catch_up()
-        assert_views_are_right(store, log, after=f"batch {number} of {history}")
-
-
-NUMBERS = itertools.count()
+    carry_in(batches, history, partial(write, changes, ROWS), partial(assert_views_are_right, store, log))
 
 
 @pytest.fixture(scope="module")
@@ -237,23 +218,21 @@ def columns(spark):
     return view_columns(small_batch_session(spark), GROUP)
 
 
-def in_a_file(folder, history, columns):
-    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
-        store.prepare()
+def lived(folder, history, columns):
+    with in_a_file(folder) as store:
         live_through(store, history, columns)
 
 
 @given(history=histories())
 @SOME
 def test_matches_are_right_after_any_batch(columns, tmp_path, history):
-    in_a_file(tmp_path, history, columns)
+    lived(tmp_path, history, columns)
 
 
 @given(history=histories())
 @settings(SOME, max_examples=max(2, EXAMPLES // 10))
 def test_matches_are_right_in_postgresql_too(columns, database, history):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
+    with in_postgresql(database()) as store:
         live_through(store, history, columns)
 
 
@@ -261,10 +240,9 @@ def test_matches_are_right_in_postgresql_too(columns, database, history):
 @given(history=histories())
 @settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(columns, folder, history):
-    in_a_file(folder, history, columns)
+    lived(folder, history, columns)
 
 
-_PARTITIONS = affected._partitions
 _MATCH = Automaton._match
 
 
@@ -276,9 +254,8 @@ def _too_late(self, rows, start):
 
 
 FAULTS = {
-    "partitions that rows were in are forgotten": (
-        affected, "_partitions", lambda role, by, destroyed: _PARTITIONS(role, by, destroyed)[1:]),
-    "matches that are gone stay": (differences, "_retract", lambda *given: 0),
+    "partitions that rows were in are forgotten": LEFT_PARTITIONS,
+    "matches that are gone stay": ROWS_STAY,
     "the last moment does not count": (Automaton, "_match", _too_late),
 }  # fmt: skip
 
@@ -309,7 +286,7 @@ def test_delta_keeps_matches_too(spark, tmp_path):
     changes = ChangeWriter(environment.log)
     with open_runner(environment, GROUP) as runner:
         for batch in itertools.islice(random_batches(random.Random(11)), 3):
-            write(changes, World, batch)
+            write(changes, ROWS, batch)
             runner.catch_up()
     assert shown(environment, GROUP) == expected(environment.log)
 
@@ -322,7 +299,7 @@ def test_spark_keeps_matches_as_it_would_rebuild_them(spark, tmp_path):
         changes = ChangeWriter(environment.log)
         with open_runner(environment, GROUP) as runner:
             for number, batch in enumerate(random_batches(random.Random(7))):
-                write(changes, World, batch)
+                write(changes, ROWS, batch)
                 runner.catch_up()
                 assert_views_are_right(store, environment.log, after=f"batch {number}")
         verdicts = verify(environment, GROUP)

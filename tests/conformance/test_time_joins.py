@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from contextlib import closing, contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +18,6 @@ from pyspark.sql import functions as F
 from projections import (
     Environment,
     ProjectionGroup,
-    Table,
     join_as_of,
     join_within,
     open_runner,
@@ -35,33 +33,34 @@ from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides
 from projections.spark.views.frames import call
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected, differences
-from projections.tablestore.postgres import PostgresTableStore
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.generated_views import Batch, Change
+from tests.conformance.join_views import captured
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    carry_in,
+    drawn_batches,
+    drawn_change,
+    in_a_file,
+    in_postgresql,
+    some,
+    write,
+)
 from tests.conformance.relational_batches import RelationalBatches, run
-from tests.conformance.test_generated_views import Killed, killing, write
 from tests.conformance.view_oracle import assert_views_are_right, in_order, stored
 
-EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
-SOME = settings(
-    max_examples=EXAMPLES or 10, derandomize=not EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-
-
-def captured(name, *columns):
-    kinds = [sa.Column(c, sa.BigInteger) for c in columns]
-    model = sa.Table(name, sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
+SOME = some(10)
 
 
 searches = captured("searches", "session", "moment", "term")
 clicks = captured("clicks", "session", "moment", "page")
 NAMED = {"searches": searches, "clicks": clicks}
+ROWS = tuple(NAMED.values())
 TIMES = ("searched_at", "clicked_at")
 
 
@@ -168,7 +167,6 @@ SQL = {name: " ".join(sql.split()) for name, (_, sql) in ASKED.items()}
 SQL["rates"] = "SELECT session, count(*) AS pairs, count(click_id) AS clicked FROM left_join GROUP BY session"
 VIEWS["rates"] = sql_view("rates", SQL["rates"], tables=VIEWS)
 GROUP = ProjectionGroup("joins_by_time", list(VIEWS.values()))
-WORLD = SimpleNamespace(tables=tuple(NAMED.values()))
 
 _OR_NULL = st.one_of(st.none(), st.integers(0, 4))
 
@@ -177,33 +175,15 @@ _OR_NULL = st.one_of(st.none(), st.integers(0, 4))
 def histories(draw):
     """Rows that come, move to other sessions and times, go, come late, and come twice; some batches are killed."""
 
-    def change():
-        table = draw(st.integers(0, 1))
-        columns = list(list(NAMED.values())[table].payload)
-        values = None if draw(st.integers(0, 4)) == 0 else {c: draw(_OR_NULL) for c in columns}
-        return Change(table, {"id": draw(st.integers(0, 5))}, values, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
-
-    def batch():
-        killed = draw(st.sampled_from([None, None, None, "staged", "kept", "committing", "committed"]))
-        return Batch([change() for _ in range(draw(st.integers(1, 6)))], killed)
-
-    return [batch() for _ in range(draw(st.integers(3, 7)))]
+    return drawn_batches(draw, lambda: drawn_change(draw, ROWS, _OR_NULL), batches=7)
 
 
 def live_through(store, history, columns):
     log = MemoryLog()
     changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
-    for number, batch in enumerate(history):
-        write(changes, WORLD, batch)
-        try:
-            batches.catch_up(killing(batch.killed_at))
-        except Killed:
-            batches.catch_up()
-        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=f"batch {number} of {history}")
+    check = partial(assert_views_are_right, store, log, GROUP, SQL, NAMED)
+    carry_in(batches, history, partial(write, changes, ROWS), check)
     return stored(store, GROUP)
-
-
-NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -211,23 +191,21 @@ def columns(spark):
     return view_columns(small_batch_session(spark), GROUP)
 
 
-def in_a_file(folder, history, columns):
-    with closing(SqliteTableStore(folder / f"{next(NUMBERS)}.db")) as store:
-        store.prepare()
+def lived(folder, history, columns):
+    with in_a_file(folder) as store:
         return live_through(store, history, columns)
 
 
 @given(history=histories())
 @SOME
 def test_joins_by_time_are_right_after_any_batch(columns, tmp_path, history):
-    in_a_file(tmp_path, history, columns)
+    lived(tmp_path, history, columns)
 
 
 @given(history=histories())
 @settings(SOME, max_examples=max(2, EXAMPLES // 10))
 def test_joins_by_time_are_right_in_postgresql_too(columns, database, history):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
+    with in_postgresql(database()) as store:
         live_through(store, history, columns)
 
 
@@ -241,25 +219,17 @@ def test_a_join_by_time_does_not_depend_on_where_the_log_is_cut_into_batches(col
         if cut:
             parts.append([])
     several = [Batch(part, None) for part in parts if part]
-    assert in_a_file(tmp_path, several, columns) == in_a_file(tmp_path, one, columns)
+    assert lived(tmp_path, several, columns) == lived(tmp_path, one, columns)
 
 
 @seed(3)
 @given(history=histories())
 @settings(SOME, max_examples=200, derandomize=False, database=None)
 def long_enough_to_see_a_fault(columns, folder, history):
-    in_a_file(folder, history, columns)
+    lived(folder, history, columns)
 
 
-def _only_as_they_are_now(role, by, destroyed):
-    return _PARTITIONS(role, by, destroyed)[1:]
-
-
-_PARTITIONS = affected._partitions
-FAULTS = {
-    "partitions that rows were in are forgotten": (affected, "_partitions", _only_as_they_are_now),
-    "rows that are gone stay": (differences, "_retract", lambda connection, view: 0),
-}
+FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -420,7 +390,7 @@ def test_spark_keeps_joins_by_time_as_it_would_rebuild_them(spark, tmp_path):
     with kept_by_spark(spark, tmp_path, GROUP) as live:
         log = live.environment.log
         for number, batch in enumerate(random_batches(7)):
-            write(live.changes, WORLD, batch)
+            write(live.changes, ROWS, batch)
             live.rows("before")
             assert_views_are_right(live.store, log, GROUP, SQL, NAMED, after=f"batch {number}")
         verdicts = verify(live.environment, GROUP)
