@@ -20,7 +20,7 @@ from projections.outputs.finals import FinalResults
 from projections.tablestore import runs
 from projections.tablestore.handing_over import Rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
-from projections.tablestore.runs import SERVING, Run
+from projections.tablestore.runs import Run
 from projections.tablestore.times import as_stored, moment_of
 
 CHANGED: Final = "changed after it was final"
@@ -98,7 +98,7 @@ def give_out(connection: sa.Connection, layout: GenerationLayout, run: Run, *, a
     The caller holds the transaction. RunSuperseded.
     """
     runs.require_token(connection, run)
-    serves = _serves(connection, run)
+    serves = runs.serves(connection, run)
     found = {view.name: _give_out(connection, run.group, view, final, at) for view, final in _final(layout) if serves}
     return {name: count for name, count in found.items() if count}
 
@@ -120,7 +120,7 @@ def note_late(connection: sa.Connection, layout: GenerationLayout, run: Run) -> 
     """List what a batch changes in results that are final, before it changes the view."""
     for view, final in _final(layout):
         upto, _ = _passed(connection, run.group, view.name)
-        if upto > _NEVER and _serves(connection, run):
+        if upto > _NEVER and runs.serves(connection, run):
             _note_changed(connection, run.group, view)
             _note_new(connection, run.group, view, final, upto)
 
@@ -173,11 +173,6 @@ def ahead(connection: sa.Connection, view: ViewLayout, final: FinalResults) -> i
 
 def _final(layout: GenerationLayout) -> Iterator[tuple[ViewLayout, FinalResults]]:
     return ((view, view.definition.final) for view in layout.views.values() if view.definition.final is not None)
-
-
-def _serves(connection: sa.Connection, run: Run) -> bool:
-    found = runs.state(connection, run)
-    return found is not None and found.status == SERVING
 
 
 _NEVER: Final = -(1 << 62)

@@ -19,7 +19,7 @@ from projections.tablestore.json_rows import json_object
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.outbox import require_ours
 from projections.tablestore.outbox_tables import outbox_tables
-from projections.tablestore.runs import SERVING, Run
+from projections.tablestore.runs import Run
 
 _RECORD: Final = ("group_name", "topic", "key", "value")
 
@@ -74,7 +74,7 @@ def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnTy
 def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Run) -> None:
     """Add what a batch changes in views with a topic, if the run serves; the caller holds the run's row."""
     published = list(_published(layout))
-    if not published or not _serves(connection, run):
+    if not published or not runs.serves(connection, run):
         return
     for topic, view in published:
         rows = Rows.of(view, view.result)
@@ -89,11 +89,6 @@ def hands_over(layout: GenerationLayout) -> bool:
 
 def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
     return ((view.definition.topic.name, view) for view in layout.views.values() if view.definition.topic is not None)
-
-
-def _serves(connection: sa.Connection, run: Run) -> bool:
-    found = runs.state(connection, run)
-    return found is not None and found.status == SERVING
 
 
 def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, group: str) -> None:

@@ -101,6 +101,12 @@ def state(connection: sa.Connection, run: Run) -> RunState | None:
     return None if row is None else _state(row)
 
 
+def serves(connection: sa.Connection, run: Run) -> bool:
+    """Whether readers see the views of a generation."""
+    found = state(connection, run)
+    return found is not None and found.status == SERVING
+
+
 def _state(row: sa.Row[Any]) -> RunState:
     return RunState(
         Run(row.group_name, row.generation, row.fingerprint, row.token, row.version),
