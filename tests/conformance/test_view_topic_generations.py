@@ -158,7 +158,7 @@ def test_a_batch_that_was_under_way_at_the_cut_over_is_not_published(store, log)
 def test_the_planted_fault_is_seen_a_generation_that_serves_no_more_writes_to_the_outbox(store, log, monkeypatch):
     first, its_layout = serve(store, log, group_of(), ROWS)
     _, layout = serve(store, log, group_of(2), ROWS)
-    monkeypatch.setattr(handing_over, "_serves", lambda *_: True)
+    monkeypatch.setattr(handing_over.runs, "serves", lambda *_: True)
     change(store, first, its_layout, {"id": 1, "name": "too late", "amount": 1})
     publisher(store, log, "sold").publish()
     with pytest.raises(AssertionError):
