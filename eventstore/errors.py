@@ -5,6 +5,7 @@ FactfoldError                  message, remedy, place
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
 ├── InvalidBound               a version or limit to read by that is below zero
+├── EventsNotFound             no event of an id, a stream, a version or a correlation
 ├── InvalidSettings            a setting that is unknown or has a wrong value
 ├── DeclarationError           a class is declared in a way that cannot work
 │   ├── UnsupportedFieldType   a field has no place in Avro
@@ -72,6 +73,7 @@ __all__ = [
     "DeclarationError",
     "EventIdTaken",
     "EventTooLarge",
+    "EventsNotFound",
     "FactfoldError",
     "ForeignRecord",
     "GroupActive",
@@ -203,6 +205,10 @@ class InvalidIdentifier(FactfoldError):
 
 class InvalidSettings(FactfoldError):
     """A setting that is unknown or has a wrong value; the value is never shown, since it may be secret."""
+
+
+class EventsNotFound(FactfoldError):
+    """What was looked at holds no event of an id, a stream, a version or a correlation."""
 
 
 class InvalidBound(FactfoldError):

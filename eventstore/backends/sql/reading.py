@@ -17,9 +17,11 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
+from eventstore.backends.sql.selecting import conditions
 from eventstore.conversions import aware_utc
 from eventstore.erasure import Origin, PersonalData
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
+from eventstore.inspection.selection import Selection
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
@@ -115,6 +117,22 @@ class Reader:
                 return
             after = page[-1].position
 
+    def selected(
+        self, selection: Selection, between: tuple[Position | None, Position | None], *, newest: bool, limit: int | None
+    ) -> Iterator[RecordedEvent]:
+        """Yield selected events behind the fence by their positions, or from the newest down; bounds are left out."""
+        after, before = between
+        columns = self._events.c
+        query = self._columns.where(self._dialect.fence(columns.order_xid), *conditions(self._events, selection))
+        order = (columns.order_xid, columns.position)
+        query = query.order_by(*(column.desc() for column in order) if newest else order)
+        for size in _sizes(limit):
+            page = self._page(self._before(self._after(query, after), before), size)
+            yield from page
+            if len(page) < size:
+                return
+            after, before = (after, page[-1].position) if newest else (page[-1].position, before)
+
     def head(self, stream: str, connection: Connection | None = None) -> int:
         """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
         columns = self._events.c
@@ -203,6 +221,11 @@ class Reader:
         if after is None:
             return query
         return query.where(tuple_(self._events.c.order_xid, self._events.c.position) > tuple_(*after))
+
+    def _before(self, query: Select[Any], before: Position | None) -> Select[Any]:
+        if before is None:
+            return query
+        return query.where(tuple_(self._events.c.order_xid, self._events.c.position) < tuple_(*before))
 
     def _page(self, query: Select[Any], size: int) -> list[RecordedEvent]:
         with self._connect() as connection:

@@ -40,6 +40,7 @@ from eventstore.identifiers import (
     check_source,
     check_subject,
 )
+from eventstore.inspection.selection import Selection
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.serialization import AvroDecoder
@@ -240,6 +241,23 @@ class SqlEventStore(Closing):
         """
         check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
+
+    def read_selected(
+        self,
+        selection: Selection,
+        *,
+        after: Position | None = None,
+        before: Position | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield the events of a selection in store order behind the fence, or from the newest down.
+
+        `after` and `before` are positions that are left out. The database looks at every event for a selection without
+        streams, categories and positions. InvalidBound.
+        """
+        check_bounds(limit=limit)
+        return self._reader.selected(selection, (after, before), newest=newest_first, limit=limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""

@@ -1,0 +1,1 @@
+"""What happened: events of stores and topics to look at, states of streams, traces, events delivered again."""

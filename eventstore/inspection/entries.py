@@ -1,0 +1,57 @@
+"""One entry of a log as it is looked at: an event of a store, or a record of a topic, which may be no event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Event
+from typing import Any, Literal, Protocol
+
+from eventstore.inspection.selection import Selection
+from eventstore.messages import RecordedEvent
+
+Form = Literal["event", "json", "text", "bytes", "deleted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An event of a store, or a record of a topic.
+
+    `log` names the store or the topic, and `place` where in it: `order-o1@3`, `order[2]@17`. `form` says what `data`
+    is: an event's fields, a JSON value, a text, bytes, or None for a record without a value. `problem` says why a
+    record that claims to be an event is shown as bytes.
+    """
+
+    log: str
+    place: str
+    time: datetime
+    form: Form
+    data: Any
+    event: RecordedEvent | None = None
+    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+    @staticmethod
+    def of_event(event: RecordedEvent, *, log: str) -> Entry:
+        """Return an event of a store as an entry."""
+        place = f"{event.stream}@{event.version}"
+        return Entry(log=log, place=place, time=event.time, form="event", data=event.data, event=event)
+
+
+class Log(Protocol):
+    """A store or a topic that is looked at. Reading changes nothing: no group, no offset, no checkpoint."""
+
+    @property
+    def name(self) -> str:
+        """What entries call it."""
+
+    def last(self, selection: Selection, *, limit: int) -> list[Entry]:
+        """Return the last entries of a selection, the oldest first."""
+
+    def read(self, selection: Selection) -> Iterator[Entry]:
+        """Yield every entry of a selection that is in the log now."""
+
+    def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
+        """Yield the last entries, then each that is added until `stop` is set; none twice, none left out."""

@@ -1,0 +1,62 @@
+"""Which events to look at: by stream, category, type, time and correlation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventstore.conversions import aware_utc
+from eventstore.errors import InvalidBound
+from eventstore.identifiers import StreamName, check_category, check_type_name
+from eventstore.messages import Metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Events that have all of these; what is not given selects nothing away.
+
+    `types` are names as they are stored. `since` and `until` are included. InvalidIdentifier for a name that breaks
+    its rules, InvalidEventData for a time without a zone, InvalidBound if `until` is before `since`.
+    """
+
+    streams: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    correlation_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for stream in self.streams:
+            StreamName.parse(stream)
+        for category in self.categories:
+            check_category(category)
+        for name in self.types:
+            check_type_name(name)
+        Metadata(correlation_id=self.correlation_id)  # which has rules of its own
+        for bound in ("since", "until"):
+            if (moment := getattr(self, bound)) is not None:
+                object.__setattr__(self, bound, aware_utc(moment))
+        if self.since is not None and self.until is not None and self.until < self.since:
+            raise InvalidBound(
+                f"until {self.until.isoformat()} is before since {self.since.isoformat()}",
+                remedy="give a time that is not before since, or leave one of the two out",
+            )
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it selects every event."""
+        return self == EVERYTHING
+
+    def has_stream(self, stream: str | None) -> bool:
+        """Say whether events of a stream are selected, by its name and by its category."""
+        if self.streams and stream not in self.streams:
+            return False
+        return not self.categories or (stream or "").partition("-")[0] in self.categories
+
+    def has_time(self, moment: datetime) -> bool:
+        """Say whether a moment is within the bounds."""
+        return not (self.since and moment < self.since) and not (self.until and moment > self.until)
+
+
+EVERYTHING = Selection()

@@ -1,0 +1,70 @@
+"""The events of a store as a log to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from eventstore.identifiers import Position
+from eventstore.inspection.entries import Entry
+from eventstore.inspection.selection import EVERYTHING, Selection
+from eventstore.messages import RecordedEvent
+from eventstore.shown_urls import shown_url
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+# Two indexed queries each time; a reader at a terminal takes a quarter of a second for at once.
+_GLANCE_SECONDS: Final = 0.25
+
+
+class StoreLog:
+    """A store, read in pages behind the fence; the store stays the caller's to close."""
+
+    def __init__(self, store: SqlEventStore, *, name: str | None = None) -> None:
+        self._store = store
+        self._name = name or shown_url(store.engine.url)
+
+    @property
+    def name(self) -> str:
+        """The store's URL without its password, unless another name was given."""
+        return self._name
+
+    def last(self, selection: Selection, *, limit: int) -> list[Entry]:
+        """Return the last events of a selection, the oldest first; StoreUnavailable, StoreNotPrepared, InvalidBound."""
+        return self._last(selection, limit, before=None)
+
+    def read(self, selection: Selection) -> Iterator[Entry]:
+        """Yield every event of a selection in store order; the errors of `last`."""
+        return map(self._entry, self._store.read_selected(selection))
+
+    def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
+        """Yield the last events, then each that is appended until `stop` is set; the errors of `last`."""
+        reached = self._end()
+        # Without any event there is nothing to show first, and what comes now is new.
+        yield from self._last(selection, limit, before=_behind(reached)) if reached is not None else ()
+        while not stop.is_set():
+            end = self._end()
+            if end is not None and end != reached:
+                added = self._store.read_selected(selection, after=reached, before=_behind(end))
+                yield from map(self._entry, added)
+                reached = end
+            else:
+                stop.wait(_GLANCE_SECONDS)
+
+    def _last(self, selection: Selection, limit: int, *, before: Position | None) -> list[Entry]:
+        found = self._store.read_selected(selection, before=before, newest_first=True, limit=limit)
+        return [self._entry(event) for event in found][::-1]
+
+    def _end(self) -> Position | None:
+        newest = self._store.read_selected(EVERYTHING, newest_first=True, limit=1)
+        return next((event.position for event in newest), None)
+
+    def _entry(self, event: RecordedEvent) -> Entry:
+        return Entry.of_event(event, log=self._name)
+
+
+def _behind(position: Position) -> Position:
+    """The bound that leaves out what comes after a position, and not the position itself."""
+    return Position(position.order_xid, position.position + 1)

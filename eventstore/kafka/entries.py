@@ -1,0 +1,209 @@
+"""The records of a topic as a log to look at: events in Avro, JSON, and whatever else somebody wrote."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any, Final
+from uuid import UUID
+
+from eventstore.closing import Closing
+from eventstore.erasure import KeyStore, Origin, PersonalData
+from eventstore.errors import EventsNotFound, KafkaError, SchemaError
+from eventstore.inspection.entries import Entry
+from eventstore.inspection.selection import Selection
+from eventstore.kafka.admin import OffsetReader
+from eventstore.kafka.consumer import RangeReader
+from eventstore.kafka.schemas import TopicSchemas
+from eventstore.messages import RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import FRAME, AvroDecoder
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord, event_of
+
+# The last records of a partition: behind them are markers of transactions, and records that are not selected.
+_WINDOW: Final = 64
+_GROWTH: Final = 8
+_GLANCE_SECONDS: Final = 0.25
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Offsets = Mapping[int, int]
+
+
+class TopicLog(Closing):
+    """A topic, read without a group; close it, or use it in `with`. Without `keys` personal values stay sealed.
+
+    The times of a selection are compared with the time of the record, which the broker orders a topic by.
+    """
+
+    def __init__(self, topic: str, settings: Settings, *, keys: KeyStore | None = None) -> None:
+        self._topic = topic
+        self._settings = settings
+        self._personal = PersonalData(keys)
+        self._offsets = OffsetReader(settings)
+        self._schemas: TopicSchemas | None = None
+        self._decoder = AvroDecoder(self._schema)
+
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return self._topic
+
+    def last(self, selection: Selection, *, limit: int) -> list[Entry]:
+        """Return the last records of a selection, the oldest first; TopicMissing, BrokerUnreachable, BrokerRefused."""
+        begins, ends = self._bounds(selection)
+        return self._last(selection, limit, begins, ends)
+
+    def read(self, selection: Selection) -> Iterator[Entry]:
+        """Yield every record of a selection that the topic holds now, in order within each partition."""
+        begins, ends = self._bounds(selection)
+        with RangeReader(self._settings) as reader:
+            yield from self._selected(selection, self._between(reader, begins, ends))
+
+    def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
+        """Yield the last records, then each that arrives until `stop` is set; the errors of `last`."""
+        begins, ends = self._bounds(selection)
+        yield from self._last(selection, limit, begins, ends)
+        with RangeReader(self._settings) as reader:
+            reader.seek({self._topic: ends})
+            while not stop.is_set():
+                yield from self._selected(selection, reader.poll(_GLANCE_SECONDS))
+
+    def at(self, partition: int, offset: int) -> Entry:
+        """Return the record of a place; EventsNotFound if the topic does not hold one there."""
+        begins, ends = self._bounds(Selection())
+        if begins.get(partition, 0) <= offset < ends.get(partition, 0):
+            with RangeReader(self._settings) as reader:
+                for record in self._between(reader, {partition: offset}, {partition: offset + 1}):
+                    return self._entry(record)
+        raise EventsNotFound(
+            f"{self._topic}[{partition}]@{offset} holds no record",
+            remedy="choose a place that `factfold events tail --topic` shows; compaction and retention remove records",
+            place=self._topic,
+        )
+
+    def find(self, event_id: UUID) -> Entry | None:
+        """Return the record of an event, by its id in the header; None without one. Every record is looked at."""
+        wanted = str(event_id).encode()
+        begins, ends = self._bounds(Selection())
+        with RangeReader(self._settings) as reader:
+            for record in self._between(reader, begins, ends):
+                if dict(record.headers).get("ce_id") == wanted:
+                    return self._entry(record)
+        return None
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._offsets.close()
+        if self._schemas is not None:
+            self._schemas.close()
+
+    def _bounds(self, selection: Selection) -> tuple[dict[int, int], dict[int, int]]:
+        """From where and up to where records may be selected; nothing before the first of its time is read."""
+        begins, ends = (
+            self._offsets.beginning_offsets([self._topic])[self._topic],
+            self._offsets.end_offsets([self._topic])[self._topic],
+        )
+        if selection.since is not None:
+            since = self._offsets.offsets_at(selection.since, [self._topic])[self._topic]
+            begins = {partition: max(begin, since[partition]) for partition, begin in begins.items()}
+        return begins, ends
+
+    def _last(self, selection: Selection, limit: int, begins: Offsets, ends: Offsets) -> list[Entry]:
+        """Read windows before the ends, longer ones where a partition did not give enough."""
+        kept: dict[int, list[Entry]] = {}
+        asked, window = {p for p, end in ends.items() if begins[p] < end}, max(_WINDOW, limit)
+        with RangeReader(self._settings) as reader:
+            while asked:
+                starts = {p: max(begins[p], ends[p] - window) for p in asked}
+                kept |= self._kept(selection, limit, reader, starts, {p: ends[p] for p in asked})
+                asked = {p for p in asked if len(kept[p]) < limit and begins[p] < starts[p]}
+                window *= _GROWTH
+        return list(heapq.merge(*kept.values(), key=lambda entry: entry.time))[-limit:] if limit else []
+
+    def _kept(
+        self, selection: Selection, limit: int, reader: RangeReader, starts: Offsets, ends: Offsets
+    ) -> dict[int, list[Entry]]:
+        kept: dict[int, deque[TopicRecord]] = {p: deque(maxlen=limit) for p in starts}
+        for record in self._between(reader, starts, ends):
+            if _is_selected(selection, record):
+                kept[record.partition].append(record)
+        return {p: self._entries(records) for p, records in kept.items()}
+
+    def _between(self, reader: RangeReader, begins: Offsets, ends: Offsets) -> Iterator[TopicRecord]:
+        reader.seek({self._topic: begins})
+        return reader.read_up_to({self._topic: ends})
+
+    def _selected(self, selection: Selection, records: Iterable[TopicRecord]) -> Iterator[Entry]:
+        return (self._entry(record) for record in records if _is_selected(selection, record))
+
+    def _entries(self, records: Iterable[TopicRecord]) -> list[Entry]:
+        return [self._entry(record) for record in records]
+
+    def _entry(self, record: TopicRecord) -> Entry:
+        """What a record holds. One that claims to be an event and cannot be read is shown, with the reason."""
+        value, problem = record.value, None
+        if value is not None and value[:1] == b"\0" and len(value) >= FRAME:
+            try:
+                event = self._event(record, value)
+                return _entry(record, "event", event.data, event=event)
+            except (SchemaError, KafkaError) as error:
+                problem = error.message
+        return _without_event(record, problem)
+
+    def _event(self, record: TopicRecord, value: bytes) -> RecordedEvent:
+        schema, data = self._decoder.decode(value)
+        found = event_of(record.headers, schema=schema, data=data, place=record.place)
+        (shown,) = self._personal.disclose([(schema, data, Origin(found.stream, found.id.hex))])
+        return event_of(record.headers, schema=schema, data=shown, place=record.place)
+
+    def _schema(self, schema_id: int) -> RegisteredSchema:
+        """One schema; the topic of schemas is looked for where there is an event: others do without it."""
+        if self._schemas is None:
+            self._schemas = TopicSchemas(self._settings)
+        return self._schemas.schema(schema_id)
+
+
+def _is_selected(selection: Selection, record: TopicRecord) -> bool:
+    headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
+    return (
+        selection.has_time(_time(record))
+        and (not selection.types or headers.get("ce_type") in selection.types)
+        and selection.has_stream(headers.get("ce_subject"))
+        and selection.correlation_id in (None, headers.get("ce_correlationid"))
+    )
+
+
+def _without_event(record: TopicRecord, problem: str | None) -> Entry:
+    value = record.value
+    if value is None:
+        return _entry(record, "deleted", None)
+    if problem is None:
+        with suppress(ValueError, RecursionError):
+            return _entry(record, "json", json.loads(value))
+        with suppress(UnicodeDecodeError):
+            return _entry(record, "text", value.decode())
+    return _entry(record, "bytes", value, problem=problem)
+
+
+def _entry(record: TopicRecord, form: Any, data: Any, **more: Any) -> Entry:
+    return Entry(
+        log=record.topic,
+        place=record.place,
+        time=_time(record),
+        form=form,
+        data=data,
+        key=None if record.key is None else record.key.decode(errors="backslashreplace"),
+        headers={name: (value or b"").decode(errors="backslashreplace") for name, value in record.headers},
+        **more,
+    )
+
+
+def _time(record: TopicRecord) -> datetime:
+    # Not fromtimestamp, which goes over a double.
+    return _EPOCH + timedelta(milliseconds=record.timestamp)
