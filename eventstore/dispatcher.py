@@ -16,7 +16,7 @@ from eventstore.aggregate import Aggregate, aggregate_of
 from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
-from eventstore.messages import NO_METADATA, Command, Metadata, NewEvent, RecordedEvent
+from eventstore.messages import NO_METADATA, Cause, Command, Metadata, NewEvent, RecordedEvent, is_uuid
 from eventstore.snapshots import Snapshots
 from eventstore.store import AppendResult, Streams, TransactionalStore
 
@@ -165,8 +165,9 @@ class Dispatcher:
         """What the same command led to before, found by the id of its first event."""
         if self.command_id is None or (first := self.store.find(_event_id(message.id, 0))) is None:
             return None
-        cause = first.metadata.causation_id or ""
-        _require_same(message, first.stream, name=cause.partition(" ")[2] or message.name)
+        cause = first.metadata.causation_id
+        named = Cause.parse(cause)
+        _require_same(message, first.stream, name=named.name if named and named.name else message.name)
         following = self.store.read_stream(first.stream, from_version=first.version)
         events = tuple(takewhile(lambda event: event.metadata.causation_id == cause, following))
         return Accepted(message, first.stream, events[-1].version, events)
@@ -188,11 +189,16 @@ class Dispatcher:
             self.snapshots.passed(state, before=before)
 
     def _caused(self, message: Command) -> Metadata:
-        """The metadata of a command's events; those of one that may come again say which command its id belongs to."""
-        metadata = message.caused()
-        if self.command_id is None:
+        """The metadata of a command's events.
+
+        Those of a command that may come again say which command its id belongs to. Those of a command that was sent
+        for an event say which event: nothing else that is stored links the two.
+        """
+        metadata, sent_for = message.caused(), message.metadata.causation_id
+        of = sent_for if is_uuid(sent_for) else None
+        if self.command_id is None and of is None:
             return metadata
-        return replace(metadata, causation_id=f"{metadata.causation_id} {message.name}")
+        return replace(metadata, causation_id=str(Cause(str(message.id), message.name, of)))
 
     def _named(self, message: Command, emitted: list[object]) -> list[object]:
         """The events of a command that may come again have ids that follow from its own."""

@@ -12,6 +12,7 @@ from eventstore.errors import InvalidIdentifier
 from eventstore.identifiers import Position
 
 _MAX_METADATA_LENGTH: Final = 255
+_WORDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,39 @@ def _check_metadata(value: str) -> None:
 
 
 NO_METADATA = Metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What an event's causation id says: the id of a command or an event, and of a command perhaps more.
+
+    `name` is that of a command which may be sent again, or was sent for an event; `of` is the id of that event.
+    """
+
+    id: str
+    name: str | None = None
+    of: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(word for word in (self.id, self.name, self.of) if word is not None)
+
+    @staticmethod
+    def parse(text: str | None) -> Cause | None:
+        """Read a causation id; one that is not ours is an id as it stands."""
+        if text is None:
+            return None
+        words = text.split(" ")
+        if len(words) > _WORDS or not is_uuid(words[0]) or (len(words) == _WORDS and not is_uuid(words[-1])):
+            return Cause(text)
+        return Cause(*words)
+
+
+def is_uuid(text: str | None) -> bool:
+    """Say whether a text is a UUID as `str` writes it."""
+    try:
+        return text is not None and str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

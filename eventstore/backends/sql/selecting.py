@@ -15,7 +15,7 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
         (columns.category, selection.categories),
         (columns.type, selection.types),
     ]
-    found = [column.in_(values) for column, values in listed if values]
+    found: list[ColumnElement[bool]] = [column.in_(values) for column, values in listed if values]
     if selection.since is not None:
         found.append(columns.time >= selection.since)
     if selection.until is not None:
