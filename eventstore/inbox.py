@@ -107,7 +107,10 @@ def inbox_table(metadata: MetaData) -> Table:
 
 
 class Inbox:
-    """What one group has handled of one topic, kept in the handler's database, and the handler's transactions."""
+    """What one group has handled of one topic, kept in the handler's database, and the handler's transactions.
+
+    `of` gives the inbox of another topic of the group, for transactions that this one begins.
+    """
 
     def __init__(self, engine: Engine, group: str, *, topic: str) -> None:
         _check_supported(engine)
@@ -120,7 +123,15 @@ class Inbox:
         self._table = inbox_table(self._metadata)
         columns = self._table.c
         self._own = and_(columns.subscriber == group, columns.topic == topic)
+        self._parts: dict[str, Inbox] = {}
         self._driver: Any = None
+
+    def of(self, topic: str) -> Inbox:
+        """Return the group's inbox of a topic."""
+        part = self._parts.get(topic)
+        if part is None:
+            part = self._parts[topic] = Inbox(self._engine, self._group, topic=topic)
+        return part
 
     def create_tables(self) -> None:
         """Create the table if it is missing; safe from many processes at once. StoreUnavailable, StoreNotPrepared."""
@@ -183,14 +194,21 @@ class Inbox:
 
     def forget(self, after: timedelta | None = None) -> int:
         """Delete rows older than that by the database's clock, or any; 10,000 at most, return how many."""
+        with self.begin() as tx:
+            return self.forget_within(tx, after)
+
+    def forget_parts(self, after: timedelta) -> int:
+        """Do as `forget` for each topic that `of` was asked for."""
+        with self.begin() as tx:
+            return sum(part.forget_within(tx, after) for part in self._parts.values())
+
+    def forget_within(self, tx: Connection, after: timedelta | None) -> int:
+        """Do as `forget` in a transaction that was begun already."""
         event_id = self._table.c.event_id
         old = select(event_id).where(self._own)
         if after is not None:
             old = old.where(self._table.c.time < self._now(ago=after))
-        with self.begin() as tx:
-            return tx.execute(
-                delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))
-            ).rowcount
+        return tx.execute(delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))).rowcount
 
     def _now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
         if self._postgres:

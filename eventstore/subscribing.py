@@ -118,7 +118,7 @@ async def run_async_subscription(
 
 
 def _outwaiting(subscription: Subscription[..., Any], restarts: Restarts | None) -> Outwaiting:
-    place = f"{subscription.name}, group {subscription.group} of {subscription.topic}"
+    place = f"{subscription.name}, group {subscription.group} of {subscription.reads}"
     return Outwaiting(restarts or Restarts(), what="subscription", place=place, gave_up=SubscriptionGaveUp)
 
 

@@ -1,4 +1,4 @@
-"""What a service declares about events it reacts to: a handler, the topic it reads, the group it belongs to.
+r"""What a service declares about events it reacts to: a handler, the topic it reads, the group it belongs to.
 
     @subscription("payment.suspicious", group="fraud-remediation")
     def review(event: Payment.Received, tx: Connection) -> None: ...
@@ -11,23 +11,29 @@ The handler's parameters say what it is called with:
     recorded: RecordedEvent              beside an event class: id, stream, time, and `caused()` for commands it sends
     tx: Connection                       by this name: the transaction its effects belong in (SQLAlchemy)
 
+Several topics, or all whose names match a pattern, are one subscription too:
+
+    @subscription(["order", "payment"], group="ledger")
+    @subscription(pattern=r"payment\\..*", group="audit")
+
 A coroutine function gets an AsyncConnection as `tx`, and is delivered to by AsyncSubscriber.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from eventstore.delivery.signature import HandlerSignature, signature_of
 from eventstore.errors import DeclarationError
 from eventstore.event_types import visible_names
 from eventstore.identifiers import check_group, check_source, check_topic
-from eventstore.topics import DEFAULT_SOURCE, topic_of_category
+from eventstore.topics import DEFAULT_SOURCE, dead_letter_topic_of, is_of_a_group, retry_topic_of, topic_of_category
 
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_Topic: TypeAlias = "str | type[Aggregate]"
 Guarantee = Literal["effectively-once", "at-least-once"]
 Unreadable = Literal["dead-letter", "stop"]
 Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
@@ -50,14 +57,16 @@ class Subscription(Generic[P, R]):
     `start` counts where the group has no place yet. `timeout` and `backoff` are seconds: a handler is given up after
     the one, the first retry waits the other, each further one twice as long, a minute at most. `batch` bounds the
     records of one transaction. `unreadable` says what becomes of a record without a readable event. The inbox forgets
-    an event after `remember`. With `source` a record of another service is not readable either.
+    an event after `remember`. With `source` a record of another service is not readable either. It reads `topics`, or
+    every topic whose whole name matches `pattern`, those included that are made later.
     """
 
     handler: Callable[P, R]
-    topic: str
     group: str
     signature: HandlerSignature
     guarantee: Guarantee
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
     start: Start = "beginning"
     attempts: int = 5
     backoff: float = 0.2
@@ -68,11 +77,12 @@ class Subscription(Generic[P, R]):
     source: str | None = None
 
     def __post_init__(self) -> None:
-        check_topic(self.topic)
         if self.source is not None:
             check_source(self.source)
         check_group(self.group)
-        check_topic(self.dead_letter_topic)
+        for topic in self.topics:
+            check_topic(topic)
+            check_topic(self.dead_letter_topic_of(topic))
         for problem, remedy in _mistakes(self):
             raise DeclarationError(f"{self.name}: {problem}", remedy=remedy, place=self.name)
 
@@ -86,9 +96,44 @@ class Subscription(Generic[P, R]):
         return f"{self.handler.__module__}.{self.handler.__qualname__}"
 
     @property
+    def topic(self) -> str:
+        """The topic of a subscription to one; DeclarationError if it reads several or a pattern."""
+        if len(self.topics) != 1:
+            raise DeclarationError(
+                f"{self.name} reads {self.reads}, which is not one topic",
+                remedy="use `topics` and `pattern`, or the topic of the record",
+                place=self.name,
+            )
+        return self.topics[0]
+
+    @property
+    def reads(self) -> str:
+        """Its topics or its pattern, for messages."""
+        return ", ".join(self.topics) if self.pattern is None else f"topics like {self.pattern}"
+
+    @property
     def dead_letter_topic(self) -> str:
-        """Where records are kept that could not be handled."""
-        return f"{self.topic}.{self.group}.dead-letter"
+        """Where records of its only topic are kept that could not be handled; the errors of `topic`."""
+        return self.dead_letter_topic_of(self.topic)
+
+    @property
+    def retry_topic(self) -> str:
+        """Where records of its only topic wait for another attempt of this group; the errors of `topic`."""
+        return self.retry_topic_of(self.topic)
+
+    def dead_letter_topic_of(self, topic: str) -> str:
+        """Return where records of a topic are kept that could not be handled."""
+        return dead_letter_topic_of(topic, self.group)
+
+    def retry_topic_of(self, topic: str) -> str:
+        """Return where records of a topic wait for another attempt of this group."""
+        return retry_topic_of(topic, self.group)
+
+    def chosen(self, existing: Iterable[str]) -> list[str]:
+        """Return the topics it reads among those that exist; of declared ones the missing too."""
+        if self.pattern is None:
+            return list(self.topics)
+        return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
 
     @property
     def keeps_inbox(self) -> bool:
@@ -97,32 +142,51 @@ class Subscription(Generic[P, R]):
 
 
 def subscription(
-    topic: str | type[Aggregate],
+    topic: _Topic | Sequence[_Topic] | None = None,
     *,
     group: str,
+    pattern: str | None = None,
     guarantee: Guarantee | None = None,
     **options: Any,
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Subscribe a handler to a topic; members of one group share its partitions, each group gets every event.
 
     An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
-    `guarantee` is effectively once for a handler that takes `tx`, at least once for one that does not. The other
-    options are the fields of Subscription. DeclarationError, InvalidIdentifier.
+    Give several in a list, or a `pattern`: a regular expression that the whole name of a topic matches. `guarantee` is
+    effectively once for a handler that takes `tx`, at least once for one that does not. The other options are the
+    fields of Subscription. DeclarationError, InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
-    read = topic if isinstance(topic, str) else _topic_of(topic, options.get("source"))
+    read = _topics(topic, options.get("source"))
 
     def declare(handler: Callable[P, R]) -> Subscription[P, R]:
         signature = signature_of(handler, names)
         chosen: Guarantee = guarantee or (EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE)
         return Subscription(
-            handler=handler, topic=read, group=group, signature=signature, guarantee=chosen, **_known(options)
+            handler=handler,
+            topics=read,
+            pattern=pattern,
+            group=group,
+            signature=signature,
+            guarantee=chosen,
+            **_known(options),
         )
 
     return declare
 
 
+def _topics(given: _Topic | Sequence[_Topic] | None, source: str | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    each: Sequence[_Topic] = given if isinstance(given, list | tuple) else [given]  # type: ignore[list-item]
+    return tuple(one if isinstance(one, str) else _topic_of(one, source) for one in each)
+
+
 def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
+    if not isinstance(getattr(aggregate, "category", None), str):
+        raise DeclarationError(
+            f"{aggregate!r} is no topic", remedy="give the name of a topic, an aggregate, or a list of these"
+        )
     return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
 
 
@@ -144,6 +208,17 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
          "take `tx: Connection` and write through it, or choose at-least-once"),
         (_is_start(declared.start), f"start {declared.start!r} is not a place",
          "use beginning, end, an aware datetime, or {partition: offset}"),
+        (_is_pattern(declared.pattern), f"pattern {declared.pattern!r} is no regular expression",
+         r"write one that whole names match, such as payment\..*"),
+        (bool(declared.topics) != (declared.pattern is not None), f"topics {list(declared.topics)}, with pattern "
+         f"{declared.pattern!r}", "give at least one topic, or a pattern instead"),
+        (len(set(declared.topics)) == len(declared.topics), f"topics {list(declared.topics)} name one twice",
+         "name each topic once"),
+        (len(declared.topics) == 1 or not isinstance(declared.start, Mapping),
+         f"start {declared.start!r} does not say of which topic", "start at beginning, end or a time"),
+        (declared.pattern is None or declared.start != "end",
+         "a topic that matches later would begin at its end, behind its first events",
+         "start at beginning or at a fixed time"),
         (declared.unreadable in get_args(Unreadable), f"unreadable {declared.unreadable!r} is not known",
          "choose dead-letter or stop"),
         (declared.attempts >= 1 and declared.batch >= 1, "attempts and batch count from 1", "use 1 or more"),
@@ -151,6 +226,14 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
         (declared.remember > timedelta(0), "remember is how long the inbox keeps an event", "use a time above zero"),
     ]  # fmt: skip
     return [(problem, remedy) for holds, problem, remedy in checks if not holds]
+
+
+def _is_pattern(pattern: str | None) -> bool:
+    try:
+        re.compile(pattern or "")
+    except (re.error, TypeError):
+        return False
+    return pattern != ""
 
 
 def _is_start(start: object) -> bool:

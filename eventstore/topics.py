@@ -51,6 +51,10 @@ DEAD_LETTER_OMITTED: Final = "dead_letter_omitted_bytes"
 # The branch that a record of a branch topic was put into.
 BRANCH_HEADER: Final = "factfold_branch"
 
+# What stands at the end of the names of topics that a group has for itself: no pattern of another one matches them.
+DEAD_LETTERS: Final = "dead-letter"
+RETRIES: Final = "retry"
+
 _NOT_OF_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 # With a category, a branch and a group behind it the name is a topic still.
 _LONGEST_SERVICE: Final = 40
@@ -135,6 +139,21 @@ def branch_topic(name: str, *, partitions: int) -> TopicSpec:
 def dead_letter_topic(name: str, *, partitions: int = 1) -> TopicSpec:
     """Describe a topic of records given up: kept until someone has looked at them."""
     return TopicSpec(name, partitions, {**_ROUTED, "max.message.bytes": str(MAX_DEAD_LETTER_BYTES), **_UNLIMITED})
+
+
+def dead_letter_topic_of(topic: str, group: str) -> str:
+    """Return the name of the topic of records of a topic that a group gave up."""
+    return f"{topic}.{group}.{DEAD_LETTERS}"
+
+
+def retry_topic_of(topic: str, group: str) -> str:
+    """Return the name of the topic of records of a topic that a group handles again."""
+    return f"{topic}.{group}.{RETRIES}"
+
+
+def is_of_a_group(topic: str) -> bool:
+    """Say whether a topic has the name of a group's dead letters or retries, or is one of Kafka's own."""
+    return topic.startswith("__") or topic.rpartition(".")[2] in (DEAD_LETTERS, RETRIES)
 
 
 def schemas_topic() -> TopicSpec:

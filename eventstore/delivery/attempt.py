@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,7 +86,7 @@ class _Pending(NamedTuple):
 class _Committed(NamedTuple):
     """What may stand in the database though it was not the subscriber that committed it, and by whose fault."""
 
-    claims: list[str]
+    claims: Mapping[str, list[str]]
     culprits: frozenset[str]
     cause: Exception
 
@@ -147,7 +147,7 @@ class Attempt:
     def _note_burial(self, inbox: Inbox, arrival: Arrival) -> None:
         with inbox.begin() as tx:
             if arrival.type is not None and self._keeps_inbox:
-                inbox.give_up(tx, arrival.id)
+                inbox.of(self._source.kept_as(arrival)).give_up(tx, arrival.id)
             self._source.checkpoint(tx, [arrival])
 
     def _in_transaction(self, inbox: Inbox, run: Sequence[Arrival], pending: list[_Pending]) -> tuple[int, int]:
@@ -197,6 +197,11 @@ class Attempt:
         """Return the events not handled before, each once."""
         if not self._keeps_inbox:
             return pending
+        parts = self._by_topic(pending)
+        new = [one for topic, part in parts.items() for one in self._new(inbox.of(topic), tx, part)]
+        return new if len(parts) == 1 else sorted(new, key=lambda one: one.place)
+
+    def _new(self, inbox: Inbox, tx: Connection, pending: list[_Pending]) -> list[_Pending]:
         first = {one.arrival.id: one for one in reversed(pending)}
         new = inbox.claim(tx, list(first))
         if new is None and len(first) == len(pending):
@@ -205,11 +210,21 @@ class Attempt:
 
     def _unclaim(self, inbox: Inbox, tx: Connection, left: list[_Pending]) -> None:
         if left and self._keeps_inbox:
-            inbox.unclaim(tx, [one.arrival.id for one in left])
+            _unclaimed(inbox, tx, self._ids(left))
+
+    def _ids(self, pending: list[_Pending]) -> dict[str, list[str]]:
+        return {topic: [one.arrival.id for one in part] for topic, part in self._by_topic(pending).items()}
+
+    def _by_topic(self, pending: list[_Pending]) -> dict[str, list[_Pending]]:
+        """Part records by the names they are kept under, in one order: members never wait for each other in a ring."""
+        parts: dict[str, list[_Pending]] = {}
+        for one in pending:
+            parts.setdefault(self._source.kept_as(one.arrival), []).append(one)
+        return parts if len(parts) == 1 else dict(sorted(parts.items()))
 
     def _may_stand(self, error: Exception) -> _Committed:
         cause = error.cause if isinstance(error, AttemptFailed) else error
-        claims = [one.arrival.id for one in self._left] if self._keeps_inbox else []
+        claims = self._ids(self._left) if self._keeps_inbox else {}
         return _Committed(claims, frozenset(one.arrival.place for one in self._at_hand), cause)
 
     def _repair(self, inbox: Inbox, run: Sequence[Arrival]) -> None:
@@ -221,7 +236,7 @@ class Attempt:
         if (found := self._committed) is None:
             return
         with inbox.begin() as tx:
-            stood = inbox.unclaim(tx, found.claims) if found.claims else 0
+            stood = _unclaimed(inbox, tx, found.claims)
         self._committed = None
         culprits = [place for place, arrival in enumerate(run) if arrival.place in found.culprits]
         if stood and culprits:
@@ -276,6 +291,10 @@ class Attempt:
             return error
         outage = None if self._inbox is None else self._inbox.outage(error)
         return outage or AttemptFailed(error, at, done=done)
+
+
+def _unclaimed(inbox: Inbox, tx: Connection, claims: Mapping[str, list[str]]) -> int:
+    return sum(inbox.of(topic).unclaim(tx, ids) for topic, ids in claims.items())
 
 
 def _end(run: Sequence[Arrival], left: list[_Pending]) -> int:

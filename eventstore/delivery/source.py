@@ -90,6 +90,7 @@ class PartitionLag:
     partition: int
     records: int
     seconds: float
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,8 @@ class Lag:
 class Source(Protocol[A]):
     """A log read by a group, in order within each key."""
 
-    @property
-    def kept_as(self) -> str:
-        """The name under which the inbox keeps what was handled of it: no other log of its group has it."""
+    def kept_as(self, arrival: A) -> str:
+        """Return the name under which the inbox keeps a record: no other log of its group has it."""
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Begin to read; `on_revoked` is called before places are given up, and ends the batch at hand."""

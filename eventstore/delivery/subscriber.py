@@ -50,7 +50,7 @@ class Subscriber(Closing):
         self._source = source
         self._runner = runner or HandlerThread(f"handler of {subscription.group}")
         _check_kind(subscription, self._runner)
-        self._inbox = _inbox(subscription, engine, kept_as=source.kept_as)
+        self._inbox = _inbox(subscription, engine)
         self._calls = Calls(timeout=subscription.timeout, patience=patience)
         self._halt = Event()
         attempt = Attempt(subscription, source, self._inbox, runner=self._runner, calls=self._calls, halt=self._halt)
@@ -204,7 +204,7 @@ class Subscriber(Closing):
             return
         self._calls.begin(FORGET, arrival)
         try:
-            forgotten = self._inbox.forget(self._subscription.remember)
+            forgotten = self._inbox.forget_parts(self._subscription.remember)
         except StoreUnavailable:
             forgotten = 0  # there is time; a batch that needs the database says more
         finally:
@@ -213,7 +213,7 @@ class Subscriber(Closing):
             self._forgets_at = now + _FORGETTING_SECONDS
 
 
-def _inbox(subscription: Subscription[..., Any], engine: Engine | None, *, kept_as: str) -> Inbox | None:
+def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox | None:
     if not subscription.signature.tx:
         return None
     if engine is None:
@@ -224,7 +224,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None, *, kept_
         )
     from eventstore.inbox import Inbox
 
-    return Inbox(engine, subscription.group, topic=kept_as)
+    return Inbox(engine, subscription.group, topic=subscription.reads)
 
 
 def _prepare(inbox: Inbox, subscription: Subscription[..., Any]) -> None:

@@ -89,6 +89,11 @@ class OffsetReader(Closing):
             known = self._admin.list_topics(timeout=self._deadline).topics
         return [topic for topic in topics if topic in known]
 
+    def names(self) -> list[str]:
+        """Return the names of all topics; BrokerUnreachable."""
+        with typed_errors(self._servers):
+            return sorted(self._admin.list_topics(timeout=self._deadline).topics)
+
     def end_offsets(self, topics: Iterable[str], *, committed: bool = True) -> Offsets:
         """Return, by topic and partition, the offset after the last committed record, or after the last of all."""
         return self._offsets(topics, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
@@ -39,7 +39,12 @@ def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
     stands = beginnings | group_offsets(settings, topic, group=group)
     waiting = {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
     ages = _ages(settings, topic, waiting) if waiting else {}
-    return Lag(tuple(PartitionLag(p, ends[p] - waiting.get(p, ends[p]), ages.get(p, 0.0)) for p in sorted(ends)))
+    return Lag(tuple(PartitionLag(p, ends[p] - waiting.get(p, ends[p]), ages.get(p, 0.0), topic) for p in sorted(ends)))
+
+
+def subscription_lag(settings: Settings, topics: Iterable[str], *, group: str) -> Lag:
+    """Return how far a group is behind in several topics; the errors of `group_lag`."""
+    return Lag(tuple(one for topic in topics for one in group_lag(settings, topic, group=group).partitions))
 
 
 def _ages(settings: Settings, topic: str, waiting: Mapping[int, int]) -> dict[int, float]:

@@ -45,45 +45,51 @@ _RETRIED: Final = frozenset(
 )
 
 
+Partition = tuple[str, int]
+
+
+def partition_of(message: Message | PassedOver) -> Partition:
+    """Return a record's topic and the number of its partition."""
+    return message.topic() or "", message.partition() or 0
+
+
 class Places:
     """Offsets of the partitions a member owns; commits run in the background, one at a time."""
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
+    def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._topic = topic
-        self._owned: set[int] = set()
-        self._done: dict[int, int] = {}
-        self._noted: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
+        self._owned: set[Partition] = set()
+        self._done: dict[Partition, int] = {}
+        self._noted: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}
         self._on_its_way = False
 
-    def owns(self, partition: int | None) -> bool:
-        """Say whether the partition is ours now."""
-        return partition in self._owned
+    def owns(self, message: Message | PassedOver) -> bool:
+        """Say whether a record's partition is ours now."""
+        return partition_of(message) in self._owned
 
     def owned(self) -> list[TopicPartition]:
         """Return our partitions."""
-        return [TopicPartition(self._topic, partition) for partition in self._owned]
+        return [TopicPartition(topic, partition) for topic, partition in self._owned]
 
     def given(self, partitions: Iterable[TopicPartition]) -> None:
         """Take partitions over."""
-        for partition in partitions:
-            self._owned.add(partition.partition)
+        self._owned.update((p.topic, p.partition) for p in partitions)
 
     def taken(self, partitions: Iterable[TopicPartition]) -> None:
         """Let partitions go; nothing more is committed for them."""
-        for partition in partitions:
-            self._owned.discard(partition.partition)
+        for partition in ((p.topic, p.partition) for p in partitions):
+            self._owned.discard(partition)
             for offsets in (self._done, self._noted, self._ends):
-                offsets.pop(partition.partition, None)
+                offsets.pop(partition, None)
 
     def at_end(self, message: Message) -> None:
         """Note that a partition has nothing more before this offset: markers of transactions carry no message."""
-        self._ends[message.partition() or 0] = message.offset() or 0
+        self._ends[partition_of(message)] = message.offset() or 0
 
     def done(self, messages: Iterable[Message | PassedOver]) -> None:
         """Note records as done and begin to commit."""
-        offsets = {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
+        offsets = {partition_of(message): (message.offset() or 0) + 1 for message in messages}
         self._done.update((partition, offset) for partition, offset in offsets.items() if partition in self._owned)
         self._commit_soon()
 
@@ -122,13 +128,14 @@ class Places:
 
     def _waiting(self) -> list[TopicPartition]:
         return [
-            TopicPartition(self._topic, partition, offset)
+            TopicPartition(*partition, offset)
             for partition, offset in self._done.items()
             if self._noted.get(partition) != offset
         ]
 
     def _note(self, partitions: Iterable[TopicPartition]) -> None:
-        self._noted.update((p.partition, p.offset) for p in partitions if p.partition in self._owned)
+        offsets = {(p.topic, p.partition): p.offset for p in partitions}
+        self._noted.update((partition, offset) for partition, offset in offsets.items() if partition in self._owned)
 
 
 def start_places(
@@ -140,18 +147,27 @@ def start_places(
     one begin at a later end.
     """
     known = consumer.committed(partitions, timeout=DEADLINE_SECONDS)
-    new = [partition for partition in known if partition.offset < 0]
-    if new and subscription.start != "beginning":
-        wanted = start_offsets(settings, subscription.topic, [p.partition for p in new], start=subscription.start)
-        consumer.commit(
-            offsets=[TopicPartition(subscription.topic, p, offset) for p, offset in wanted.items()], asynchronous=False
-        )
-    else:
-        wanted = {}
+    wanted: dict[Partition, int] = {}
+    if subscription.start != "beginning":
+        wanted = _starts(settings, subscription.start, [p for p in known if p.offset < 0])
+    if wanted:
+        consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in wanted.items()], asynchronous=False)
     return [
-        TopicPartition(p.topic, p.partition, p.offset if p.offset >= 0 else wanted.get(p.partition, OFFSET_BEGINNING))
+        TopicPartition(
+            p.topic,
+            p.partition,
+            p.offset if p.offset >= 0 else wanted.get((p.topic, p.partition), OFFSET_BEGINNING),
+        )
         for p in known
     ]
+
+
+def _starts(settings: Settings, start: Start, new: list[TopicPartition]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for topic in {p.topic for p in new}:
+        offsets = start_offsets(settings, topic, [p.partition for p in new if p.topic == topic], start=start)
+        found |= {(topic, partition): offset for partition, offset in offsets.items()}
+    return found
 
 
 def start_offsets(settings: Settings, topic: str, partitions: Iterable[int], *, start: Start) -> dict[int, int]:

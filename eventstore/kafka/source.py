@@ -1,40 +1,28 @@
-"""A topic read as a member of a group: partitions come and go, offsets are committed after the effects."""
+"""Topics read as a member of a group: partitions come and go, offsets are committed after the effects."""
 
 from __future__ import annotations
 
 import time
-from binascii import unhexlify
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
-from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import BrokerRefused, FactfoldError, ForeignRecord, OffsetsGone, SchemaError, TopicMissing
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, broker_unreachable, ensure_topics, typed_errors
+from eventstore.erasure import KeyStore, PersonalData
+from eventstore.errors import OffsetsGone
+from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
+from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
 from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
 from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer, end_of_batch
-from eventstore.kafka.groups import group_lag
+from eventstore.kafka.following import MISSING, Following
+from eventstore.kafka.groups import subscription_lag
+from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import Places, start_places
-from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.schemas import TopicSchemas
-from eventstore.messages import RecordedEvent
 from eventstore.restarts import PATIENCE_SECONDS
-from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
-from eventstore.topics import (
-    DEAD_LETTER_OMITTED,
-    DEAD_LETTER_PREFIX,
-    dead_letter_headers,
-    dead_letter_topic,
-    event_of,
-    not_an_event,
-    require_source,
-)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -43,51 +31,8 @@ if TYPE_CHECKING:
 _POLL_MARGIN_SECONDS: Final = 240.0
 
 
-@dataclass(slots=True)
-class KafkaArrival:
-    """One record with what it holds, or with the reason why that cannot be read."""
-
-    message: Message | PassedOver
-    type: str | None = None
-    id: str = ""
-    schema: RegisteredSchema | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-    problem: FactfoldError | None = None
-    opened: bool = False
-
-    @property
-    def schema_version(self) -> int:
-        """The version of the class that wrote it."""
-        return 1 if self.schema is None else self.schema.version
-
-    @property
-    def place(self) -> str:
-        """Topic, partition and offset."""
-        return f"{self.message.topic()}[{self.message.partition()}]@{self.offset}"
-
-    @property
-    def offset(self) -> int:
-        """The record's offset, the first one of records that cannot be unpacked."""
-        message = self.message
-        return message.first if isinstance(message, PassedOver) else message.offset() or 0
-
-    @property
-    def origin(self) -> Origin:
-        """The event that the record is; NotFramedAvro where its headers name no stream."""
-        stream = dict(_headers(self.message)).get("ce_subject")
-        if stream is None:
-            raise not_an_event("its headers lack 'ce_subject'", self.place)
-        return Origin(stream.decode(errors="replace"), self.id)
-
-    def recorded(self) -> RecordedEvent:
-        """Return the event as it was recorded; NotFramedAvro where headers are missing."""
-        if self.schema is None:
-            raise not_an_event("it was not decoded", self.place)
-        return event_of(_headers(self.message), schema=self.schema, data=self.data, place=self.place)
-
-
 class KafkaSource:
-    """A subscription's topic as a source; members of its group share the partitions."""
+    """A subscription's topics as a source; members of its group share the partitions."""
 
     def __init__(
         self,
@@ -99,38 +44,35 @@ class KafkaSource:
         keys: KeyStore | None = None,
     ) -> None:
         self._subscription = subscription
-        self._topic = subscription.topic
-        self._types = subscription.signature.types
+        self._reads = subscription.reads
         self._settings = settings
         self._servers = settings.kafka.bootstrap_servers
         self._deadline = deadline
         self._patience = patience
-        self._personal = PersonalData(keys)
+        self._keys = keys
         self._on_revoked: Callable[[], None] = lambda: None
         self._failure: BaseException | None = None
         self._down_since: float | None = None
         self._paused = False
         self._closing = False
         self._ahead: list[KafkaArrival] = []
-        self._passed: dict[int, int] = {}
+        self._passed: dict[tuple[str, int], int] = {}
 
-    @property
-    def kept_as(self) -> str:
-        """The topic."""
-        return self._topic
+    def kept_as(self, arrival: KafkaArrival) -> str:
+        """Return the record's own topic."""
+        return arrival.topic
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
-        with OffsetReader(self._settings, deadline=self._deadline) as offsets:
-            offsets.partitions([self._topic])
-            self._ensure_dead_letters(offsets)
+        self._letters = Letters(self._subscription, self._settings)
+        self._following = Following(self._subscription, self._settings, self._letters, deadline=self._deadline)
+        self._following.begin()
         self._on_revoked = on_revoked
         self._schemas = TopicSchemas(self._settings)
-        self._decoder = AvroDecoder(self._schemas.schema)
-        self._producer = RecordProducer(self._settings)
+        self._reader = ArrivalReader(self._subscription, self._schemas, PersonalData(self._keys))
         self._consumer = Consumer(self._consumer_settings())
-        self._places = Places(self._consumer, self._topic)
-        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._places = Places(self._consumer)
+        self._subscribe()
 
     def poll(self, timeout: float) -> Sequence[KafkaArrival]:
         """Return what has arrived once there is something, at most a batch; nothing after `timeout` s.
@@ -141,14 +83,16 @@ class KafkaSource:
         batch = self._subscription.batch
         arrivals, self._ahead = self._ahead[:batch], self._ahead[batch:]
         if arrivals:
-            return self._opened(arrivals)
-        with typed_errors(self._servers, topic=self._topic):
+            return self._reader.opened(arrivals)
+        with typed_errors(self._servers, topic=self._reads):
             # Nothing is at hand and nothing ahead, so all that was read is done.
             self._places.commit_idle()
+        if self._following.look(self._consumer):
+            self._subscribe()
         arrivals = self._read(timeout)
         if not arrivals:
             self._check_broker()
-        return self._opened(arrivals)
+        return self._reader.opened(arrivals)
 
     def prepare(self) -> None:
         """Fetch and decode the next batch while the handler works on this one."""
@@ -162,7 +106,7 @@ class KafkaSource:
         if not self._paused:
             self._paused = True
             self._consumer.pause(self._places.owned())
-        with typed_errors(self._servers, topic=self._topic):
+        with typed_errors(self._servers, topic=self._reads):
             message = self._consumer.poll(0)
         self._raise_failure()
         if message is not None:
@@ -173,7 +117,7 @@ class KafkaSource:
 
     def acknowledge(self, arrivals: Sequence[KafkaArrival]) -> None:
         """Commit the offsets after these records, in the background; partitions lost meanwhile are left out."""
-        with typed_errors(self._servers, topic=self._topic):
+        with typed_errors(self._servers, topic=self._reads):
             self._places.done(arrival.message for arrival in arrivals)
 
     def give_back(self, arrivals: Sequence[KafkaArrival]) -> None:
@@ -181,58 +125,35 @@ class KafkaSource:
         self._ahead = [*arrivals, *self._ahead]
 
     def dead_letter(self, letter: DeadLetter[KafkaArrival]) -> None:
-        """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError.
-
-        Of a record that no topic takes, as one that unpacks to much more, its place alone.
-        """
-        message = letter.arrival.message
-        origin = (self._topic, message.partition() or 0, letter.arrival.offset)
-        told = dead_letter_headers(
-            origin,
-            group=letter.group,
-            error=letter.error,
-            attempts=letter.attempts,
-            time=letter.time,
-            message=letter.message,
-        )
-        # A dead letter that was sent back and died again tells of its last death only.
-        own = tuple(pair for pair in _headers(message) if not pair[0].startswith(DEAD_LETTER_PREFIX))
-        name, key, value = self._subscription.dead_letter_topic, _bytes(message.key()), _bytes(message.value())
-        try:
-            self._producer.send([OutgoingRecord(topic=name, key=key, value=value, headers=own + told)])
-        except BrokerRefused as refused:
-            if not is_too_large(refused):
-                raise
-            left_out = ((DEAD_LETTER_OMITTED, str(len(value or b"")).encode()),)
-            self._producer.send([OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out)])
+        """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError."""
+        self._letters.bury(letter)
 
     def lag(self) -> Lag:
         """Return how far the group is behind what is committed in the topic."""
-        return group_lag(self._settings, self._topic, group=self._subscription.group)
+        return subscription_lag(self._settings, self._following.topics, group=self._subscription.group)
 
     def close(self) -> None:
         """Commit what is acknowledged and leave the group at once."""
         self._on_revoked = lambda: None
         self._closing = True
         try:
-            with typed_errors(self._servers, topic=self._topic):
+            with typed_errors(self._servers, topic=self._reads):
                 self._places.commit_now()
         finally:
             close_consumer(
                 self._consumer,
                 unless="the group was not left; its other members get these partitions when the session has timed out",
-                topic=self._topic,
+                topics=self._reads,
                 group=self._subscription.group,
             )
             self._schemas.close()
 
-    def _ensure_dead_letters(self, offsets: OffsetReader) -> None:
-        """Make the topic now rather than when it is needed; one that is there may be as its owner wants it."""
-        name = self._subscription.dead_letter_topic
-        try:
-            offsets.partitions([name])
-        except TopicMissing:
-            ensure_topics(self._settings, [dead_letter_topic(name)])
+    def _subscribe(self) -> None:
+        assigned = {"on_assign": self._assigned, "on_revoke": self._revoked, "on_lost": self._lost}
+        if self._following.topics:
+            self._consumer.subscribe(self._following.topics, **assigned)
+        else:
+            self._consumer.unsubscribe()
 
     def _read(self, timeout: float) -> list[KafkaArrival]:
         messages = self._fetch(timeout)
@@ -240,7 +161,7 @@ class KafkaSource:
         return [arrival for message in messages for arrival in self._arrivals(message)]
 
     def _fetch(self, timeout: float) -> list[Message]:
-        with typed_errors(self._servers, topic=self._topic):
+        with typed_errors(self._servers, topic=self._reads):
             # `consume` alone would wait the whole time for a full batch.
             first = self._consumer.poll(timeout)
             if first is None:
@@ -250,81 +171,34 @@ class KafkaSource:
     def _arrivals(self, message: Message) -> list[KafkaArrival]:
         if is_unreadable(message):
             return self._passed_over(message)
-        return [self._arrival(message)] if self._is_record(message) else []
+        return [self._reader.read(message)] if self._is_record(message) else []
 
     def _passed_over(self, message: Message) -> list[KafkaArrival]:
         """Go on behind a batch that cannot be unpacked, once: the client tells of it until it is told to go on."""
-        partition, first = message.partition() or 0, message.offset() or 0
-        if not self._places.owns(partition) or first < self._passed.get(partition, 0):
+        topic, partition, first = message.topic() or "", message.partition() or 0, message.offset() or 0
+        if not self._places.owns(message) or first < self._passed.get((topic, partition), 0):
             return []
-        end = end_of_batch(self._settings, self._topic, partition, first=first)
-        with typed_errors(self._servers, topic=self._topic):
-            self._consumer.seek(TopicPartition(self._topic, partition, end))
-        self._passed[partition] = end
-        return [KafkaArrival(PassedOver(self._topic, partition, first, end), problem=unreadable(message))]
+        end = end_of_batch(self._settings, topic, partition, first=first)
+        with typed_errors(self._servers, topic=topic):
+            self._consumer.seek(TopicPartition(topic, partition, end))
+        self._passed[topic, partition] = end
+        return [KafkaArrival(PassedOver(topic, partition, first, end), problem=unreadable(message))]
 
     def _is_record(self, message: Message) -> bool:
         problem = message.error()
         if problem is None:
             # What was fetched before a rebalance belongs to somebody else now.
-            return self._places.owns(message.partition())
+            return self._places.owns(message)
         if problem.name() == "_PARTITION_EOF":
             self._places.at_end(message)
         elif problem.name() in OUT_OF_RANGE:
             raise self._gone(message)
+        elif problem.name() in MISSING and self._following.may_go(message.topic()):
+            self._following.look_soon()
         elif problem.name() not in PASSING:
-            with typed_errors(self._servers, topic=self._topic):
+            with typed_errors(self._servers, topic=message.topic() or self._reads):
                 raise KafkaException(problem)
         return False
-
-    def _arrival(self, message: Message) -> KafkaArrival:
-        value = message.value()
-        if value is None:
-            # The event of a deleted stream: there is nothing left to handle.
-            return KafkaArrival(message)
-        try:
-            headers = cast("dict[str, bytes]", dict(_headers(message)))
-            if self._subscription.source is not None:
-                require_source(headers.items(), self._subscription.source, place="")
-            kind, event_id = headers["ce_type"].decode(), _hexadecimal(headers["ce_id"])
-            if self._types is not None and kind not in self._types:
-                # A body that nobody wants is not decoded.
-                self._check_known(kind, value)
-                return KafkaArrival(message)
-            schema, data = self._decoder.decode(value)
-        except (SchemaError, ForeignRecord) as problem:
-            return self._unreadable(message, problem)
-        except (KeyError, ValueError, AttributeError) as error:
-            return self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
-        return KafkaArrival(message, kind, event_id, schema, data)
-
-    def _opened(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
-        """The batch, its personal values opened now and not when it was fetched: a subject may have been erased."""
-        held = [a for a in arrivals if a.schema is not None and a.schema.personal and not a.opened]
-        try:
-            self._open(held)
-        except SchemaError:
-            for arrival in held:
-                try:
-                    self._open([arrival])
-                except SchemaError as problem:
-                    arrival.problem = problem
-        return arrivals
-
-    def _open(self, arrivals: Sequence[KafkaArrival]) -> None:
-        decoded = [(a.schema, dict(a.data), a.origin) for a in arrivals if a.schema is not None]
-        for arrival, data in zip(arrivals, self._personal.disclose(decoded), strict=True):
-            arrival.data, arrival.opened = data, True
-
-    def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:
-        found = KafkaArrival(message, problem=problem)
-        problem.place = problem.place or found.place
-        return found
-
-    def _check_known(self, kind: str, value: bytes) -> None:
-        self._schemas.schema(schema_id_of(value))
-        if not self._schemas.knows_type(kind):
-            raise not_an_event(f"no schema belongs to its type {kind!r}", "")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._closing:
@@ -334,7 +208,7 @@ class KafkaSource:
         if placed is None:
             return
         for partition in placed:
-            self._passed.pop(partition.partition, None)
+            self._passed.pop((partition.topic, partition.partition), None)
         consumer.incremental_assign(placed)
         self._places.given(placed)
         # librdkafka remembers that a partition was paused through the loss of it: one that is back would stay silent.
@@ -354,7 +228,7 @@ class KafkaSource:
 
     def _drop_foreign(self) -> None:
         """Let go of records that are somebody else's now; should their partition come back, they are fetched again."""
-        self._ahead = [arrival for arrival in self._ahead if self._places.owns(arrival.message.partition())]
+        self._ahead = [arrival for arrival in self._ahead if self._places.owns(arrival.message)]
 
     def _guarded(self, step: Callable[[], Any]) -> Any:
         """Run a step inside a callback of librdkafka, which knows no exceptions: they wait for the end of the poll."""
@@ -367,7 +241,7 @@ class KafkaSource:
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
-            with typed_errors(self._servers, topic=self._topic):
+            with typed_errors(self._servers, topic=self._reads):
                 raise failure
 
     def _resume(self) -> None:
@@ -377,10 +251,10 @@ class KafkaSource:
 
     def _gone(self, message: Message) -> OffsetsGone:
         return OffsetsGone(
-            f"group {self._subscription.group!r} stands at records of {self._topic!r} that were deleted unread",
+            f"group {self._subscription.group!r} stands at records of {message.topic()!r} that were deleted unread",
             remedy="restore them if they matter, then: "
-            f"factfold subscriptions reset {self._topic} {self._subscription.group} --to beginning",
-            place=f"{self._topic}[{message.partition()}]",
+            f"factfold subscriptions reset {message.topic()} {self._subscription.group} --to beginning",
+            place=f"{message.topic()}[{message.partition()}]",
         )
 
     def _on_client_error(self, error: KafkaError) -> None:
@@ -392,7 +266,7 @@ class KafkaSource:
         if self._down_since is None:
             return
         try:
-            self._consumer.list_topics(self._topic, timeout=2)
+            self._consumer.list_topics(timeout=2)
         except KafkaException as error:
             if time.monotonic() - self._down_since > self._patience:
                 raise broker_unreachable(self._servers, error.args[0].str()) from error
@@ -422,20 +296,3 @@ class KafkaSource:
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._guarded(lambda: self._places.committed(error, partitions))
-
-
-def _hexadecimal(text: bytes) -> str:
-    """Return an id in one spelling; ValueError where it is no UUID. A UUID object takes eight times as long."""
-    number = unhexlify(text.replace(b"-", b""))
-    if len(number) != 16:
-        raise ValueError(f"ce_id {text!r}")
-    return number.hex()
-
-
-def _headers(message: Message | PassedOver) -> list[tuple[str, bytes | None]]:
-    # The client hands bytes out as it got them; its types allow for what a producer may put in.
-    return cast("list[tuple[str, bytes | None]]", message.headers() or [])
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

@@ -49,7 +49,7 @@ def deliver(
     if subscription.signature.awaits:
         _require_no_loop(subscription)
         return asyncio.run(_delivered_alone(subscription, *events, times=times, engine=engine, stream_id=stream_id))
-    records = _List(_arrivals(events, stream_id) * times, topic=subscription.topic, batch=subscription.batch)
+    records = _List(_arrivals(events, stream_id) * times, subscription)
     with Subscriber(replace(subscription, backoff=0.0), records, engine=cast("Engine | None", engine)) as subscriber:
         while records.left:
             subscriber.run_once(timeout=0)
@@ -66,7 +66,7 @@ async def deliver_async(
     """Do as `deliver` for a handler that is a coroutine function, on the event loop of the test."""
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
-    records = _List(_arrivals(events, stream_id) * times, topic=subscription.topic, batch=subscription.batch)
+    records = _List(_arrivals(events, stream_id) * times, subscription)
     async with AsyncSubscriber(replace(subscription, backoff=0.0), records, engine=engine) as subscriber:
         while records.left:
             await subscriber.run_once(timeout=0)
@@ -104,16 +104,19 @@ def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:
         stream = StreamName(type_of_object(event).name.partition(".")[0], stream_id)
         result = store.append(stream, [event], expected=ANY)
         recorded += store.read_stream(stream, from_version=result.version)
-    return [StoreArrival(event, None, event.type) for event in recorded]
+    return [StoreArrival(event, {}, event.type) for event in recorded]
 
 
 class _List:
     """A log that is a list; what it is told to remember it forgets, so every record is delivered as it stands."""
 
-    def __init__(self, arrivals: Sequence[StoreArrival], *, topic: str, batch: int) -> None:
+    def __init__(self, arrivals: Sequence[StoreArrival], subscription: Subscription[..., Any]) -> None:
         self.left = list(arrivals)
-        self.kept_as = topic
-        self._batch = batch
+        self._batch = subscription.batch
+        self._topics = subscription.topics
+
+    def kept_as(self, arrival: StoreArrival) -> str:
+        return self._topics[0] if len(self._topics) == 1 else arrival.category
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Nobody takes anything away."""

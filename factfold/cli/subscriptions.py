@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)
 
-Topic = Annotated[str, typer.Argument(help="The topic the group reads.")]
+Topic = Annotated[str, typer.Argument(help="The topic the group reads, or several with commas between them.")]
 Group = Annotated[str, typer.Argument(help="The group.")]
 Database = Annotated[
     str | None,
@@ -76,15 +76,17 @@ def _tell_following(*, as_json: bool) -> None:
 def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
     """Show how far a group is behind: records and seconds, by partition."""
     from eventstore import Settings
-    from eventstore.kafka.groups import group_lag
+    from eventstore.kafka.groups import subscription_lag
 
-    found = group_lag(Settings(), topic, group=group)
+    found = subscription_lag(Settings(), topic.split(","), group=group)
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in found.partitions]
         typer.echo(json.dumps({"records": found.records, "seconds": found.seconds, "partitions": parts}))
         return
     for partition in found.partitions:
-        typer.echo(f"{topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s")
+        typer.echo(
+            f"{partition.topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s"
+        )
     typer.echo(f"{group}: {found.records:,} records, {found.seconds:,.1f} s")
 
 
@@ -100,7 +102,7 @@ def reset(
         bool, typer.Option("--forget", help="Empty the group's inbox in --database, so that events are handled again.")
     ] = False,
 ) -> None:
-    """Move a group without members to another place of its topic.
+    """Move a group without members to another place of its topics.
 
     Events the inbox knows are not handled again, wherever the group stands: --forget makes it forget them.
     """
@@ -109,11 +111,15 @@ def reset(
 
     if forget and database is None:
         raise typer.BadParameter("--forget needs --database, where the inbox is")
-    offsets = reset_group(Settings(), topic, group=group, to=parse_start(to))
+    topics, start = topic.split(","), parse_start(to)
+    if len(topics) > 1 and isinstance(start, dict):
+        raise typer.BadParameter(f"{to!r} does not say of which topic: reset one topic at a time")
+    moved = {one: reset_group(Settings(), one, group=group, to=start) for one in topics}
     if forget:
-        typer.echo(f"{_forget(database, topic, group):,} events forgotten")
-    for partition, offset in sorted(offsets.items()):
-        typer.echo(f"{topic}[{partition}]: {offset}")
+        typer.echo(f"{sum(_forget(database, one, group) for one in topics):,} events forgotten")
+    for one, offsets in moved.items():
+        for partition, offset in sorted(offsets.items()):
+            typer.echo(f"{one}[{partition}]: {offset}")
 
 
 def parse_start(text: str) -> Start:

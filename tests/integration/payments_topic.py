@@ -19,8 +19,8 @@ PARTITIONS = 4
 class PaymentsTopic:
     """A branch topic with a name of its own; its schemas are registered."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.name = f"payment.{uuid.uuid4().hex[:8]}"
+    def __init__(self, settings: Settings, *, name: str | None = None) -> None:
+        self.name = name or f"payment.{uuid.uuid4().hex[:8]}"
         self.settings = settings
         self._producer = RecordProducer(settings)
         ensure_topics(settings, [branch_topic(self.name, partitions=PARTITIONS), schemas_topic()])

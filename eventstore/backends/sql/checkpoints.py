@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from eventstore.backends.sql.store import SqlEventStore
-    from eventstore.subscriptions import Subscription
 
 # So many ids any database takes in one statement.
 _PART: Final = 500
@@ -60,16 +59,14 @@ def _database(engine: Engine) -> tuple[object, ...]:
 
 
 class Checkpoints:
-    """The place of one group in one store, advanced from where its reader began."""
+    """The place of one group in one category of a store, advanced from where its reader began."""
 
-    def __init__(
-        self, store: SqlEventStore, subscription: Subscription[..., object], *, category: str, engine: Engine
-    ) -> None:
+    def __init__(self, store: SqlEventStore, group: str, topic: str, *, category: str, engine: Engine) -> None:
         self._store = store
         self._engine = engine
         self._category = category
-        self._group, self._topic = subscription.group, subscription.topic
-        self.kept_as = kept_as(subscription.topic, store, engine)
+        self._group, self._topic = group, topic
+        self.kept_as = kept_as(topic, store, engine)
         self._metadata = MetaData()
         self._table = _checkpoints(self._metadata)
         self.dead_letters = dead_letters_table(self._metadata)

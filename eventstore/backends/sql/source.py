@@ -3,6 +3,9 @@
 Its place is a checkpoint row (group, topic and store → order_xid, position) in the handler's database, advanced in the
 transaction of the handler's effects. It advances from where this reader began its batch: a second subscriber of the
 group, who would deliver the same events, finds it moved and ends.
+
+Several categories are read in the store's own order, each with a row of its own: one that a subscription names later
+begins at its start, and the others go on. Behind a batch all of them stand at its last event.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -31,14 +34,23 @@ from eventstore.topics import require_source
 _GLANCE_SECONDS: Final = 0.05
 
 
+# The position of the last event that was seen of each category, None before the first.
+Places: TypeAlias = "Mapping[str, Position | None]"
+
+
 @dataclass(frozen=True, slots=True)
 class StoreArrival:
-    """One event of the category; `before` is the place before it. Without a type it is not of the branch."""
+    """One event; `before` are the places before it, by category. Without a type it is not of the branch."""
 
     event: RecordedEvent
-    before: Position | None
+    before: Places
     type: str | None
     problem: FactfoldError | None = None
+
+    @property
+    def category(self) -> str:
+        """The category of its stream."""
+        return self.event.stream.partition("-")[0]
 
     @property
     def id(self) -> str:
@@ -66,8 +78,9 @@ class StoreArrival:
 
 
 class StoreSource:
-    """A category of a store as the source of a subscription, or one branch of it: the events `branch` says yes to.
+    """Categories of a store as the source of a subscription, or a branch of them: the events `branch` says yes to.
 
+    `category` is that of the subscription's topic, or a list of those of its topics, in the same order.
     `engine` is that of the handler's database, the store's own by default. With a `source`, the subscription's own by
     default, an event of another service is not readable. One subscriber a group at a time.
     """
@@ -77,7 +90,7 @@ class StoreSource:
         store: SqlEventStore,
         subscription: Subscription[..., Any],
         *,
-        category: str,
+        category: str | Sequence[str],
         branch: Callable[[RecordedEvent], bool] | None = None,
         engine: Engine | None = None,
         source: str | None = None,
@@ -85,27 +98,24 @@ class StoreSource:
         self._store = store
         self._source = source or subscription.source
         self._subscription = subscription
-        self._category = check_category(category)
         self._branch = branch or (lambda event: True)
         self._engine = engine or store.engine
-        self._checkpoints = Checkpoints(store, subscription, category=self._category, engine=self._engine)
-        self._reached: Position | None = None
+        self._checkpoints = {
+            category: Checkpoints(store, subscription.group, topic, category=category, engine=self._engine)
+            for category, topic in _topics(subscription, category).items()
+        }
+        self._reached: Places = {}
 
-    @property
-    def kept_as(self) -> str:
-        """The topic; with the store's schema behind it where that is not the default one."""
-        return self._checkpoints.kept_as
+    def kept_as(self, arrival: StoreArrival) -> str:
+        """Return the topic; with the store's schema behind it where that is not the default one."""
+        return self._checkpoints[arrival.category].kept_as
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Find the group's checkpoint, or store the place to start at; makes the tables that are missing.
 
         Stored at once, even in an empty category: the next subscriber must not begin at a later end.
         """
-        self._reached = self._checkpoints.open()
-        if self._reached is None and (start := self._start()) is not None:
-            with transaction(self._engine) as tx:
-                self._checkpoints.advance(tx, None, start)
-            self._reached = start
+        self._reached = {category: self._begun(category) for category in self._checkpoints}
 
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
         """Return the next events behind the fence, at most a batch; nothing after `timeout` seconds."""
@@ -122,7 +132,10 @@ class StoreSource:
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint behind these events; CheckpointMoved where another subscriber did."""
-        self._checkpoints.advance(tx, arrivals[0].before, arrivals[-1].event.position)
+        before, after = arrivals[0].before, _behind(arrivals[-1])
+        for category, place in before.items():
+            if place != after[category]:
+                self._checkpoints[category].advance(tx, place, after[category])
 
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint, unless it moved in the handler's own transaction."""
@@ -140,7 +153,7 @@ class StoreSource:
         row = {
             "subscriber": letter.group,
             "event_id": event.id,
-            "topic": self.kept_as,
+            "topic": self.kept_as(letter.arrival),
             "stream": event.stream,
             "version": event.version,
             "error": type(letter.error).__name__,
@@ -151,27 +164,34 @@ class StoreSource:
         key = ["subscriber", "topic", "event_id"]
         told = {name: value for name, value in row.items() if name not in key}
         with transaction(self._engine) as tx:
-            statement = upsert(tx, self._checkpoints.dead_letters).values(row)
+            statement = upsert(tx, self._checkpoints[letter.arrival.category].dead_letters).values(row)
             tx.execute(statement.on_conflict_do_update(index_elements=key, set_=told))
 
     def lag(self) -> Lag:
-        """Return how many events of the category wait, those of other branches included."""
+        """Return how many events of each category wait, those of other branches included."""
+        return Lag(tuple(self._lag(category) for category in self._checkpoints))
+
+    def _lag(self, category: str) -> PartitionLag:
+        checkpoint = self._checkpoints[category]
         with transaction(self._engine) as tx:
-            count, oldest = self._store.waiting(self._checkpoints.stored(tx), category=self._category)
+            count, oldest = self._store.waiting(checkpoint.stored(tx), category=category)
         age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
-        return Lag((PartitionLag(0, count, age),))
+        return PartitionLag(0, count, age, checkpoint.kept_as)
 
     def close(self) -> None:
         """Nothing: the store and the engine are the caller's."""
 
     def _next(self) -> list[StoreArrival]:
-        found = self._store.read_all(after=self._reached, category=self._category, limit=self._subscription.batch)
-        events = list(found)
+        events = self._store.read_categories(self._reached, limit=self._subscription.batch)
         sources = {} if self._source is None else self._store.sources([event.id for event in events])
-        return [self._arrival(event, sources) for event in events]
+        arrivals = []
+        for event in events:
+            arrivals.append(self._arrival(event, sources))
+            self._reached = _behind(arrivals[-1])
+        return arrivals
 
     def _arrival(self, event: RecordedEvent, sources: Mapping[UUID, str]) -> StoreArrival:
-        before, self._reached = self._reached, event.position
+        before = self._reached
         try:
             if self._source is not None and event.id in sources:  # which an event that was deleted meanwhile is not
                 place = f"{event.stream}@{event.version}"
@@ -181,7 +201,16 @@ class StoreSource:
             return StoreArrival(event, before, event.type, problem)
         return StoreArrival(event, before, event.type if wanted else None)
 
-    def _start(self) -> Position | None:
+    def _begun(self, category: str) -> Position | None:
+        checkpoint = self._checkpoints[category]
+        reached = checkpoint.open()
+        if reached is None and (start := self._start(category)) is not None:
+            with transaction(self._engine) as tx:
+                checkpoint.advance(tx, None, start)
+            return start
+        return reached
+
+    def _start(self, category: str) -> Position | None:
         start = self._subscription.start
         if isinstance(start, Mapping):
             raise DeclarationError(
@@ -192,4 +221,24 @@ class StoreSource:
         if start == "beginning":
             return None
         before = start if isinstance(start, datetime) else None
-        return self._store.last_position(self._category, before=before) or BEFORE_ALL
+        return self._store.last_position(category, before=before) or BEFORE_ALL
+
+
+def _topics(subscription: Subscription[..., Any], category: str | Sequence[str]) -> dict[str, str]:
+    """Return the topic of each category; DeclarationError if there are not as many of both."""
+    categories = [category] if isinstance(category, str) else list(category)
+    if subscription.pattern is not None or len(set(categories)) != len(subscription.topics):
+        raise DeclarationError(
+            f"{subscription.name} reads {subscription.reads}, the store's categories {', '.join(categories)}",
+            remedy="name one category for each topic, in the same order; a store has no patterns",
+            place=subscription.name,
+        )
+    return {check_category(one): topic for one, topic in zip(categories, subscription.topics, strict=True)}
+
+
+def _behind(arrival: StoreArrival) -> dict[str, Position]:
+    """Return the places behind an event: what was seen of other categories ends there too."""
+    position = arrival.event.position
+    return {
+        category: position if place is None or place < position else place for category, place in arrival.before.items()
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -258,6 +258,14 @@ class SqlEventStore(Closing):
         """
         check_bounds(limit=limit)
         return self._reader.selected(selection, (after, before), newest=newest_first, limit=limit)
+
+    def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
+        """Return events of some categories in store order behind the fence, of each those after its own place.
+
+        InvalidIdentifier for no category, InvalidBound.
+        """
+        check_bounds(limit=limit)
+        return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""

@@ -32,6 +32,7 @@ class MemoryArrival:
     event: RecordedEvent | None
     place: str
     problem: Exception | None = None
+    topic: str | None = None
 
     @property
     def type(self):
@@ -60,7 +61,7 @@ def arrivals(*amounts):
 
 class MemorySource:
     def __init__(self, *batches, fails=(), kept_as="payments"):
-        self.kept_as = kept_as
+        self.topic = kept_as
         self.waiting = list(batches)
         self.acknowledged = []
         self.dead = []
@@ -69,6 +70,9 @@ class MemorySource:
         self.on_revoked = None
         self.during_keep_alive = None
         self.fails = dict(fails)
+
+    def kept_as(self, arrival):
+        return arrival.topic or self.topic
 
     def open(self, on_revoked):
         self.on_revoked = on_revoked

@@ -72,6 +72,32 @@ def test_topics_of_a_group_have_inboxes_of_their_own(engine):
     assert amounts(engine) == [1, 1]
 
 
+def test_one_event_in_two_topics_of_a_subscription_is_handled_once_for_each(engine):
+    """A branch topic holds the very events of its category's."""
+    one, two, three = arrivals(1, 2, 3)
+    other = [MemoryArrival(one.event, "o1", topic="suspicious"), MemoryArrival(three.event, "o3", topic="suspicious")]
+    batch = [one, other[0], two, other[1], three]
+    declared = subscription(["payments", "suspicious"], group="books")(booking().handler)
+    assert deliver(declared, MemorySource(batch), engine).handled == 5
+    assert amounts(engine) == [1, 1, 2, 3, 3]
+    assert deliver(declared, MemorySource(batch), engine).duplicates == 5
+    assert deliver(booking(), MemorySource([one, two, three]), engine).duplicates == 3  # rows of one topic stay valid
+
+
+def test_claims_of_all_topics_are_taken_back_behind_a_handler_that_commits_by_itself(engine):
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2:
+            tx.connection.driver_connection.commit()
+
+    batch = [MemoryArrival(a.event, a.place, topic=f"t{n % 2}") for n, a in enumerate(arrivals(1, 2, 3, 4))]
+    declared = subscription(["t0", "t1"], group="books", attempts=2, backoff=0.001)(book)
+    source = MemorySource(batch)
+    report = deliver(declared, source, engine)
+    assert (report.handled + report.duplicates, report.dead) == (3, 1)
+    assert amounts(engine) == [1, 2, 3, 4]
+
+
 def test_a_handler_that_fails_for_a_while_is_tried_again_and_order_is_kept(engine):
     source = MemorySource(arrivals(1, 2, 3))
     report = deliver(booking(fails_on=[2], fails_times=2), source, engine)

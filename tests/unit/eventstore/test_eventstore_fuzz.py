@@ -22,7 +22,7 @@ from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, NotFramedAvro
 from eventstore.event_types import event_type_of
-from eventstore.kafka.source import KafkaSource
+from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.serialization import AvroDecoder
 from eventstore.topics import TopicRecord, recorded_event
@@ -219,17 +219,16 @@ def test_headers_of_records(payload: bytes, size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_records_of_a_subscription(keys: MemoryKeys, payload: bytes, size: int) -> None:
-    source = object.__new__(KafkaSource)
-    source._types, source._personal = None, PersonalData(keys)
-    source._subscription = SimpleNamespace(source=None)  # type: ignore[assignment]
-    source._decoder = AvroDecoder({JOINED.schema_id: JOINED.registered}.__getitem__)
+    declared = SimpleNamespace(source=None, signature=SimpleNamespace(types=None))
+    schemas = SimpleNamespace(schema={JOINED.schema_id: JOINED.registered}.__getitem__)
+    reader = ArrivalReader(declared, schemas, PersonalData(keys))  # type: ignore[arg-type]
     read = 0
 
     def attempt(chance: random.Random) -> None:
         nonlocal read
         value = chance.choice((payload, payload, None, changed_bytes(payload, chance)))
         headers = chance.choice((changed_headers(chance), list(HEADERS.items()), None))
-        (arrival,) = source._opened([source._arrival(Message(value, headers))])  # type: ignore[arg-type]
+        (arrival,) = reader.opened([reader.read(Message(value, headers))])  # type: ignore[arg-type]
         if arrival.problem is not None:
             assert isinstance(arrival.problem, FactfoldError)
         elif arrival.schema is not None:

@@ -320,7 +320,12 @@ def test_one_subscription_of_two_tenants_has_a_place_and_an_inbox_for_each(tenan
 
 def test_a_store_of_its_own_is_kept_under_its_topic_whatever_its_prefix(tmp_path):
     with SqlEventStore(f"sqlite:///{tmp_path}/acme.db", topic_prefix="acme-") as store:
-        assert source_of(store, booking()).kept_as == "payment"
+        store.create_tables()
+        METADATA.create_all(store.engine)
+        receive(store, 1)
+        assert deliver(store, booking()).handled == 1
+        with store.engine.connect() as connection:
+            assert connection.execute(sa.text("select topic from factfold_inbox")).scalars().all() == ["payment"]
 
 
 def test_a_place_and_an_inbox_of_an_earlier_release_are_taken_over(tenants, engine, monkeypatch):

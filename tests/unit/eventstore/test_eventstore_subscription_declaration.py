@@ -169,3 +169,49 @@ def test_a_source_is_printable_text(source):
 
 
 def _bill(event: Order.Placed) -> None: ...
+
+
+def test_several_topics_are_one_subscription_by_name_or_by_aggregate():
+    @subscription([Order, "payment"], group="ledger", source="/shop")
+    def note(event: RecordedEvent) -> None: ...
+
+    assert note.topics == ("shop.order", "payment")
+    assert note.dead_letter_topic_of("payment") == "payment.ledger.dead-letter"
+    assert note.retry_topic_of("payment") == "payment.ledger.retry"
+
+
+@pytest.mark.parametrize("name", ["topic", "dead_letter_topic", "retry_topic"])
+def test_a_subscription_to_several_topics_has_no_topic_of_its_own(name):
+    declared = subscription(["order", "payment"], group="ledger")(_bill)
+    with pytest.raises(DeclarationError, match="order, payment, which is not one topic"):
+        getattr(declared, name)
+
+
+def test_a_pattern_matches_whole_names_and_never_what_a_group_has_for_itself():
+    declared = subscription(pattern=r"payment\..*|payment", group="audit")(_bill)
+    ours = ["payment", "payment.suspicious", "payment.validated"]
+    groups = ["payment.books.dead-letter", "payment.books.retry", "payment.suspicious.fraud.dead-letter"]
+    assert declared.chosen([*groups, *ours, "my.payment", "payments", "__consumer_offsets"]) == ours
+    assert subscription(pattern=".*", group="audit")(_bill).chosen(groups) == []
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "cause"),
+    [
+        (None, {}, r"topics \[\], with pattern None"),
+        ([], {}, r"topics \[\], with pattern None"),
+        ("payment", {"pattern": "p.*"}, r"topics \['payment'\], with pattern 'p\.\*'"),
+        (["payment", "payment"], {}, "name one twice"),
+        (None, {"pattern": "p("}, "is no regular expression"),
+        (None, {"pattern": ""}, "is no regular expression"),
+        (["order", "payment"], {"start": {0: 3}}, "does not say of which topic"),
+        (None, {"pattern": "p.*", "start": {0: 3}}, "does not say of which topic"),
+        (None, {"pattern": "p.*", "start": "end"}, "behind its first events"),
+        (7, {}, "7 is no topic"),
+        ([RecordedEvent], {}, "is no topic"),
+    ],
+)
+def test_topics_that_mean_nothing_are_refused(topics, options, cause):
+    with pytest.raises(DeclarationError, match=cause) as refused:
+        subscription(topics, group="g", **options)(_bill)
+    assert refused.value.remedy

@@ -1,0 +1,143 @@
+"""Records of event topics as a subscriber takes them: decoded, or with the reason why they cannot be read."""
+
+from __future__ import annotations
+
+from binascii import unhexlify
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from confluent_kafka import Message
+
+from eventstore.erasure import Origin, PersonalData
+from eventstore.errors import FactfoldError, ForeignRecord, SchemaError
+from eventstore.kafka.batches import PassedOver
+from eventstore.kafka.schemas import TopicSchemas
+from eventstore.messages import RecordedEvent
+from eventstore.schema_registry import RegisteredSchema
+from eventstore.serialization import AvroDecoder, schema_id_of
+from eventstore.subscriptions import Subscription
+from eventstore.topics import event_of, not_an_event, require_source
+
+
+@dataclass(slots=True)
+class KafkaArrival:
+    """One record with what it holds, or with the reason why that cannot be read."""
+
+    message: Message | PassedOver
+    type: str | None = None
+    id: str = ""
+    schema: RegisteredSchema | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    problem: FactfoldError | None = None
+    opened: bool = False
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the class that wrote it."""
+        return 1 if self.schema is None else self.schema.version
+
+    @property
+    def place(self) -> str:
+        """Topic, partition and offset."""
+        return f"{self.message.topic()}[{self.message.partition()}]@{self.offset}"
+
+    @property
+    def topic(self) -> str:
+        """The record's topic."""
+        return self.message.topic() or ""
+
+    @property
+    def offset(self) -> int:
+        """The record's offset, the first one of records that cannot be unpacked."""
+        message = self.message
+        return message.first if isinstance(message, PassedOver) else message.offset() or 0
+
+    @property
+    def origin(self) -> Origin:
+        """The event that the record is; NotFramedAvro where its headers name no stream."""
+        stream = dict(headers_of(self.message)).get("ce_subject")
+        if stream is None:
+            raise not_an_event("its headers lack 'ce_subject'", self.place)
+        return Origin(stream.decode(errors="replace"), self.id)
+
+    def recorded(self) -> RecordedEvent:
+        """Return the event as it was recorded; NotFramedAvro where headers are missing."""
+        if self.schema is None:
+            raise not_an_event("it was not decoded", self.place)
+        return event_of(headers_of(self.message), schema=self.schema, data=self.data, place=self.place)
+
+
+class ArrivalReader:
+    """Reads what a subscription takes of records; others are decoded no further than their headers."""
+
+    def __init__(self, subscription: Subscription[..., Any], schemas: TopicSchemas, personal: PersonalData) -> None:
+        self._source = subscription.source
+        self._types = subscription.signature.types
+        self._schemas = schemas
+        self._decoder = AvroDecoder(schemas.schema)
+        self._personal = personal
+
+    def read(self, message: Message) -> KafkaArrival:
+        """Return what a record holds."""
+        value = message.value()
+        if value is None:
+            # The event of a deleted stream: there is nothing left to handle.
+            return KafkaArrival(message)
+        try:
+            headers = cast("dict[str, bytes]", dict(headers_of(message)))
+            if self._source is not None:
+                require_source(headers.items(), self._source, place="")
+            kind, event_id = headers["ce_type"].decode(), _hexadecimal(headers["ce_id"])
+            if self._types is not None and kind not in self._types:
+                # A body that nobody wants is not decoded.
+                self._check_known(kind, value)
+                return KafkaArrival(message)
+            schema, data = self._decoder.decode(value)
+        except (SchemaError, ForeignRecord) as problem:
+            return self._unreadable(message, problem)
+        except (KeyError, ValueError, AttributeError) as error:
+            return self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
+        return KafkaArrival(message, kind, event_id, schema, data)
+
+    def opened(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
+        """The batch, its personal values opened now and not when it was fetched: a subject may have been erased."""
+        held = [a for a in arrivals if a.schema is not None and a.schema.personal and not a.opened]
+        try:
+            self._open(held)
+        except SchemaError:
+            for arrival in held:
+                try:
+                    self._open([arrival])
+                except SchemaError as problem:
+                    arrival.problem = problem
+        return arrivals
+
+    def _open(self, arrivals: Sequence[KafkaArrival]) -> None:
+        decoded = [(a.schema, dict(a.data), a.origin) for a in arrivals if a.schema is not None]
+        for arrival, data in zip(arrivals, self._personal.disclose(decoded), strict=True):
+            arrival.data, arrival.opened = data, True
+
+    def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:
+        found = KafkaArrival(message, problem=problem)
+        problem.place = problem.place or found.place
+        return found
+
+    def _check_known(self, kind: str, value: bytes) -> None:
+        self._schemas.schema(schema_id_of(value))
+        if not self._schemas.knows_type(kind):
+            raise not_an_event(f"no schema belongs to its type {kind!r}", "")
+
+
+def _hexadecimal(text: bytes) -> str:
+    """Return an id in one spelling; ValueError where it is no UUID. A UUID object takes eight times as long."""
+    number = unhexlify(text.replace(b"-", b""))
+    if len(number) != 16:
+        raise ValueError(f"ce_id {text!r}")
+    return number.hex()
+
+
+def headers_of(message: Message | PassedOver) -> list[tuple[str, bytes | None]]:
+    """Return a record's headers."""
+    # The client hands bytes out as it got them; its types allow for what a producer may put in.
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])

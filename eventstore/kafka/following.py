@@ -1,0 +1,67 @@
+"""Which topics a member of a group reads: those declared, or those that match a pattern now."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException
+
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
+from eventstore.kafka.letters import Letters
+from eventstore.settings import Settings
+from eventstore.subscriptions import Subscription
+
+MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC"})
+# A broker that does not answer at once is asked again later.
+_ANSWER_SECONDS: Final = 2.0
+
+
+class Following:
+    """The topics that a member reads, looked after while it reads."""
+
+    def __init__(
+        self, subscription: Subscription[..., Any], settings: Settings, letters: Letters, *, deadline: float
+    ) -> None:
+        self._subscription = subscription
+        self._settings = settings
+        self._letters = letters
+        self._deadline = deadline
+        self._looks_at = 0.0
+        self.topics: list[str] = []
+
+    def begin(self) -> None:
+        """Find the topics; TopicMissing, BrokerUnreachable, BrokerRefused."""
+        with OffsetReader(self._settings, deadline=self._deadline) as offsets:
+            offsets.partitions(self._subscription.topics)
+            self._follow(offsets, offsets.names())
+
+    def look(self, consumer: Consumer) -> bool:
+        """Ask now and then which topics there are; say whether others are to be read than before."""
+        if self._subscription.pattern is None or time.monotonic() < self._looks_at:
+            return False
+        self._looks_at = time.monotonic() + DEADLINE_SECONDS
+        try:
+            existing = list(consumer.list_topics(timeout=_ANSWER_SECONDS).topics)
+        except KafkaException:
+            return False
+        before = self.topics
+        if self._subscription.chosen(existing) == before:
+            return False
+        with OffsetReader(self._settings, deadline=self._deadline) as offsets:
+            self._follow(offsets, existing)
+        return self.topics != before
+
+    def look_soon(self) -> None:
+        """Ask at the next occasion."""
+        self._looks_at = 0.0
+
+    def may_go(self, topic: str | None) -> bool:
+        """Say whether a topic may be deleted while it is read: it was not declared by its name."""
+        return topic not in self._subscription.topics
+
+    def _follow(self, offsets: OffsetReader, existing: list[str]) -> None:
+        topics = self._subscription.chosen(existing)
+        for topic in topics:
+            self._letters.ensure_topic(offsets, topic)
+        self.topics = topics
