@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from eventstore.backends.batch import check_bounds
 from eventstore.conversions import aware_utc
 from eventstore.errors import InvalidBound
 from eventstore.identifiers import StreamName, check_category, check_type_name
@@ -15,8 +16,9 @@ from eventstore.messages import Metadata
 class Selection:
     """Events that have all of these; what is not given selects nothing away.
 
-    `types` are names as they are stored. `since` and `until` are included. InvalidIdentifier for a name that breaks
-    its rules, InvalidEventData for a time without a zone, InvalidBound if `until` is before `since`.
+    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included.
+    InvalidIdentifier for a name that breaks its rules, InvalidEventData for a time without a zone, InvalidBound for a
+    version below zero, and if an upper bound is below the lower one.
     """
 
     streams: tuple[str, ...] = ()
@@ -25,6 +27,8 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     correlation_id: str | None = None
+    from_version: int | None = None
+    to_version: int | None = None
 
     def __post_init__(self) -> None:
         for stream in self.streams:
@@ -38,10 +42,10 @@ class Selection:
             if (moment := getattr(self, bound)) is not None:
                 object.__setattr__(self, bound, aware_utc(moment))
         if self.since is not None and self.until is not None and self.until < self.since:
-            raise InvalidBound(
-                f"until {self.until.isoformat()} is before since {self.since.isoformat()}",
-                remedy="give a time that is not before since, or leave one of the two out",
-            )
+            raise _empty(self.since.isoformat(), self.until.isoformat())
+        check_bounds(from_version=self.from_version or 0, to_version=self.to_version)
+        if self.to_version is not None and self.to_version < (self.from_version or 0):
+            raise _empty(f"version {self.from_version}", f"version {self.to_version}")
 
     @property
     def is_everything(self) -> bool:
@@ -54,9 +58,23 @@ class Selection:
             return False
         return not self.categories or (stream or "").partition("-")[0] in self.categories
 
+    def has_version(self, version: int | None) -> bool:
+        """Say whether a version is within the bounds; a record without one is not, where there are bounds."""
+        if self.from_version is None and self.to_version is None:
+            return True
+        first, last = self.from_version or 0, self.to_version
+        return version is not None and version >= first and (last is None or version <= last)
+
     def has_time(self, moment: datetime) -> bool:
         """Say whether a moment is within the bounds."""
         return not (self.since and moment < self.since) and not (self.until and moment > self.until)
+
+
+def _empty(lower: str, upper: str) -> InvalidBound:
+    return InvalidBound(
+        f"no event is from {lower} to {upper}, which is before it",
+        remedy="exchange the two bounds, or leave one of them out",
+    )
 
 
 EVERYTHING = Selection()

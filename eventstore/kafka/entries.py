@@ -175,8 +175,13 @@ def _is_selected(selection: Selection, record: TopicRecord) -> bool:
         selection.has_time(_time(record))
         and (not selection.types or headers.get("ce_type") in selection.types)
         and selection.has_stream(headers.get("ce_subject"))
+        and selection.has_version(_version(headers.get("ce_streamversion")))
         and selection.correlation_id in (None, headers.get("ce_correlationid"))
     )
+
+
+def _version(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _without_event(record: TopicRecord, problem: str | None) -> Entry:

@@ -20,6 +20,10 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
         found.append(columns.time >= selection.since)
     if selection.until is not None:
         found.append(columns.time <= selection.until)
+    if selection.from_version is not None:
+        found.append(columns.version >= selection.from_version)
+    if selection.to_version is not None:
+        found.append(columns.version <= selection.to_version)
     if selection.correlation_id is not None:
         found.append(columns.correlation_id == selection.correlation_id)
     return found

@@ -1,0 +1,300 @@
+"""Events of a store delivered again to one subscription, although its inbox knows them.
+
+An event's claim is removed and made anew in the transaction of the handler's effects. If the handler fails, that
+transaction is rolled back: the inbox says of the event what it said before. The group's place does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Connection, Engine, column, inspect, select, table
+
+from eventstore.backends.sql.checkpoints import kept_as
+from eventstore.backends.sql.lending import LentTransaction
+from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.transactions import transaction
+from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
+from eventstore.identifiers import Position
+from eventstore.inbox import Inbox
+from eventstore.inspection.selection import EVERYTHING, Selection
+from eventstore.masking import masked_message
+from eventstore.messages import RecordedEvent
+from eventstore.subscriptions import Subscription
+from eventstore.topics import require_source
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+# One look-up of sources and of inbox rows for so many events.
+_PAGE: Final = 500
+_CHECKPOINTS: Final = table("factfold_checkpoints", column("subscriber"), column("topic"))
+
+
+@dataclass(slots=True)
+class ReplayPlan:
+    """What a replay would deliver: events by type, how many the inbox knows, and the first of them."""
+
+    events: int = 0
+    known: int = 0
+    types: dict[str, int] = field(default_factory=dict)
+    first: list[RecordedEvent] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay did: events handled, those that another subscriber handled meanwhile, and the last one's place."""
+
+    handled: int = 0
+    overtaken: int = 0
+    reached: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """An event as a handler's signature takes it."""
+
+    event: RecordedEvent
+    problem: None = None
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    @property
+    def id(self) -> str:
+        return self.event.id.hex
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        return self.event.data
+
+    @property
+    def schema_version(self) -> int:
+        return self.event.schema_version
+
+    @property
+    def place(self) -> str:
+        return f"{self.event.stream}@{self.event.version}"
+
+    def recorded(self) -> RecordedEvent:
+        return self.event
+
+
+class Replay:
+    """Chosen events of a store for one subscription, up to the newest event of now.
+
+    `engine` is that of the handler's database, the store's own by default. `after` leaves out what an earlier replay
+    reached. For a subscription to a branch topic, give the branch's `category` and `branch`, which says yes to its
+    events. DeclarationError if the handler is a coroutine function, reads none of the store's topics, or takes none of
+    the events that are chosen.
+    """
+
+    def __init__(
+        self,
+        store: SqlEventStore,
+        subscription: Subscription[..., Any],
+        selection: Selection,
+        *,
+        engine: Engine | None = None,
+        after: Position | None = None,
+        category: str | None = None,
+        branch: Callable[[RecordedEvent], bool] | None = None,
+    ) -> None:
+        _require_plain(subscription)
+        self._store, self._subscription = store, subscription
+        self._engine = engine or store.engine
+        self._topics = _topics(store, subscription) if category is None else {category: subscription.topic}
+        self._selection = _narrowed(selection, subscription, tuple(self._topics))
+        self._after = after
+        self._branch = branch or (lambda event: True)
+        self._names: dict[str, str] = {}
+        self._inboxes: dict[str, Inbox] = {}
+
+    def plan(self, *, show: int = 20) -> ReplayPlan:
+        """Return what would be delivered, `show` events of it whole; nothing is called and nothing changes."""
+        plan, inboxes = ReplayPlan(), SqlInboxes(self._engine)
+        for page in self._pages():
+            reactions = inboxes.reactions([event.id for event in page])
+            for event in page:
+                plan.events += 1
+                plan.types[event.type] = plan.types.get(event.type, 0) + 1
+                plan.known += any(
+                    one.group == self._subscription.group and one.topic == self._kept_as(event)
+                    for one in reactions.get(event.id, ())
+                )
+            plan.first += page[: show - len(plan.first)]
+        return plan
+
+    def run(self, *, on_progress: Callable[[ReplayReport], None] = lambda report: None) -> ReplayReport:
+        """Deliver the events, one a transaction, or a batch for a handler that takes lists.
+
+        It ends at the first failure, and what was delivered before stays: SubscriptionError for an error of the
+        handler, else the error itself; KeysMissing, ForeignRecord, NewerEvent, StoreUnavailable.
+        """
+        report = ReplayReport()
+        size = self._subscription.batch if self._subscription.signature.many else 1
+        for page in self._pages():
+            rest = iter(page)
+            while part := list(islice(rest, size)):
+                self._deliver([_Again(event) for event in part], report)
+                report.reached = part[-1].position
+            on_progress(report)
+        return report
+
+    def _pages(self) -> Iterator[list[RecordedEvent]]:
+        newest = next(self._store.read_selected(EVERYTHING, newest_first=True, limit=1), None)
+        if newest is None:
+            return
+        before = Position(newest.position.order_xid, newest.position.position + 1)
+        found = self._store.read_selected(self._selection, after=self._after, before=before)
+        chosen = (event for event in found if self._branch(event))
+        while page := list(islice(chosen, _PAGE)):
+            self._require_source(page)
+            yield page
+
+    def _require_source(self, page: Sequence[RecordedEvent]) -> None:
+        wanted = self._subscription.source
+        for event_id, source in self._store.sources([event.id for event in page]).items() if wanted else ():
+            require_source([("ce_source", source.encode())], str(wanted), place=f"event {event_id}")
+
+    def _deliver(self, part: Sequence[_Again], report: ReplayReport) -> None:
+        at_hand = part
+        try:
+            if self._subscription.signature.tx:
+                with self._inbox(part[0].event).lend() as lent:
+                    at_hand = self._claimed(lent.tx, part)
+                    lent.watch()
+                    self._call(at_hand, lent)
+            else:
+                self._call(part, None)
+        except Exception as error:
+            raise self._failed(error, at_hand, report) from error
+        report.handled += len(at_hand)
+        report.overtaken += len(part) - len(at_hand)
+
+    def _claimed(self, tx: Connection, part: Sequence[_Again]) -> Sequence[_Again]:
+        """Claim the events anew; those that a subscriber handles at the same moment are not ours."""
+        if not self._subscription.keeps_inbox:
+            return part
+        ids: dict[Inbox, list[str]] = {}
+        for one in part:
+            ids.setdefault(self._inbox(one.event), []).append(one.id)
+        new: set[str] = set()
+        for inbox, own in ids.items():
+            inbox.unclaim(tx, own)
+            claimed = inbox.claim(tx, own)
+            new.update(own if claimed is None else claimed)
+        return [one for one in part if one.id in new]
+
+    def _inbox(self, event: RecordedEvent) -> Inbox:
+        name = self._kept_as(event)
+        if name not in self._inboxes:
+            self._inboxes[name] = Inbox(self._engine, self._subscription.group, topic=name)
+            if self._subscription.keeps_inbox:
+                self._inboxes[name].create_tables()
+        return self._inboxes[name]
+
+    def _call(self, part: Sequence[_Again], lent: LentTransaction | None) -> None:
+        signature, tx = self._subscription.signature, lent and lent.tx
+        given = [(event, one.event) for one in part for event in self._events(one)]
+        calls = [([event for event, _ in given], [one for _, one in given])] if signature.many and given else given
+        for event, recorded in calls:
+            self._subscription.handler(**signature.arguments(event, recorded, tx))
+            if lent is not None:
+                lent.check()
+
+    def _events(self, one: _Again) -> list[Any]:
+        signature = self._subscription.signature
+        return [one.event] if signature.types is None else signature.events(one)
+
+    def _failed(self, error: Exception, part: Sequence[_Again], report: ReplayReport) -> Exception:
+        done = f"{report.handled:,} events were handled before, and stay so"
+        again = "after the last of them" if report.reached is None else f"after {_told(report.reached)}"
+        if isinstance(error, FactfoldError):
+            error.add_note(f"{done}; go on {again}: --after")
+            return error
+        place = part[0].place if len(part) == 1 else f"{part[0].place} to {part[-1].place}"
+        after = "" if report.reached is None else f" with --after {_told(report.reached)}"
+        return SubscriptionError(
+            f"{self._subscription.name} failed: {type(error).__name__}: {masked_message(error, part)}; {done}",
+            remedy=f"repair the handler, and replay again{after}",
+            place=place,
+        )
+
+    def _kept_as(self, event: RecordedEvent) -> str:
+        """The name under which the group's inbox keeps an event: that of the road which delivers to it."""
+        category = event.stream.partition("-")[0]
+        if category not in self._names:
+            topic = self._topics[category]
+            embedded = kept_as(topic, self._store, self._engine)
+            on_store = embedded == topic or self._has_checkpoint(embedded)
+            self._names[category] = embedded if on_store else topic
+        return self._names[category]
+
+    def _has_checkpoint(self, name: str) -> bool:
+        own = (_CHECKPOINTS.c.subscriber == self._subscription.group, _CHECKPOINTS.c.topic == name)
+        with transaction(self._engine) as tx:
+            if not inspect(tx).has_table(_CHECKPOINTS.name):
+                return False
+            return tx.execute(select(_CHECKPOINTS.c.topic).where(*own)).first() is not None
+
+
+def parse_position(text: str) -> Position:
+    """Read a position as a replay tells it, `0:17`; DeclarationError."""
+    order, _, number = text.partition(":")
+    try:
+        return Position(int(order), int(number))
+    except ValueError:
+        raise DeclarationError(
+            f"{text!r} is no position", remedy="give the one that the replay told: two numbers, such as 0:17"
+        ) from None
+
+
+def _told(position: Position) -> str:
+    return f"{position.order_xid}:{position.position}"
+
+
+def _require_plain(subscription: Subscription[..., Any]) -> None:
+    if subscription.signature.awaits:
+        raise DeclarationError(
+            f"handler {subscription.name} is a coroutine function, and a replay calls plain ones",
+            remedy="move the group back and let it forget: factfold subscriptions reset --forget",
+            place=subscription.name,
+        )
+
+
+def _topics(store: SqlEventStore, subscription: Subscription[..., Any]) -> dict[str, str]:
+    """The topic of each category that the subscription reads."""
+    known = {category.name: category.topic for category in store.categories()}
+    wanted = set(subscription.chosen(known.values()))
+    found = {category: topic for category, topic in known.items() if topic in wanted}
+    if not found:
+        published = ", ".join(known.values()) or "nothing"
+        raise DeclarationError(
+            f"{subscription.name} reads {subscription.reads}, and this store publishes {published}",
+            remedy="name the store of these topics; for a branch topic, name its branches: --branches module:name",
+            place=subscription.name,
+        )
+    return found
+
+
+def _narrowed(selection: Selection, subscription: Subscription[..., Any], categories: tuple[str, ...]) -> Selection:
+    """What is chosen and what the handler takes, as one selection."""
+    taken = subscription.signature.types
+    own = [stream for stream in selection.streams if stream.partition("-")[0] not in categories]
+    foreign = [*own, *(one for one in selection.categories if one not in categories)]
+    if taken is not None:
+        foreign += [name for name in selection.types if name not in taken]
+    if foreign:
+        raise DeclarationError(
+            f"{subscription.name} takes no events of {', '.join(foreign)}",
+            remedy=f"choose among categories {', '.join(categories)}"
+            + (f", types {', '.join(taken)}" if taken else ""),
+            place=subscription.name,
+        )
+    types = selection.types or (() if taken is None else tuple(taken))
+    return replace(selection, types=types, categories=selection.categories or categories)

@@ -1,0 +1,249 @@
+"""Events of a store are delivered again to one subscription: although its inbox knows them, and to no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import (
+    ANY,
+    Aggregate,
+    Metadata,
+    RecordedEvent,
+    SqlEventStore,
+    Subscriber,
+    Subscription,
+    event,
+    subscription,
+)
+from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.replaying import Replay, parse_position
+from eventstore.backends.sql.source import StoreSource
+from eventstore.errors import DeclarationError, ForeignRecord, InvalidBound, SubscriptionError
+from eventstore.identifiers import Position
+from eventstore.inspection.selection import Selection
+
+METADATA = sa.MetaData()
+SEEN = sa.Table("seen", METADATA, sa.Column("stream", sa.Text), sa.Column("amount", sa.Integer))
+
+
+class Order(Aggregate):
+    @event
+    class Placed:
+        amount: int
+
+    @event
+    class Shipped:
+        by: str
+
+
+class Payment(Aggregate):
+    @event
+    class Received:
+        amount: int
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlEventStore]:
+    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as opened:
+        opened.create_tables()
+        METADATA.create_all(opened.engine)
+        for stream in ("order-o1", "order-o2"):
+            opened.append(stream, [Order.Placed(amount=n) for n in (1, 2, 3)], expected=ANY)
+        opened.append("order-o1", [Order.Shipped(by="Post")], expected=ANY)
+        yield opened
+
+
+def booking(fails_at: int | None = None, **options: Any) -> Subscription[..., None]:
+    @subscription("order", group="booking", **options)
+    def book(event: Order.Placed, recorded: RecordedEvent, tx: sa.Connection) -> None:
+        if event.amount == fails_at:
+            raise RuntimeError("no room")
+        tx.execute(sa.insert(SEEN).values(stream=recorded.stream, amount=event.amount))
+
+    return book
+
+
+def handled(store: SqlEventStore, declared: Subscription[..., None]) -> None:
+    """Deliver everything as usual, and forget the effects."""
+    with Subscriber(declared, StoreSource(store, declared, category="order"), engine=store.engine) as subscriber:
+        subscriber.run_once()
+    with store.engine.begin() as tx:
+        tx.execute(sa.delete(SEEN))
+
+
+def effects(store: SqlEventStore) -> list[tuple[str, int]]:
+    with store.engine.connect() as connection:
+        return [(stream, amount) for stream, amount in connection.execute(sa.select(SEEN))]
+
+
+def inbox(store: SqlEventStore) -> dict[tuple[str, int], str]:
+    """Where each claimed event stands in its stream, and its outcome."""
+    events = list(store.read_all())
+    known = SqlInboxes(store.engine).reactions([one.id for one in events])
+    return {(one.stream, one.version): known[one.id][0].outcome for one in events if one.id in known}
+
+
+def test_chosen_events_run_through_the_handler_again_although_its_inbox_knows_them(store: SqlEventStore) -> None:
+    declared = booking()
+    handled(store, declared)
+    report = Replay(store, declared, Selection(streams=("order-o1",), from_version=1)).run()
+    assert (report.handled, report.overtaken) == (2, 0)
+    assert effects(store) == [("order-o1", 2), ("order-o1", 3)]
+
+
+def test_an_event_that_was_replayed_first_is_not_handled_when_its_turn_comes(store: SqlEventStore) -> None:
+    declared = booking()
+    Replay(store, declared, Selection(streams=("order-o2",))).run()
+    with Subscriber(declared, StoreSource(store, declared, category="order"), engine=store.engine) as subscriber:
+        report = subscriber.run_once()
+    assert (report.handled, report.duplicates) == (3, 3)
+    assert len(effects(store)) == 6
+
+
+def test_a_plan_counts_and_calls_nothing(store: SqlEventStore) -> None:
+    declared = booking()
+    handled(store, declared)
+    store.append("order-o3", [Order.Placed(amount=9)], expected=ANY)
+    plan = Replay(store, declared, Selection(categories=("order",))).plan(show=2)
+    assert (plan.events, plan.known, plan.types) == (7, 6, {"order.placed": 7})
+    assert [(one.stream, one.version) for one in plan.first] == [("order-o1", 0), ("order-o1", 1)]
+    assert effects(store) == []
+
+
+def test_a_plan_makes_no_tables(store: SqlEventStore) -> None:
+    Replay(store, booking(), Selection(streams=("order-o1",))).plan()
+    assert not sa.inspect(store.engine).has_table("factfold_inbox")
+
+
+def test_a_replay_ends_at_a_failure_and_says_where_to_go_on(store: SqlEventStore) -> None:
+    handled(store, booking())
+    before = inbox(store)
+    with pytest.raises(SubscriptionError, match=r"RuntimeError: no room; 2 events were handled") as failed:
+        Replay(store, booking(fails_at=3), Selection(streams=("order-o1",))).run()
+    assert failed.value.place == "order-o1@2"
+    assert effects(store) == [("order-o1", 1), ("order-o1", 2)]
+    assert inbox(store) == before
+    after = parse_position(failed.value.remedy.rpartition(" ")[2])
+    Replay(store, booking(), Selection(streams=("order-o1",)), after=after).run()
+    assert effects(store) == [("order-o1", 1), ("order-o1", 2), ("order-o1", 3)]
+
+
+def test_a_failed_event_that_the_inbox_did_not_know_stays_unknown(store: SqlEventStore) -> None:
+    with pytest.raises(SubscriptionError):
+        Replay(store, booking(fails_at=2), Selection(streams=("order-o1",))).run()
+    assert inbox(store) == {("order-o1", 0): "handled"}
+
+
+def test_the_place_of_the_group_does_not_move(store: SqlEventStore) -> None:
+    declared = booking()
+    handled(store, declared)
+
+    def places() -> list[Any]:
+        with store.engine.connect() as connection:
+            return list(connection.exec_driver_sql("select * from factfold_checkpoints"))
+
+    before = places()
+    Replay(store, declared, Selection(streams=("order-o1",))).run()
+    assert places() == before != []
+
+
+def test_a_handler_of_lists_gets_a_batch(store: SqlEventStore) -> None:
+    batches: list[list[int]] = []
+
+    @subscription("order", group="lists", batch=4)
+    def book(events: list[Order.Placed], tx: sa.Connection) -> None:
+        batches.append([one.amount for one in events])
+
+    Replay(store, book, Selection(categories=("order",))).run()
+    assert batches == [[1, 2, 3, 1], [2, 3]]
+
+
+def test_a_handler_without_a_transaction_is_called_again(store: SqlEventStore) -> None:
+    calls: list[str] = []
+
+    @subscription("order", group="mails")
+    def mail(event: Order.Shipped) -> None:
+        calls.append(event.by)
+
+    assert Replay(store, mail, Selection(streams=("order-o1",))).run().handled == 1
+    assert calls == ["Post"]
+
+
+def test_events_that_are_appended_meanwhile_are_left_to_the_subscriber(store: SqlEventStore) -> None:
+    @subscription("order", group="echo")
+    def echo(event: Order.Placed) -> None:
+        store.append("order-o9", [Order.Placed(amount=event.amount)], expected=ANY)
+
+    assert Replay(store, echo, Selection(categories=("order",))).run().handled == 6
+
+
+def coroutine() -> Subscription[..., Any]:
+    @subscription("order", group="loop")
+    async def review(event: Order.Placed) -> None: ...
+
+    return review
+
+
+def elsewhere() -> Subscription[..., Any]:
+    @subscription("payment.suspicious", group="fraud")
+    def review(event: Payment.Received) -> None: ...
+
+    return review
+
+
+@pytest.mark.parametrize(
+    ("declared", "selection", "cause"),
+    [
+        (coroutine, Selection(), "is a coroutine function"),
+        (elsewhere, Selection(), r"reads payment\.suspicious, and this store publishes order"),
+        (booking, Selection(streams=("payment-p1",)), "takes no events of payment-p1"),
+        (booking, Selection(types=("order.shipped",)), r"takes no events of order\.shipped"),
+        (booking, Selection(categories=("payment",)), "takes no events of payment"),
+    ],
+)
+def test_what_the_handler_cannot_take_is_refused_before_anything_is_read(
+    store: SqlEventStore, declared: Callable[[], Subscription[..., Any]], selection: Selection, cause: str
+) -> None:
+    with pytest.raises(DeclarationError, match=cause):
+        Replay(store, declared(), selection)
+
+
+def test_a_branch_takes_the_events_that_it_says_yes_to(store: SqlEventStore) -> None:
+    store.append("payment-p1", [Payment.Received(amount=n) for n in (1, 500)], expected=ANY)
+    seen: list[int] = []
+
+    @subscription("payment.suspicious", group="fraud")
+    def review(event: Payment.Received) -> None:
+        seen.append(event.amount)
+
+    chosen = Selection(streams=("payment-p1",))
+    Replay(store, review, chosen, category="payment", branch=lambda one: one.data["amount"] > 100).run()
+    assert seen == [500]
+
+
+def test_an_event_of_another_service_ends_the_replay(store: SqlEventStore) -> None:
+    with pytest.raises(ForeignRecord, match="'/shop' is declared"):
+        Replay(store, booking(source="/shop"), Selection(streams=("order-o1",)), category="order").run()
+
+
+def test_positions_are_read_as_they_are_told() -> None:
+    assert parse_position("12:7") == Position(12, 7)
+    with pytest.raises(DeclarationError, match="'7' is no position"):
+        parse_position("7")
+
+
+@pytest.mark.parametrize("bounds", [{"from_version": -1}, {"to_version": -1}, {"from_version": 3, "to_version": 2}])
+def test_versions_below_zero_or_in_the_wrong_order_are_refused(bounds: dict[str, int]) -> None:
+    with pytest.raises(InvalidBound):
+        Selection(**bounds)  # type: ignore[arg-type]
+
+
+def test_a_conversation_can_be_replayed(store: SqlEventStore) -> None:
+    store.append("order-o7", [Order.Placed(amount=7)], expected=ANY, metadata=Metadata(correlation_id="talk"))
+    Replay(store, booking(), Selection(correlation_id="talk")).run()
+    assert effects(store) == [("order-o7", 7)]
