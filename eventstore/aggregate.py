@@ -229,10 +229,16 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
     )
 
 
+def owner_of(event: type) -> type[Aggregate] | None:
+    """Return the aggregate that an event class was declared in, None for one that stands alone."""
+    owner = getattr(event, _OWNER, None)
+    return owner if isinstance(owner, type) and issubclass(owner, Aggregate) else None
+
+
 def types_that_split(event: type) -> list[EventType]:
     """Return the event types of the same aggregate of which a function may make this event."""
-    owner = getattr(event, _OWNER, None)
-    kinds = owner.event_types.values() if isinstance(owner, type) and issubclass(owner, Aggregate) else ()
+    owner = owner_of(event)
+    kinds = () if owner is None else owner.event_types.values()
     return [kind for kind in kinds if not kind.upcasters.declared_from(FIRST)]
 
 

@@ -56,6 +56,10 @@ class JoinedStreams:
         """Return the event that was recorded under an id, None without one."""
         return self._reader.find(event_id)
 
+    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
+        """Return the events of these streams and versions, as far as they are there."""
+        return self._reader.at(places)
+
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Identity,
@@ -30,6 +31,7 @@ from sqlalchemy import (
     text,
 )
 
+from eventstore.backends.sql.utc_times import UtcDateTime
 from eventstore.identifiers import check_schema
 
 MIGRATIONS: Final = "factfold_migrations"
@@ -54,6 +56,7 @@ class Tables:
         metadata = MetaData(schema=self.schema)
         _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
         _deleted_events(metadata), _subject_keys(metadata), _subject_streams(metadata), _migrations(metadata)
+        _processes(metadata), _scheduled(metadata)
         return metadata
 
     @cached_property
@@ -95,6 +98,16 @@ class Tables:
     def subject_streams(self) -> Table:
         """One row a stream that a subject stands in."""
         return self._table("subject_streams")
+
+    @cached_property
+    def processes(self) -> Table:
+        """One row an instance of a process: where its stream stands, and the lock of whoever takes a step."""
+        return self._table("factfold_processes")
+
+    @cached_property
+    def scheduled(self) -> Table:
+        """One row a command that is not sent yet, or a timer."""
+        return self._table("factfold_scheduled")
 
     @cached_property
     def migrations(self) -> Table:
@@ -222,6 +235,48 @@ def _subject_streams(metadata: MetaData) -> Table:
         metadata,
         Column("subject", Text, primary_key=True),
         Column("stream", Text, primary_key=True),
+    )
+
+
+def _processes(metadata: MetaData) -> Table:
+    return Table(
+        "factfold_processes",
+        metadata,
+        Column("process", Text, primary_key=True),
+        Column("instance", Text, primary_key=True),
+        Column("version", Integer, nullable=False),
+        Column("code", Integer, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("problem", Text, nullable=False),
+        Column("started", UtcDateTime, nullable=False),
+        Column("stepped", UtcDateTime, nullable=False),
+        Index("factfold_processes_status", "process", "status", "stepped"),
+    )
+
+
+def _scheduled(metadata: MetaData) -> Table:
+    """Build the table of what is due; what was set aside stands in it with an error, and without a due time."""
+    return Table(
+        "factfold_scheduled",
+        metadata,
+        Column("id", Uuid, primary_key=True),
+        Column("due", UtcDateTime),
+        Column("kind", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("target", Text, nullable=False),
+        Column("arguments", Text, nullable=False),
+        Column("expires", UtcDateTime),
+        Column("process", Text),
+        Column("instance", Text),
+        Column("answered", Boolean, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("error", Text),
+        Column("set_at", UtcDateTime, nullable=False),
+        Column("correlation_id", Text),
+        Column("causation_id", Text),
+        Column("traceparent", Text),
+        Index("factfold_scheduled_due", "due"),
+        Index("factfold_scheduled_instance", "process", "instance"),
     )
 
 

@@ -167,6 +167,11 @@ class Reader:
         page = self._page(self._columns.where(self._events.c.id == event_id), 1)
         return page[0] if page else None
 
+    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
+        """Return the events of these streams and versions, as far as they are there."""
+        place = tuple_(self._events.c.stream, self._events.c.version)
+        return [event for part in bindable(places) for event in self._page(self._columns.where(place.in_(part)), _PAGE)]
+
     def known(self, ids: Sequence[UUID]) -> set[UUID]:
         """Return those ids that are of events here, deleted ones included."""
         with self._connect() as reading:

@@ -1,0 +1,233 @@
+"""The rows of processes: where each instance stands, and what is due. Every statement is about many instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, select, tuple_, update
+
+from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.upserts import upsert
+from eventstore.messages import Metadata
+
+COMMAND: Final = "command"
+TIMER: Final = "timer"
+
+Key = tuple[str, str]
+"""A process and an instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """Where an instance stands: the version of its stream, the version of its code, its status."""
+
+    process: str
+    instance: str
+    version: int
+    code: int
+    status: str
+    problem: str
+    started: datetime
+    stepped: datetime
+
+    @property
+    def key(self) -> Key:
+        """Process and instance."""
+        return self.process, self.instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A command that is not sent yet, or a timer; without `due` it was set aside, and `error` says why."""
+
+    id: UUID
+    due: datetime | None
+    kind: str
+    name: str
+    target: str = ""
+    arguments: str = "{}"
+    expires: datetime | None = None
+    process: str | None = None
+    instance: str | None = None
+    answered: bool = False
+    attempts: int = 0
+    error: str | None = None
+    set_at: datetime
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+    @property
+    def key(self) -> Key | None:
+        """Process and instance; None for a command of nobody's."""
+        return None if self.process is None or self.instance is None else (self.process, self.instance)
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of the command."""
+        return Metadata(
+            correlation_id=self.correlation_id, causation_id=self.causation_id, traceparent=self.traceparent
+        )
+
+
+class ProcessRows:
+    """Statements on the two tables, in a transaction of the caller's."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._instances, self._scheduled = tables.processes, tables.scheduled
+        self._key = tuple_(self._instances.c.process, self._instances.c.instance)
+        self._owner = tuple_(self._scheduled.c.process, self._scheduled.c.instance)
+
+    def begin(self, tx: Connection, rows: Sequence[InstanceRow]) -> None:
+        """Insert rows of instances that are not there yet, in the order given."""
+        if rows:
+            tx.execute(upsert(tx, self._instances).on_conflict_do_nothing(), [asdict(row) for row in rows])
+
+    def lock(self, tx: Connection, keys: Iterable[Key]) -> dict[Key, InstanceRow]:
+        """Lock instances, in the order of their keys so that nobody waits in a circle; those that are there."""
+        found: dict[Key, InstanceRow] = {}
+        for part in bindable(sorted(keys)):
+            query = select(self._instances).where(self._key.in_(part)).order_by(*self._key.clauses).with_for_update()
+            found.update((row.key, row) for row in map(_instance, tx.execute(query)))
+        return found
+
+    def save(self, tx: Connection, rows: Sequence[InstanceRow]) -> None:
+        """Store where instances stand now."""
+        if not rows:
+            return
+        columns = self._instances.c
+        own = and_(columns.process == bindparam("p"), columns.instance == bindparam("i"))
+        values = ("version", "code", "status", "problem", "started", "stepped")
+        statement = update(self._instances).where(own).values({name: bindparam(f"new_{name}") for name in values})
+        given = [
+            {"p": row.process, "i": row.instance, **{f"new_{name}": getattr(row, name) for name in values}}
+            for row in rows
+        ]
+        tx.execute(statement, given)
+
+    def schedule(self, tx: Connection, rows: Sequence[Scheduled]) -> None:
+        """Store commands and timers; one that is there under its id already stays as it is."""
+        if rows:
+            tx.execute(upsert(tx, self._scheduled).on_conflict_do_nothing(), [asdict(row) for row in rows])
+
+    def remove(self, tx: Connection, ids: Sequence[UUID]) -> int:
+        """Delete what is done, or taken back; returns how many there were."""
+        return sum(
+            tx.execute(delete(self._scheduled).where(self._scheduled.c.id.in_(part))).rowcount for part in bindable(ids)
+        )
+
+    def withdraw(self, tx: Connection, keys: Iterable[Key], *, kind: str) -> None:
+        """Delete every command, or every timer, of instances."""
+        for part in bindable(sorted(keys)):
+            tx.execute(delete(self._scheduled).where(self._owner.in_(part), self._scheduled.c.kind == kind))
+
+    def cancel(self, tx: Connection, timers: Iterable[tuple[str, str, str]]) -> None:
+        """Delete timers by process, instance and name."""
+        columns = self._scheduled.c
+        named = tuple_(columns.process, columns.instance, columns.name)
+        for part in bindable(sorted(timers)):
+            tx.execute(delete(self._scheduled).where(named.in_(part), columns.kind == TIMER))
+
+    def claim(self, tx: Connection, processes: Sequence[str], *, now: datetime, limit: int) -> list[Scheduled]:
+        """Lock instances of processes for which something is due, the first due first, and return it: one an instance.
+
+        Instances that another worker holds are passed over. What is due is read after the locks are held, since until
+        then it may have been taken back.
+        """
+        columns = self._scheduled.c
+        joined = self._scheduled.join(
+            self._instances,
+            and_(columns.process == self._instances.c.process, columns.instance == self._instances.c.instance),
+        )
+        due = select(columns.id).select_from(joined).where(columns.due <= now, columns.process.in_(processes))
+        locking = (
+            due.order_by(columns.due, columns.id).limit(limit).with_for_update(of=self._instances, skip_locked=True)
+        )
+        ids = list(tx.execute(locking).scalars())
+        first: dict[Key | None, Scheduled] = {}
+        for row in self._read(tx, ids):
+            first.setdefault(row.key, row)
+        return list(first.values())
+
+    def claim_alone(self, tx: Connection, *, now: datetime, limit: int) -> list[Scheduled]:
+        """Lock commands that belong to no process and are due, the first due first."""
+        columns = self._scheduled.c
+        query = (
+            select(columns.id).where(columns.due <= now, columns.process.is_(None)).order_by(columns.due, columns.id)
+        )
+        ids = list(tx.execute(query.limit(limit).with_for_update(skip_locked=True)).scalars())
+        return self._read(tx, ids)
+
+    def failed(self, tx: Connection, row_id: UUID, *, due: datetime | None, error: str | None) -> None:
+        """Note that what is due could not be done; without another due time it is set aside."""
+        columns = self._scheduled.c
+        noted = {"due": due, "error": error, "attempts": columns.attempts + (0 if error is None else 1)}
+        tx.execute(update(self._scheduled).where(columns.id == row_id).values(noted))
+
+    def again(self, tx: Connection, key: Key, *, now: datetime) -> int:
+        """Make what was set aside for an instance due now; returns how many."""
+        columns = self._scheduled.c
+        aside = and_(columns.process == key[0], columns.instance == key[1], columns.error.is_not(None))
+        return tx.execute(update(self._scheduled).where(aside).values(due=now, error=None, attempts=0)).rowcount
+
+    def next_due(self, tx: Connection, processes: Sequence[str]) -> datetime | None:
+        """Return when the next command or timer is due."""
+        columns = self._scheduled.c
+        own = columns.process.in_(processes) | columns.process.is_(None)
+        found: datetime | None = tx.execute(select(func.min(columns.due)).where(own)).scalar()
+        return found
+
+    def instances(
+        self, tx: Connection, *, process: str | None, statuses: Sequence[str], before: datetime | None, limit: int
+    ) -> list[InstanceRow]:
+        """Return instances, those first that did not take a step for the longest time."""
+        columns = self._instances.c
+        query = select(self._instances).order_by(columns.stepped, columns.process, columns.instance).limit(limit)
+        if process is not None:
+            query = query.where(columns.process == process)
+        if statuses:
+            query = query.where(columns.status.in_(statuses))
+        if before is not None:
+            query = query.where(columns.stepped < before)
+        return [_instance(row) for row in tx.execute(query)]
+
+    def waiting(self, tx: Connection, keys: Iterable[Key]) -> list[Scheduled]:
+        """Return what is scheduled for instances, the first due first, what was set aside last."""
+        columns, found = self._scheduled.c, list[Scheduled]()
+        for part in bindable(sorted(keys)):
+            query = select(self._scheduled).where(self._owner.in_(part))
+            found += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.id)))
+        return found
+
+    def counts(self, tx: Connection, process: str | None = None) -> list[tuple[str, str, int, int]]:
+        """Return process, status, how many instances, and how many of them with a problem."""
+        columns = self._instances.c
+        troubled = func.sum(func.sign(func.length(columns.problem)))
+        query = select(columns.process, columns.status, func.count(), troubled)
+        if process is not None:
+            query = query.where(columns.process == process)
+        rows = tx.execute(query.group_by(columns.process, columns.status).order_by(columns.process, columns.status))
+        return [(name, status, int(count), int(bad or 0)) for name, status, count, bad in rows]
+
+    def _read(self, tx: Connection, ids: Sequence[UUID]) -> list[Scheduled]:
+        columns, found = self._scheduled.c, list[Scheduled]()
+        for part in bindable(ids):
+            found += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))
+        return sorted((row for row in found if row.due is not None), key=lambda row: (row.due, row.id))
+
+
+_INSTANCE: Final = tuple(one.name for one in fields(InstanceRow))
+_SCHEDULED: Final = tuple(one.name for one in fields(Scheduled))
+
+
+def _instance(row: Row[Any]) -> InstanceRow:
+    return InstanceRow(**{name: getattr(row, name) for name in _INSTANCE})
+
+
+def _scheduled(row: Row[Any]) -> Scheduled:
+    return Scheduled(**{name: getattr(row, name) for name in _SCHEDULED})

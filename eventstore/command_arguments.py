@@ -1,0 +1,77 @@
+"""A command's arguments as text and back, by the annotations of its parameters: for a command that is sent later."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, get_type_hints
+
+from eventstore.conversions import MISFITS
+from eventstore.errors import DeclarationError, InvalidEventData
+from eventstore.field_compilation import compile_hints
+from eventstore.field_types import Field
+from eventstore.plain_json import dump_plain, load_plain
+
+_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return arguments as JSON; InvalidEventData for one that does not fit, the errors of `parameters_of`."""
+    name = command.__qualname__
+    try:
+        bound = inspect.signature(command).bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise InvalidEventData(
+            f"{name} does not take these arguments: {error}", remedy="give the arguments of the command", place=name
+        ) from None
+    given = dict(list(bound.arguments.items())[1:])
+    fields = parameters_of(command)
+    return dump_plain({key: _converted(fields[key], fields[key].type.to_plain, v, name) for key, v in given.items()})
+
+
+def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any]:
+    """Return what `encode_arguments` wrote; InvalidEventData where the command takes it no more."""
+    name, fields, found = command.__qualname__, parameters_of(command), load_plain(text)
+    if unknown := found.keys() - fields.keys():
+        raise InvalidEventData(
+            f"{name} takes no argument {min(unknown)!r}, which a stored command has",
+            remedy="give the command that parameter again, or discard the stored command",
+            place=name,
+        )
+    return {key: _converted(fields[key], fields[key].type.from_plain, value, name) for key, value in found.items()}
+
+
+@cache
+def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
+    """Return the parameters of a command behind its state, with their types; DeclarationError."""
+    parameters = list(inspect.signature(command).parameters.values())[1:]
+    for parameter in parameters:
+        if parameter.kind not in _BY_NAME or parameter.annotation is inspect.Parameter.empty:
+            raise DeclarationError(
+                f"{command.__qualname__} cannot be sent later: its parameter {parameter} has no name or no type",
+                remedy="name and annotate each parameter, for example order_id: str",
+                place=command.__qualname__,
+            )
+    try:
+        hints = get_type_hints(command, include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"{command.__qualname__} cannot be sent later: a type of its parameters cannot be found: {error}",
+            remedy="import the type in the module of the command",
+            place=command.__qualname__,
+        ) from None
+    wanted = {parameter.name: hints[parameter.name] for parameter in parameters}
+    fields = compile_hints(wanted, owner=command.__qualname__, namespace="command")
+    return dict(zip(wanted, fields, strict=True))
+
+
+def _converted(field: Field, convert: Callable[[Any], Any] | None, value: Any, owner: str) -> Any:
+    try:
+        return value if convert is None else convert(value)
+    except (InvalidEventData, *MISFITS) as error:
+        raise InvalidEventData(
+            f"a {type(value).__name__} does not fit argument {field.name} of {owner}",
+            remedy="give the argument a value of its declared type",
+            place=f"{owner}.{field.name}",
+        ) from error

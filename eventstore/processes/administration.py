@@ -1,0 +1,244 @@
+"""Looking at processes and repairing them: what waits for what, since when, and another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.process_rows import InstanceRow, Key, Scheduled
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.identifiers import StreamName
+from eventstore.messages import RecordedEvent
+from eventstore.processes.engine import Addressed, ProcessEngine
+from eventstore.processes.errors import ProcessError, ProcessUnknown
+from eventstore.processes.process import Process
+from eventstore.processes.records import (
+    COMPENSATION_FAILED,
+    ENDED,
+    OPERATOR,
+    RUNNING,
+    UNSTARTED,
+    Cause,
+)
+from eventstore.processes.stepping import Input
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_LIMIT: Final = 1000
+_OPEN: Final = (UNSTARTED, RUNNING, "compensating", COMPENSATION_FAILED)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """An instance as it stands: `waits_for` says in words what has to come next, `idle` for how long nothing did."""
+
+    process: str
+    instance: str
+    status: str
+    version: int
+    code: int
+    problem: str
+    started: datetime
+    stepped: datetime
+    idle: timedelta
+    waits_for: str
+    scheduled: tuple[Scheduled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCount:
+    """How many instances of a process have a status, and how many of them a problem."""
+
+    process: str
+    status: str
+    instances: int
+    troubled: int
+
+
+class Processes:
+    """The instances of processes in a store; those whose classes are given can be repaired too."""
+
+    def __init__(
+        self,
+        store: SqlEventStore,
+        processes: Sequence[type[Process]] = (),
+        *,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._engine = ProcessEngine(store, processes)
+        self._rows = self._engine.rows
+        self._store = store
+        self._database = Database(store.engine, store.tables)
+        self._clock = clock
+
+    def instances(
+        self, process: str | None = None, *, stuck: timedelta | None = None, ended: bool = False, limit: int = _LIMIT
+    ) -> list[InstanceStatus]:
+        """Return instances that have not ended, those that stand still for the longest first.
+
+        `stuck` leaves those only that took no step for so long and have no timer that is still to come, or that have a
+        problem. `ended` shows ended ones too.
+        """
+        now = self._clock()
+        with self._database.transaction() as tx:
+            found = self._statuses(tx, now, process, () if ended else _OPEN, limit)
+        return found if stuck is None else [one for one in found if _is_stuck(one, stuck, now)]
+
+    def show(self, process: str, instance: str) -> InstanceStatus:
+        """Return one instance; ProcessUnknown."""
+        with self._database.transaction() as tx:
+            row = self._found(tx, (process, instance))
+            return _status(row, self._rows.waiting(tx, [row.key]), self._clock())
+
+    def steps(self, process: str, instance: str) -> list[RecordedEvent]:
+        """Return the steps of an instance, the first one first; ProcessUnknown where there are none."""
+        found = list(self._store.read_stream(StreamName(process, instance)))
+        if not found:
+            raise _unknown((process, instance))
+        return found
+
+    def stats(self, process: str | None = None) -> list[ProcessCount]:
+        """Return how many instances have which status."""
+        with self._database.transaction() as tx:
+            return [ProcessCount(*counted) for counted in self._rows.counts(tx, process)]
+
+    def retry(self, process: str, instance: str) -> InstanceStatus:
+        """Do again what was set aside, or the compensation that failed; ProcessUnknown, the errors of its handlers."""
+        key = (process, instance)
+        with self._database.writing() as tx:
+            self._found(tx, key)
+            now = self._clock()
+            self._rows.again(tx, key, now=now)
+            self._engine.take(tx, [self._wish(key, "retry", now)], now=now)
+        return self.show(process, instance)
+
+    def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
+        """End an instance: what it sent is undone, or left as it is without `compensate`.
+
+        ProcessUnknown; ProcessError for one that has ended.
+        """
+        key = (process, instance)
+        with self._database.writing() as tx:
+            row = self._found(tx, key)
+            if row.status in ENDED:
+                raise ProcessError(
+                    f"{process} {instance!r} has ended: it is {row.status}",
+                    remedy="send the commands that are still wanted by hand",
+                    place=f"{process}-{instance}",
+                )
+            now = self._clock()
+            self._engine.take(tx, [self._wish(key, "compensate" if compensate else "cancel", now)], now=now)
+        return self.show(process, instance)
+
+    def migrate(self, process: str, instance: str) -> InstanceStatus:
+        """Move an instance to the newest version of its code, whose state is what that makes of its inputs.
+
+        No command is sent again; timers are set as the new code would have set them. ProcessUnknown, ProcessError for
+        one that has ended or is compensating; the errors of its handlers.
+        """
+        key = (process, instance)
+        with self._database.writing() as tx:
+            row = self._found(tx, key)
+            if row.status not in (UNSTARTED, RUNNING):
+                raise ProcessError(
+                    f"{process} {instance!r} is {row.status}, and goes on by the code it began with",
+                    remedy="migrate instances that run",
+                    place=f"{process}-{instance}",
+                )
+            causes = [Cause(**recorded.data["cause"]) for recorded in self.steps(process, instance)]
+            self._engine.move(tx, key, self._kind(process), causes, now=self._clock())
+        return self.show(process, instance)
+
+    def _kind(self, process: str) -> type[Process]:
+        kind = self._engine.processes.get(process)
+        if kind is None:
+            known = ", ".join(sorted(self._engine.processes)) or "none"
+            raise ProcessUnknown(
+                f"no process {process!r} was given; there is {known}", remedy="name its class, as module:Name"
+            )
+        return kind
+
+    def _statuses(
+        self, tx: Connection, now: datetime, process: str | None, statuses: Sequence[str], limit: int
+    ) -> list[InstanceStatus]:
+        rows = self._rows.instances(tx, process=process, statuses=statuses, before=None, limit=limit)
+        waiting: dict[Key | None, list[Scheduled]] = {}
+        for scheduled in self._rows.waiting(tx, [row.key for row in rows]):
+            waiting.setdefault(scheduled.key, []).append(scheduled)
+        return [_status(row, waiting.get(row.key, []), now) for row in rows]
+
+    def _found(self, tx: Connection, key: Key) -> InstanceRow:
+        """Lock an instance; ProcessUnknown."""
+        found = self._rows.lock(tx, [key]).get(key)
+        if found is None:
+            raise _unknown(key)
+        return found
+
+    def _wish(self, key: Key, wish: str, now: datetime) -> Addressed:
+        self._kind(key[0])
+        cause = Cause(kind=OPERATOR, name=wish, id=uuid4(), place="by hand", time=now)
+        return Addressed(key, Input(cause))
+
+
+def _status(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> InstanceStatus:
+    return InstanceStatus(
+        process=row.process,
+        instance=row.instance,
+        status=row.status,
+        version=row.version,
+        code=row.code,
+        problem=row.problem or _set_aside(scheduled),
+        started=row.started,
+        stepped=row.stepped,
+        idle=now - row.stepped,
+        waits_for=_waits_for(row, scheduled, now),
+        scheduled=tuple(scheduled),
+    )
+
+
+def _set_aside(scheduled: Sequence[Scheduled]) -> str:
+    return "; ".join(f"{one.name} was set aside: {one.error}" for one in scheduled if one.due is None)
+
+
+def _waits_for(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> str:
+    if row.status in ENDED:
+        return "nothing"
+    if row.status == UNSTARTED:
+        return "the event that starts it"
+    if row.status == COMPENSATION_FAILED:
+        return "somebody who retries its compensation"
+    parts = [_what(one, now) for one in scheduled]
+    return ", ".join(parts) if parts else "an event"
+
+
+def _what(one: Scheduled, now: datetime) -> str:
+    what = f"{one.kind} {one.name}"
+    if one.due is None:
+        return f"{what}, which was set aside"
+    return f"{what}, due {'now' if one.due <= now else f'{one.due:%Y-%m-%d %H:%M:%S} UTC'}"
+
+
+def _is_stuck(one: InstanceStatus, age: timedelta, now: datetime) -> bool:
+    if one.status in ENDED:
+        return False
+    if one.problem:
+        return True
+    to_come = any(row.due is not None and row.due > now for row in one.scheduled)
+    return one.idle > age and not to_come
+
+
+def _unknown(key: Key) -> ProcessUnknown:
+    return ProcessUnknown(
+        f"there is no {key[0]} {key[1]!r}",
+        remedy="list them: factfold processes list --ended",
+        place=f"{key[0]}-{key[1]}",
+    )

@@ -1,0 +1,254 @@
+"""Steps of many instances in one transaction: locked, loaded, taken, and stored by a statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from eventstore.backends.sql.process_rows import COMMAND, TIMER, InstanceRow, Key, ProcessRows, Scheduled
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.transactions import is_outage
+from eventstore.errors import DeclarationError
+from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
+from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
+from eventstore.plain_json import dump_plain
+from eventstore.processes.errors import ProcessVersionMissing, StepFailed
+from eventstore.processes.process import Process
+from eventstore.processes.reactions import impersonal
+from eventstore.processes.records import ENDED, EVENT, OPERATOR, UNSTARTED, Cause, SentCommand, SetTimer
+from eventstore.processes.stepping import Input, replayed, step
+from eventstore.store import StreamAppend
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """An input and the instance it is for."""
+
+    key: Key
+    input: Input
+
+
+class ProcessEngine:
+    """Takes steps of the instances of some processes in one store; DeclarationError for two of one name."""
+
+    def __init__(self, store: SqlEventStore, processes: Sequence[type[Process]]) -> None:
+        self.store = store
+        self.processes: Mapping[str, type[Process]] = {kind.category: kind for kind in processes}
+        self.rows = ProcessRows(store.tables)
+        if len(self.processes) < len(processes):
+            raise DeclarationError(
+                "two processes have one name",
+                remedy="name one of them otherwise: class Other(Process, category=…); former versions go into earlier=",
+            )
+
+    def take_events(self, tx: Connection, events: Iterable[RecordedEvent], *, now: datetime) -> None:
+        """Let every process take what of these events is for it; the errors of `take`."""
+        self.take(tx, [addressed for event in events for addressed in self._addressed(event)], now=now, begin=True)
+
+    def take(self, tx: Connection, inputs: Sequence[Addressed], *, now: datetime, begin: bool = False) -> None:
+        """Let instances take inputs, in their order; what they decided is stored in the caller's transaction.
+
+        `begin` lets inputs begin an instance. StepFailed names the instance whose handler raised; the store's errors.
+        """
+        if not inputs:
+            return
+        keys = {addressed.key for addressed in inputs}
+        if begin:
+            self.rows.begin(tx, [self._new(key, now) for key in sorted(keys)])
+        rows = self.rows.lock(tx, keys)
+        taken = _Taken(self._loaded(tx, rows), rows, now)
+        for addressed in inputs:
+            if addressed.key in rows:
+                taken.take(addressed)
+        self._store(tx, taken)
+
+    def move(self, tx: Connection, key: Key, kind: type[Process], causes: Sequence[Cause], *, now: datetime) -> None:
+        """Go on with an instance by another version of its code, whose state is what that makes of the inputs so far.
+
+        Its timers are those that the new code would have set; commands stay as they were sent. ProcessError where the
+        new code would have ended it; the errors of its handlers.
+        """
+        rows = self.rows.lock(tx, [key])
+        (former,) = self._loaded(tx, rows).values()
+        cause = Cause(kind=OPERATOR, name="migrate", id=uuid4(), place="by hand", time=now)
+        process, stepped = replayed(kind, former, causes, cause)
+        self.rows.withdraw(tx, [key], kind=TIMER)
+        taken = _Taken({key: process}, rows, now)
+        taken.add(key, stepped, NO_METADATA)
+        self._store(tx, taken)
+
+    def _addressed(self, event: RecordedEvent) -> Iterable[Addressed]:
+        for name, kind in self.processes.items():
+            reactions = kind.reactions
+            stored = reactions.kinds.get(event.type)
+            if stored is None:
+                continue
+            stream_id = StreamName.parse(event.stream).id
+            found = reactions.addressed(event.type, event.schema_version, event.data, stream_id)
+            if found:
+                cause = _cause(event, impersonal(stored, event.data))
+                yield from (Addressed((name, instance), Input(cause, given)) for instance, given in found.items())
+
+    def _new(self, key: Key, now: datetime) -> InstanceRow:
+        StreamName(key[0], key[1])  # which says what is wrong with an id that no stream can have
+        code = self.processes[key[0]].code_version
+        return InstanceRow(*key, NO_VERSION, code, UNSTARTED, "", now, now)
+
+    def _loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
+        """Return instances as their last step left them."""
+        found = {key: self._class_of(row)(key[1]) for key, row in rows.items()}
+        places = [(str(found[key].stream), row.version) for key, row in rows.items() if row.version > NO_VERSION]
+        by_stream = {str(process.stream): process for process in found.values()}
+        for event in self.store.within(tx).at(places):
+            process = by_stream[event.stream]
+            type(process).fold(process, [event])
+        return found
+
+    def _class_of(self, row: InstanceRow) -> type[Process]:
+        kind = self.processes[row.process].of_version(row.code)
+        if kind is None:
+            raise ProcessVersionMissing(
+                f"{row.process} {row.instance!r} began with version {row.code} of its code, which is not here",
+                remedy=f"give {self.processes[row.process].__name__} the class of that version by earlier=[…], or move "
+                "the instance: factfold processes migrate",
+                place=f"{row.process}-{row.instance}",
+            )
+        return kind
+
+    def _store(self, tx: Connection, taken: _Taken) -> None:
+        appends = taken.appends()
+        if not appends:
+            return
+        self.store.within(tx).append_batch(appends)
+        for kind in (COMMAND, TIMER):
+            self.rows.withdraw(tx, taken.changes.withdrawn[kind], kind=kind)
+        self.rows.cancel(tx, taken.changes.cancelled)
+        self.rows.schedule(tx, list(taken.changes.rows.values()))
+        self.rows.save(tx, taken.standing())
+
+
+@dataclass
+class _Changes:
+    """What steps change in what is scheduled: deletions first, then new rows."""
+
+    withdrawn: dict[str, set[Key]] = field(default_factory=lambda: {COMMAND: set(), TIMER: set()})
+    cancelled: set[tuple[str, str, str]] = field(default_factory=set)
+    rows: dict[tuple[Any, ...], Scheduled] = field(default_factory=dict)
+
+    def add(self, key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> None:
+        """Add a step."""
+        if stepped.withdrawn:
+            self._withdraw(key, COMMAND)
+        if stepped.withdrawn or stepped.status in ENDED:
+            self._withdraw(key, TIMER)
+        for name in [*stepped.cancelled, *(timer.name for timer in stepped.timers)]:
+            self.cancelled.add((*key, name))
+            self.rows.pop((TIMER, *key, name), None)
+        for row in _rows(key, stepped, metadata, now):
+            self.rows[(row.kind, *key, row.name if row.kind == TIMER else row.id)] = row
+
+    def _withdraw(self, key: Key, kind: str) -> None:
+        self.withdrawn[kind].add(key)
+        self.rows = {at: row for at, row in self.rows.items() if row.key != key or row.kind != kind}
+
+
+class _Taken:
+    """Instances at hand, and the steps they have taken so far."""
+
+    def __init__(self, instances: Mapping[Key, Process], rows: Mapping[Key, InstanceRow], now: datetime) -> None:
+        self._instances, self._rows, self._now = instances, rows, now
+        self._events: dict[Key, list[NewEvent]] = {}
+        self.changes = _Changes()
+
+    def take(self, addressed: Addressed) -> None:
+        """Take one step."""
+        key, given = addressed.key, addressed.input
+        try:
+            stepped = step(self._instances[key], given, now=self._now)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            raise StepFailed(*key, str(given.cause.id), error) from error
+        if stepped is not None:
+            self.add(key, stepped, given.metadata)
+
+    def add(self, key: Key, stepped: Process.Stepped, metadata: Metadata) -> None:
+        """Add a step that was taken."""
+        self._events.setdefault(key, []).append(NewEvent(stepped, metadata=metadata))
+        self.changes.add(key, stepped, metadata, self._now)
+
+    def appends(self) -> list[StreamAppend]:
+        """What to append: the steps of each instance."""
+        return [
+            StreamAppend(self._instances[key].stream, events, self._expected(key))
+            for key, events in self._events.items()
+        ]
+
+    def standing(self) -> list[InstanceRow]:
+        """Where the instances that took a step stand now."""
+        return [
+            replace(
+                self._rows[key],
+                version=self._instances[key].version,
+                code=self._instances[key].code_version,
+                status=self._instances[key].standing.status,
+                problem=self._instances[key].standing.problem,
+                stepped=self._now,
+            )
+            for key in self._events
+        ]
+
+    def _expected(self, key: Key) -> Any:
+        version = self._rows[key].version
+        return NO_STREAM if version == NO_VERSION else version
+
+
+def _rows(key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> Iterable[Scheduled]:
+    for one in (*map(_command, stepped.sent), *map(_timer, stepped.timers)):
+        yield replace(
+            one,
+            process=key[0],
+            instance=key[1],
+            set_at=now,
+            correlation_id=metadata.correlation_id,
+            causation_id=metadata.causation_id,
+            traceparent=metadata.traceparent,
+        )
+
+
+def _command(sent: SentCommand) -> Scheduled:
+    return Scheduled(
+        id=sent.id,
+        due=sent.due,
+        kind=COMMAND,
+        name=sent.command,
+        target=sent.to,
+        arguments=sent.arguments,
+        expires=sent.expires,
+        answered=sent.answered,
+        set_at=sent.due,
+    )
+
+
+def _timer(timer: SetTimer) -> Scheduled:
+    return Scheduled(id=timer.id, due=timer.due, kind=TIMER, name=timer.name, set_at=timer.due)
+
+
+def _cause(event: RecordedEvent, data: Mapping[str, Any]) -> Cause:
+    return Cause(
+        kind=EVENT,
+        name=event.type,
+        id=event.id,
+        place=f"{event.stream}@{event.version}",
+        time=event.time,
+        schema_version=event.schema_version,
+        data=dump_plain(data),
+        correlation_id=event.metadata.correlation_id,
+        traceparent=event.metadata.traceparent,
+    )

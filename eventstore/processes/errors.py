@@ -1,0 +1,51 @@
+"""What can go wrong with a process, beside the errors of the store.
+
+FactfoldError
+└── ProcessError
+    ├── ProcessAlreadyStarted   a second start of one id
+    ├── ProcessUnknown          no process of that name, or no instance of that id
+    ├── ProcessVersionMissing   an instance began with a version of the code that is not here
+    ├── TooManySteps            an instance that takes step after step, as two processes that answer each other
+    ├── TimerUndecodable        a timer or a command that is due and that the code cannot read
+    └── StepFailed              a handler raised: which process, which instance, and why
+"""
+
+from __future__ import annotations
+
+from eventstore.errors import FactfoldError
+
+
+class ProcessError(FactfoldError):
+    """A process cannot go on as it was asked to; nothing of the step was stored."""
+
+
+class ProcessAlreadyStarted(ProcessError):
+    """A second event would start an instance that is there."""
+
+
+class ProcessUnknown(ProcessError):
+    """No process of that name, or no instance of that id."""
+
+
+class ProcessVersionMissing(ProcessError):
+    """An instance began with a version of the code that is not here."""
+
+
+class TooManySteps(ProcessError):
+    """An instance took more steps than its process allows."""
+
+
+class TimerUndecodable(ProcessError):
+    """A timer or a command is due, and the code cannot read it."""
+
+
+class StepFailed(ProcessError):
+    """A handler raised; `process` and `instance` say whose, the cause is the error itself."""
+
+    def __init__(self, process: str, instance: str, input_id: str, cause: Exception) -> None:
+        super().__init__(
+            f"{process} {instance!r} failed: {type(cause).__name__}",
+            remedy="mend the handler and retry: the input was not handled, and nothing of it was stored",
+            place=f"{process}-{instance}",
+        )
+        self.process, self.instance, self.input_id, self.cause = process, instance, input_id, cause

@@ -1,0 +1,333 @@
+"""Processes: what a service does about events over days, with its state in a stream of its own.
+
+    class Fulfilment(Process, sends=[Item, Order]):
+        paid: bool = False
+
+        @starts(Order.Placed)
+        def placed(self, event: Order.Placed) -> None:
+            self.send(event.sku, Item.reserve, order_id=self.id).undone_by(Item.release, order_id=self.id)
+            self.timeout("payment", after=timedelta(minutes=30))
+
+        @reacts(Payment.Received, id="order_id")
+        def received(self, event: Payment.Received) -> None:
+            self.cancel("payment")
+            self.send(self.id, Order.ship, carrier="Post")
+            self.done()
+
+        @times_out("payment")
+        def unpaid(self) -> None:
+            self.compensate("not paid in time")
+
+A handler changes the state's fields and decides. It reads nothing and waits for nothing. What it decided becomes one
+event of the process's stream. The commands, the timers and the note that the input was handled are stored in the same
+transaction: docs/concepts/processes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
+
+from eventstore.aggregate import Aggregate
+from eventstore.command_arguments import encode_arguments
+from eventstore.conversions import MISFITS, aware_utc
+from eventstore.errors import DeclarationError, InvalidEventData
+from eventstore.event_types import event
+from eventstore.field_compilation import compile_hints
+from eventstore.field_types import Field
+from eventstore.plain_json import dump_plain, load_plain
+from eventstore.processes.reactions import Reactions, command_name, commands_of, read_reactions
+from eventstore.processes.records import UNSTARTED, Cause, SentCommand, SetTimer, Undoable
+
+_MOST_STEPS: Final = 10_000
+
+
+@dataclass
+class Sending:
+    """A command that a handler decided to send; each method returns it, so that they can be chained."""
+
+    command: Callable[..., object]
+    to: str
+    arguments: str
+    delay: timedelta = timedelta(0)
+    expires_after: timedelta | None = None
+    undo: Sending | None = None
+
+    def undone_by(self, command: Callable[..., object], /, *args: Any, to: str | None = None, **kwargs: Any) -> Sending:
+        """Say which command compensates it; it goes to the same aggregate, unless ``to`` names another."""
+        self.undo = Sending(command, to or self.to, encode_arguments(command, args, kwargs))
+        return self
+
+    def delayed(self, after: timedelta) -> Sending:
+        """Send it so much later."""
+        self.delay = _positive(after, "a delay")
+        return self
+
+    def expiring(self, after: timedelta) -> Sending:
+        """Send it within this time or never: the reply then says `expired`."""
+        self.expires_after = _positive(after, "the time after which a command expires")
+        return self
+
+
+@dataclass
+class Decided:
+    """What a handler decided, until its step is recorded."""
+
+    sends: list[Sending] = field(default_factory=list)
+    timers: dict[str, datetime] = field(default_factory=dict)
+    cancelled: list[str] = field(default_factory=list)
+    done: bool = False
+    compensate: str | None = None
+
+
+@dataclass
+class Standing:
+    """What an instance is at: status, what keeps it from going on, compensations, what came before its start."""
+
+    status: str = UNSTARTED
+    problem: str = ""
+    undoables: list[Undoable] = field(default_factory=list)
+    early: list[Cause] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """What a handler is called about, and when."""
+
+    cause: Cause
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a command: `outcome` is accepted, refused or expired; `reason` is the aggregate's own sentence."""
+
+    command: str
+    outcome: str
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the aggregate accepted it."""
+        return self.outcome == "accepted"
+
+
+class Process(Aggregate, category="process"):
+    """A process manager: fields with defaults are its state, methods marked by reactions are what it does.
+
+    Class keywords: ``sends`` lists the aggregates it sends commands to. ``version`` numbers its code, and ``earlier``
+    holds the classes of former versions, by which their instances end. ``max_steps`` ends a process that runs in a
+    circle. `standing` says what the instance is at.
+    """
+
+    code_version: ClassVar[int] = 1
+    max_steps: ClassVar[int] = _MOST_STEPS
+    commands_sent: ClassVar[Mapping[str, Callable[..., object]]] = {}
+    versions: ClassVar[Mapping[int, type[Any]]] = {}
+    reactions: ClassVar[Reactions] = Reactions()
+
+    _encoded: ClassVar[tuple[Field, ...]] = ()
+
+    @event(name="process.stepped")
+    class Stepped:
+        """One step: what came, what was decided, and the state after it (JSON)."""
+
+        code: int
+        cause: Cause
+        status: str
+        state: str
+        sent: list[SentCommand]
+        timers: list[SetTimer]
+        cancelled: list[str]
+        withdrawn: bool
+        undoables: list[Undoable]
+        early: list[Cause]
+        problem: str = ""
+        note: str = ""
+
+    def __init_subclass__(
+        cls,
+        *,
+        sends: Sequence[type[Aggregate]] = (),
+        version: int = 1,
+        earlier: Sequence[type[Process]] = (),
+        max_steps: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init_subclass__(**options)
+        cls.code_version = version
+        cls.max_steps = max_steps or cls.max_steps
+        cls.commands_sent = {**cls.commands_sent, **commands_of(sends)}
+        cls.reactions = read_reactions(cls)
+        cls._encoded = compile_hints(cls._fields, owner=cls.__qualname__, namespace=cls.category)
+        cls.versions = {version: cls, **{known.code_version: known for known in earlier}}
+        _check(cls, earlier)
+
+    def __init__(self, id: str = "") -> None:
+        super().__init__(id)
+        own = self.__dict__
+        own["standing"], own["decided"], own["at_hand"] = Standing(), Decided(), None
+
+    if TYPE_CHECKING:
+
+        @property
+        def standing(self) -> Standing:
+            """What the instance is at, beside its own fields."""
+
+        @property
+        def decided(self) -> Decided:
+            """What the handler that is being called has decided so far."""
+
+        @property
+        def at_hand(self) -> AtHand | None:
+            """The input of the handler that is being called."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of the step, UTC."""
+        return self._required_at_hand().now
+
+    @property
+    def cause(self) -> Cause:
+        """The input of the step: its id, time, place and conversation."""
+        return self._required_at_hand().cause
+
+    def _required_at_hand(self) -> AtHand:
+        if self.at_hand is None:
+            raise DeclarationError(
+                f"{type(self).__qualname__} decides outside of a handler",
+                remedy="decide in methods marked by @starts, @reacts, @late, @replies or @times_out",
+                place=type(self).__qualname__,
+            )
+        return self.at_hand
+
+    def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Sending:
+        """Send a command when this step is stored; its id follows from this input, so that it is sent once."""
+        name = command_name(command)
+        if name not in self.commands_sent:
+            raise DeclarationError(
+                f"{type(self).__qualname__} does not say that it sends {name}",
+                remedy=f"class {type(self).__name__}(Process, sends=[…]) with the aggregate of {name}",
+                place=type(self).__qualname__,
+            )
+        sending = Sending(command, aggregate_id, encode_arguments(command, args, kwargs))
+        self.decided.sends.append(sending)
+        return sending
+
+    def timeout(self, name: str, *, after: timedelta | None = None, at: datetime | None = None) -> None:
+        """Set a timer, in place of an earlier one of its name; a moment in the past is due at once."""
+        if name not in self.reactions.timers:
+            raise DeclarationError(
+                f"{type(self).__qualname__} has no handler for the timer {name!r}",
+                remedy=f'mark a method: @times_out("{name}")',
+                place=type(self).__qualname__,
+            )
+        if (after is None) == (at is None):
+            raise InvalidEventData(
+                f"timer {name!r} is due either after some time or at a moment", remedy="give after= or at=, one of them"
+            )
+        self.decided.timers[name] = self.now + _positive(after, "a timer") if after is not None else aware_utc(at)  # type: ignore[arg-type]
+        if name in self.decided.cancelled:
+            self.decided.cancelled.remove(name)
+
+    def cancel(self, name: str) -> None:
+        """Take back a timer; nothing where there is none."""
+        self.decided.timers.pop(name, None)
+        if name not in self.decided.cancelled:
+            self.decided.cancelled.append(name)
+
+    def done(self) -> None:
+        """End the instance: its timers are taken back, events that come later go to `@late` handlers."""
+        self.decided.done = True
+
+    def compensate(self, reason: str) -> None:
+        """Undo what was accepted, the last first, each after the reply to the one before.
+
+        What was not sent yet is withdrawn, and timers are taken back.
+        """
+        self.decided.compensate = reason
+
+    def emit(self, event: object) -> NoReturn:
+        """Refuse: the events of a process are its steps."""
+        raise DeclarationError(
+            f"{type(self).__qualname__} emits {type(event).__qualname__}, and a process has no events but its steps",
+            remedy="send a command to the aggregate whose event it is",
+            place=type(self).__qualname__,
+        )
+
+    def state_json(self) -> str:
+        """Return the state's fields as JSON; InvalidEventData names one whose value does not fit its type."""
+        values = self.state()
+        return dump_plain({one.name: self._plain(one, values[one.name]) for one in self._encoded})
+
+    def on_stepped(self, step: Stepped) -> None:
+        """Take the state of a step."""
+        own = self.__dict__
+        own["standing"] = Standing(step.status, step.problem, list(step.undoables), list(step.early))
+        found = load_plain(step.state)
+        for one in self._encoded:
+            if one.name in found:
+                own[one.name] = self._opened(one, found[one.name])
+
+    @classmethod
+    def of_version(cls, code: int) -> type[Process] | None:
+        """Return the class that an instance of this version of the code goes on by, None where it is not here."""
+        return cls.versions.get(code)
+
+    def _plain(self, one: Field, value: Any) -> Any:
+        try:
+            return value if one.type.to_plain is None else one.type.to_plain(value)
+        except (InvalidEventData, *MISFITS) as error:
+            raise self._misfit(one, value) from error
+
+    def _opened(self, one: Field, plain: Any) -> Any:
+        try:
+            return plain if one.type.from_plain is None else one.type.from_plain(plain)
+        except (InvalidEventData, *MISFITS) as error:
+            raise self._misfit(one, plain) from error
+
+    def _misfit(self, one: Field, value: Any) -> InvalidEventData:
+        place = f"{type(self).__qualname__}.{one.name}"
+        return InvalidEventData(
+            f"a {type(value).__name__} does not fit state field {place}",
+            remedy="give the field a value of its type; for another type, give the class another version=",
+            place=place,
+        )
+
+    @classmethod
+    def initial_state(cls, id: str = "") -> Self:
+        """Return the state before the first step."""
+        return cls(id)
+
+
+def _positive(given: timedelta | None, what: str) -> timedelta:
+    if not isinstance(given, timedelta) or given < timedelta(0):
+        raise InvalidEventData(f"{what} is {given!r}", remedy="use a timedelta of zero or more")
+    return given
+
+
+_OWN_NAMES: Final = frozenset(name for name in dir(Process) if not name.startswith("_")) | {
+    "standing", "decided", "at_hand"
+}  # fmt: skip
+
+
+def _check(cls: type[Process], earlier: Sequence[type[Process]]) -> None:
+    if hidden := _OWN_NAMES & cls.state_fields().keys():
+        raise DeclarationError(
+            f"state field {min(hidden)!r} of {cls.__qualname__} hides a name of Process itself",
+            remedy="name the field otherwise",
+            place=f"{cls.__qualname__}.{min(hidden)}",
+        )
+    if not any("starts" in ways for ways in cls.reactions.events.values()):
+        raise DeclarationError(
+            f"{cls.__qualname__} has no start", remedy="mark a method: @starts(Order.Placed)", place=cls.__qualname__
+        )
+    for known in earlier:
+        if known.category != cls.category or known.code_version >= cls.code_version:
+            raise DeclarationError(
+                f"{known.__qualname__} is no earlier version of {cls.__qualname__}",
+                remedy=f'class {known.__name__}(Process, category="{cls.category}", version={cls.code_version - 1})',
+                place=cls.__qualname__,
+            )

@@ -1,0 +1,217 @@
+"""Which inputs a process takes, and which of its methods handles each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from eventstore.aggregate import Aggregate, aggregate_of, owner_of, types_that_split
+from eventstore.errors import DeclarationError
+from eventstore.event_types import EventType, event_type_of, is_event_class
+from eventstore.serialization import placeholder
+
+H = TypeVar("H", bound=Callable[..., object])
+Correlation = str | Callable[[Any], str | None] | None
+"""How an event names the instance: a field, a function of the event (None: no instance), or the id of its stream."""
+
+_MARKS: Final = "__factfold_reactions__"
+STARTS, REACTS, LATE, REPLIES, TIMES_OUT, COMPENSATED = (
+    "starts",
+    "reacts",
+    "late",
+    "replies",
+    "times_out",
+    "compensated",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    way: str
+    what: Any
+    id: Correlation = None
+
+
+def starts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
+    """Begin an instance with this event; `id` names the field of its id, by default it is the id of the event's stream.
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None: ...
+    """
+    return _marking(_Mark(STARTS, event, id))
+
+
+def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
+    """Handle this event while the instance runs; one that comes before the start is kept, and handled after it."""
+    return _marking(_Mark(REACTS, event, id))
+
+
+def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
+    """Handle this event where it comes after the end of the instance, or while it is compensating."""
+    return _marking(_Mark(LATE, event, id))
+
+
+def replies(command: Callable[..., object], /) -> Callable[[H], H]:
+    """Handle what became of a command that this process sent: a `Reply`."""
+    return _marking(_Mark(REPLIES, command))
+
+
+def times_out(name: str, /) -> Callable[[H], H]:
+    """Handle the timer of this name, which `self.timeout(name, after=…)` sets."""
+    return _marking(_Mark(TIMES_OUT, name))
+
+
+def compensated(method: H, /) -> H:
+    """Call this method when every compensation was accepted."""
+    return _marking(_Mark(COMPENSATED, COMPENSATED))(method)
+
+
+def _marking(mark: _Mark) -> Callable[[H], H]:
+    def marked(method: H) -> H:
+        setattr(method, _MARKS, (*getattr(method, _MARKS, ()), mark))
+        return method
+
+    return marked
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """A method, whether it takes the input, and how an event names the instance."""
+
+    method: Callable[..., object]
+    takes_input: bool
+    id: Correlation = None
+
+    def call(self, process: object, given: object) -> None:
+        """Call the method."""
+        if self.takes_input:
+            self.method(process, given)
+        else:
+            self.method(process)
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """All reactions of a process, by what they answer."""
+
+    events: Mapping[type, Mapping[str, Reaction]] = field(default_factory=dict)
+    replies: Mapping[str, Reaction] = field(default_factory=dict)
+    timers: Mapping[str, Reaction] = field(default_factory=dict)
+    compensated: Reaction | None = None
+    kinds: Mapping[str, EventType] = field(default_factory=dict)
+    categories: frozenset[str] = frozenset()
+
+    def addressed(
+        self, stored_type: str, schema_version: int, data: Mapping[str, Any], stream_id: str
+    ) -> dict[str, list[object]]:
+        """Return the events of today that a stored one is, by the instance that each is for; the errors of `events`."""
+        kind = self.kinds.get(stored_type)
+        if kind is None:
+            return {}
+        found: dict[str, list[object]] = {}
+        for event in kind.events(schema_version, impersonal(kind, data)):
+            ways = self.events.get(type(event), {})
+            for instance in {self._instance(reaction, event, stream_id) for reaction in ways.values()} - {None}:
+                found.setdefault(str(instance), []).append(event)
+        return found
+
+    def _instance(self, reaction: Reaction, event: object, stream_id: str) -> str | None:
+        if reaction.id is None:
+            return stream_id
+        named = getattr(event, reaction.id) if isinstance(reaction.id, str) else reaction.id(event)
+        return None if named is None else str(named)
+
+
+def impersonal(kind: EventType, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an event with placeholders for personal ones: what a process records outlives an erasure."""
+    shown = {field.name: placeholder(kind.registered.personal[field.name]) for field in kind.personal}
+    return {**data, **{name: value for name, value in shown.items() if name in data}}
+
+
+def read_reactions(owner: type) -> Reactions:
+    """Read the reactions of a process; DeclarationError names what cannot work."""
+    events: dict[type, dict[str, Reaction]] = {}
+    named: dict[str, dict[str, Reaction]] = {REPLIES: {}, TIMES_OUT: {}, COMPENSATED: {}}
+    for name, method in _methods(owner):
+        for mark in getattr(method, _MARKS, ()):
+            reaction = Reaction(method, _takes_input(method, owner), mark.id)
+            if mark.way in named:
+                _put(named[mark.way], _name_of(mark), reaction, owner, name)
+            else:
+                _require_event(mark, owner, name)
+                _put(events.setdefault(mark.what, {}), mark.way, reaction, owner, name)
+    kinds = _kinds(events, owner)
+    categories = frozenset(_category(event, owner) for event in events)
+    end = named[COMPENSATED].get(COMPENSATED)
+    return Reactions(events, named[REPLIES], named[TIMES_OUT], end, kinds, categories)
+
+
+def _methods(owner: type) -> Iterable[tuple[str, Callable[..., object]]]:
+    found = {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items() if callable(value)}
+    return found.items()
+
+
+def _takes_input(method: Callable[..., object], owner: type) -> bool:
+    if inspect.iscoroutinefunction(method):
+        raise _mistake(owner, method.__name__, "is a coroutine function", "write it as def: a step waits for nothing")
+    parameters = list(inspect.signature(method).parameters)
+    if len(parameters) > 2:
+        raise _mistake(owner, method.__name__, "takes more than its input", "take self and the input, or self alone")
+    return len(parameters) == 2
+
+
+def _name_of(mark: _Mark) -> str:
+    return command_name(mark.what) if mark.way == REPLIES else str(mark.what)
+
+
+def command_name(command: Callable[..., object]) -> str:
+    """Return the name of a command as messages have it; UnknownAggregate."""
+    return f"{aggregate_of(command).category}.{command.__name__}"
+
+
+def _require_event(mark: _Mark, owner: type, method: str) -> None:
+    if not is_event_class(mark.what):
+        raise _mistake(owner, method, f"is to handle {mark.what!r}, which is no event", "name a class made by @event")
+    kind = event_type_of(mark.what)
+    if isinstance(mark.id, str) and mark.id not in {field.name for field in kind.fields if field.personal is None}:
+        raise _mistake(
+            owner, method, f"finds its instance by {mark.id!r}, which is no clear field of {kind.name}",
+            f"name one of {', '.join(field.name for field in kind.fields)}, or leave id out for the stream's own",
+        )  # fmt: skip
+
+
+def _put(found: dict[str, Reaction], key: str, reaction: Reaction, owner: type, method: str) -> None:
+    if key in found and found[key].method is not reaction.method:
+        raise _mistake(
+            owner, method, f"handles the same as {found[key].method.__name__}", "handle each input by one method"
+        )
+    found[key] = reaction
+
+
+def _kinds(events: Iterable[type], owner: type) -> dict[str, EventType]:
+    own = {event_type_of(event).name: event_type_of(event) for event in events}
+    split = {kind.name: kind for event in events for kind in types_that_split(event)}
+    return {name: kind for kind in {**split, **own}.values() for name in kind.stored_names}
+
+
+def _category(event: type, owner: type) -> str:
+    aggregate = owner_of(event)
+    if aggregate is None:
+        raise _mistake(owner, event.__qualname__, "belongs to no aggregate", "declare the event inside an aggregate")
+    return aggregate.category
+
+
+def _mistake(owner: type, method: str, what: str, remedy: str) -> DeclarationError:
+    place = f"{owner.__qualname__}.{method}"
+    return DeclarationError(f"{place} {what}", remedy=remedy, place=place)
+
+
+def commands_of(aggregates: Iterable[type[Aggregate]]) -> dict[str, Callable[..., object]]:
+    """Return the commands of aggregates by the names that messages have."""
+    return {
+        f"{aggregate.category}.{name}": command
+        for aggregate in aggregates
+        for name, command in aggregate.commands.items()
+    }

@@ -1,0 +1,131 @@
+"""Running processes: the events they react to are delivered, and what is due is done, until a signal comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from eventstore.backends.sql.source import StoreSource
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.subscriber import Subscriber
+from eventstore.dispatcher import Dispatcher
+from eventstore.errors import SubscriptionGaveUp
+from eventstore.messages import RecordedEvent
+from eventstore.processes.engine import ProcessEngine
+from eventstore.processes.process import Process
+from eventstore.processes.worker import ProcessWorker, WorkReport
+from eventstore.restarts import Outwaiting, Restarts
+from eventstore.settings import Settings
+from eventstore.subscribing import open_subscriber
+from eventstore.subscriptions import Subscription, subscription
+from eventstore.topics import topic_of_category
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from eventstore.aggregate import Aggregate
+
+Tell = Callable[[DeliveryReport | WorkReport], None]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def process_subscription(
+    store: SqlEventStore, process: type[Process], *, clock: Callable[[], datetime] = _utc_now, **options: Any
+) -> Subscription[..., None]:
+    """Return the subscription by which a process gets its events; `options` are those of a subscription.
+
+    Its group is `<process>-process`. A step is stored in the store's own database, in the transaction of the inbox.
+    """
+    engine = ProcessEngine(store, [process])
+
+    @subscription(
+        [topic_of_category(category, source=store.source) for category in _categories(process)],
+        group=f"{process.category}-process",
+        **options,
+    )
+    def take(events: list[RecordedEvent], tx: Connection) -> None:
+        engine.take_events(tx, events, now=clock())
+
+    return take
+
+
+def open_process(
+    store: SqlEventStore,
+    process: type[Process],
+    *,
+    settings: Settings | None = None,
+    clock: Callable[[], datetime] = _utc_now,
+    **options: Any,
+) -> Subscriber:
+    """Open what delivers a process its events: of the store itself, or of Kafka's topics where settings are given."""
+    declared = process_subscription(store, process, clock=clock, **options)
+    if settings is not None:
+        return open_subscriber(declared, settings=settings, engine=store.engine)
+    source = StoreSource(store, declared, category=_categories(process))
+    return Subscriber(declared, source, engine=store.engine)
+
+
+def run_processes(
+    store: SqlEventStore,
+    processes: Sequence[type[Process]],
+    *,
+    stop: Event,
+    settings: Settings | None = None,
+    commands: Sequence[type[Aggregate]] = (),
+    dispatcher: Dispatcher | None = None,
+    restarts: Restarts | None = None,
+    on_batch: Tell = lambda report: None,
+) -> WorkReport:
+    """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
+
+    Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
+    Kafka's topics, without from the store itself, where one runner a process reads at a time. `commands` are aggregates
+    whose scheduled commands are sent too. SubscriptionGaveUp after too many failures in a row; other errors end it.
+    """
+    worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
+    jobs: list[Callable[[], object]] = [partial(_work, worker, stop, restarts, on_batch)]
+    jobs += [partial(_deliver, store, kind, settings, stop, restarts, on_batch) for kind in processes]
+    with ThreadPoolExecutor(len(jobs), thread_name_prefix="processes") as threads:
+        running = [threads.submit(job) for job in jobs]
+        wait(running, return_when=FIRST_EXCEPTION)
+        stop.set()
+    for job in running:
+        job.result()
+    return worker.report
+
+
+def _work(worker: ProcessWorker, stop: Event, restarts: Restarts | None, on_batch: Tell) -> None:
+    outwaiting = _outwaiting("worker of processes", "factfold_scheduled", restarts)
+    while not stop.is_set():
+        with outwaiting.over(stop):
+            worker.run(stop=stop, on_batch=on_batch)
+
+
+def _deliver(
+    store: SqlEventStore,
+    process: type[Process],
+    settings: Settings | None,
+    stop: Event,
+    restarts: Restarts | None,
+    on_batch: Tell,
+) -> None:
+    outwaiting = _outwaiting("process", process.category, restarts)
+    while not stop.is_set():
+        with outwaiting.over(stop), open_process(store, process, settings=settings) as opened:
+            opened.run(stop=stop, on_batch=on_batch)
+
+
+def _outwaiting(what: str, place: str, restarts: Restarts | None) -> Outwaiting:
+    return Outwaiting(restarts or Restarts(), what=what, place=place, gave_up=SubscriptionGaveUp)
+
+
+def _categories(process: type[Process]) -> list[str]:
+    return sorted(process.reactions.categories)

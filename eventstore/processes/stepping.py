@@ -1,0 +1,371 @@
+"""One step: an input and the state in, the state and what is decided out. No database, no clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID, uuid5
+
+from eventstore.messages import Metadata
+from eventstore.plain_json import load_plain
+from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TimerUndecodable, TooManySteps
+from eventstore.processes.process import AtHand, Decided, Process, Reply, Sending
+from eventstore.processes.reactions import LATE, REACTS, STARTS, Reaction, command_name
+from eventstore.processes.records import (
+    ACCEPTED,
+    CANCELLED,
+    COMPENSATED,
+    COMPENSATING,
+    COMPENSATION_FAILED,
+    DONE,
+    EVENT,
+    OPERATOR,
+    REPLY,
+    RUNNING,
+    TIMEOUT,
+    UNSTARTED,
+    Cause,
+    SentCommand,
+    SetTimer,
+    Undoable,
+)
+
+_NAMESPACE: Final = UUID("6b1f2f0c-9d63-4a54-8f0e-7b8f1c1d2f11")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something that a step answers, with the objects that handlers take; one event may be several of today."""
+
+    cause: Cause
+    given: Sequence[object] = ()
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of what the step leads to: same conversation, this input as the cause."""
+        cause = self.cause
+        return Metadata(
+            correlation_id=cause.correlation_id or str(cause.id),
+            causation_id=str(cause.id),
+            traceparent=cause.traceparent,
+        )
+
+
+def step(process: Process, given: Input, *, now: datetime) -> Process.Stepped | None:
+    """Let an instance take an input: its state changes, what it decided is returned, None where it is nothing to it.
+
+    The errors of its handlers; ProcessAlreadyStarted, TimerUndecodable, TooManySteps, InvalidEventData. After an error
+    the instance is to be thrown away.
+    """
+    if process.version + 1 >= process.max_steps:
+        raise TooManySteps(
+            f"{process.stream} took {process.max_steps} steps",
+            remedy="look whether two processes answer each other; else give the class a larger max_steps=",
+            place=str(process.stream),
+        )
+    return _Step(process, given, now).taken()
+
+
+def replayed(
+    kind: type[Process], former: Process, causes: Sequence[Cause], moving: Cause
+) -> tuple[Process, Process.Stepped]:
+    """Return an instance as another version of its code makes it of the same inputs, and the step that says so.
+
+    What that code would have sent is dropped. Compensations are those of the commands that were sent. ProcessError
+    where the instance would have another status; the errors of handlers.
+    """
+    process, timers = kind(former.id), dict[str, SetTimer]()
+    for cause in causes:
+        stepped = _again(process, cause)
+        for name in [] if stepped is None else [*stepped.cancelled, cause.name]:
+            timers.pop(name, None)
+        timers.update({} if stepped is None else {timer.name: timer for timer in stepped.timers})
+    if process.standing.status != former.standing.status:
+        raise ProcessError(
+            f"by version {kind.code_version} of its code {process.stream} would be {process.standing.status} by now",
+            remedy="let it end by the version it began with",
+            place=str(process.stream),
+        )
+    process.standing.undoables = former.standing.undoables
+    process.version = former.version + 1
+    return process, recorded_step(process, moving, timers=list(timers.values()), note=f"from {former.code_version}")
+
+
+def _again(process: Process, cause: Cause) -> Process.Stepped | None:
+    given: Sequence[object] = ()
+    if cause.kind == EVENT:
+        found = process.reactions.addressed(cause.name, cause.schema_version, load_plain(cause.data), process.id)
+        given = [event for events in found.values() for event in events]
+    elif cause.kind == REPLY:
+        given = [Reply(cause.name, **load_plain(cause.data))]
+    elif cause.kind == OPERATOR:
+        return None
+    return step(process, Input(cause, given), now=cause.time)
+
+
+def recorded_step(
+    process: Process,
+    cause: Cause,
+    *,
+    sent: Sequence[SentCommand] = (),
+    timers: Sequence[SetTimer] = (),
+    cancelled: Sequence[str] = (),
+    withdrawn: bool = False,
+    note: str = "",
+) -> Process.Stepped:
+    """Return the event of a step that an instance has taken; InvalidEventData for a state that has no place in it."""
+    standing = process.standing
+    return process.Stepped(
+        code=process.code_version,
+        cause=cause,
+        status=standing.status,
+        problem=standing.problem,
+        state=process.state_json(),
+        sent=list(sent),
+        timers=list(timers),
+        cancelled=list(cancelled),
+        withdrawn=withdrawn,
+        undoables=standing.undoables,
+        early=standing.early,
+        note=note,
+    )
+
+
+class _Step:
+    """A step that is being taken."""
+
+    def __init__(self, process: Process, given: Input, now: datetime) -> None:
+        self._process, self._input, self._now = process, given, now
+        self._at = process.standing
+        self._sent: list[SentCommand] = []
+        self._timers: dict[str, SetTimer] = {}
+        self._cancelled: list[str] = []
+        self._withdrawn = False
+        self._note = ""
+        self._ids = 0
+
+    def taken(self) -> Process.Stepped | None:
+        ways = {EVENT: self._event, REPLY: self._reply, TIMEOUT: self._timeout, OPERATOR: self._operator}
+        if not ways[self._input.cause.kind](self._input):
+            return None
+        stepped = recorded_step(
+            self._process,
+            self._input.cause,
+            sent=self._sent,
+            timers=list(self._timers.values()),
+            cancelled=self._cancelled,
+            withdrawn=self._withdrawn,
+            note=self._note,
+        )
+        self._process.version += 1
+        return stepped
+
+    def _event(self, given: Input) -> bool:
+        for event in given.given:
+            ways = self._process.reactions.events[type(event)]
+            if self._at.status == UNSTARTED:
+                self._before_start(given, event, ways.get(STARTS))
+            elif STARTS in ways and REACTS not in ways and LATE not in ways:
+                raise self._second_start()
+            else:
+                self._after_start(event, ways.get(REACTS), ways.get(LATE))
+        return True
+
+    def _before_start(self, given: Input, event: object, start: Reaction | None) -> None:
+        if start is None:
+            self._at.early = [*self._at.early, given.cause]
+            return
+        self._at.status = RUNNING
+        self._call(start, event)
+        kept, self._at.early = self._at.early, []
+        for cause in kept:
+            self._early(cause)
+
+    def _early(self, cause: Cause) -> None:
+        """Handle what came before the start."""
+        reactions = self._process.reactions
+        found = reactions.addressed(cause.name, cause.schema_version, load_plain(cause.data), "")
+        for event in (event for events in found.values() for event in events):
+            ways = reactions.events[type(event)]
+            self._after_start(event, ways.get(REACTS), ways.get(LATE))
+
+    def _after_start(self, event: object, reacts: Reaction | None, late: Reaction | None) -> None:
+        reaction = reacts if self._at.status == RUNNING else late
+        if reaction is not None:
+            self._call(reaction, event)
+        else:
+            self._note = f"{type(event).__name__} came when the process was {self._at.status}, and nothing handles that"
+
+    def _timeout(self, given: Input) -> bool:
+        if self._at.status != RUNNING:
+            return False
+        reaction = self._process.reactions.timers.get(given.cause.name)
+        if reaction is None:
+            raise TimerUndecodable(
+                f"{type(self._process).__qualname__} has no handler for the timer {given.cause.name!r} that is due",
+                remedy=f'mark a method: @times_out("{given.cause.name}"), then retry',
+                place=str(self._process.stream),
+            )
+        self._call(reaction, None)
+        return True
+
+    def _reply(self, given: Input) -> bool:
+        (reply,) = given.given
+        if not isinstance(reply, Reply):
+            raise AssertionError("a reply is a Reply")
+        for number, undoable in enumerate(self._at.undoables):
+            if undoable.undo_id == given.cause.id:
+                self._undone(number, undoable, reply)
+                return True
+            if undoable.id == given.cause.id:
+                self._settle(number, undoable, reply)
+                break
+        reaction = self._process.reactions.replies.get(reply.command)
+        if reaction is not None:
+            self._call(reaction, reply)
+        elif not reply.accepted:
+            self._at.problem = f"{reply.command} was {reply.outcome}: {reply.reason}"
+        return True
+
+    def _settle(self, number: int, undoable: Undoable, reply: Reply) -> None:
+        """Note a reply; what is accepted last is undone first."""
+        rest = self._at.undoables[:number] + self._at.undoables[number + 1 :]
+        self._at.undoables = [*rest, replace(undoable, outcome=reply.outcome)]
+
+    def _undone(self, number: int, undoable: Undoable, reply: Reply) -> None:
+        outcome = "undone" if reply.accepted else "undo_failed"
+        self._change(number, replace(undoable, outcome=outcome))
+        if reply.accepted:
+            self._undo_next()
+        else:
+            problem = f"{reply.command}, which undoes {undoable.command}, was {reply.outcome}: {reply.reason}"
+            self._at.status, self._at.problem = COMPENSATION_FAILED, problem
+
+    def _operator(self, given: Input) -> bool:
+        wish = given.cause.name
+        if wish == "retry":
+            self._at.problem = ""
+            if self._at.status == COMPENSATION_FAILED:
+                for number, one in enumerate(self._at.undoables):
+                    if one.outcome == "undo_failed":
+                        self._change(number, replace(one, outcome=ACCEPTED, undo_id=None))
+                self._at.status = COMPENSATING
+                self._undo_next()
+        elif wish == "compensate":
+            self._compensate("cancelled by hand")
+        elif wish == "cancel":
+            self._withdraw()
+            self._at.status = CANCELLED
+        else:
+            raise ProcessError(f"nobody knows the wish {wish!r}", remedy="use retry, compensate or cancel")
+        return True
+
+    def _call(self, reaction: Reaction, given: object) -> None:
+        decided, own = Decided(), self._process.__dict__
+        own["decided"], own["at_hand"] = decided, AtHand(self._input.cause, self._now)
+        try:
+            reaction.call(self._process, given)
+        finally:
+            own["decided"], own["at_hand"] = Decided(), None
+        if decided.compensate is not None and self._at.status == RUNNING:
+            self._withdraw()
+        self._record(decided)
+        if decided.compensate is not None and self._at.status == RUNNING:
+            self._compensate(decided.compensate)
+        if decided.done and self._at.status == RUNNING:
+            self._end()
+
+    def _record(self, decided: Decided) -> None:
+        for name in decided.cancelled:
+            self._timers.pop(name, None)
+            self._cancelled.append(name)
+        for name, due in decided.timers.items():
+            self._timers[name] = SetTimer(id=self._new_id(), name=name, due=due)
+        for sending in decided.sends:
+            sent = self._send(sending, answered=command_name(sending.command) in self._process.reactions.replies)
+            if sending.undo is not None:
+                undo = sending.undo
+                undoable = Undoable(
+                    id=sent.id,
+                    command=sent.command,
+                    undo=command_name(undo.command),
+                    undo_to=undo.to,
+                    undo_arguments=undo.arguments,
+                )
+                self._at.undoables = [*self._at.undoables, undoable]
+
+    def _send(self, sending: Sending, *, answered: bool) -> SentCommand:
+        due, expires = self._now + sending.delay, sending.expires_after
+        sent = SentCommand(
+            id=self._new_id(),
+            command=command_name(sending.command),
+            to=sending.to,
+            arguments=sending.arguments,
+            due=due,
+            expires=None if expires is None else self._now + expires,
+            answered=answered or sending.undo is not None,
+        )
+        self._sent.append(sent)
+        return sent
+
+    def _withdraw(self) -> None:
+        """Take back what was not sent before this step, and every timer."""
+        self._withdrawn = True
+        self._timers.clear()
+        self._sent.clear()
+        self._at.undoables = [
+            replace(one, outcome="withdrawn") if one.outcome == "" else one for one in self._at.undoables
+        ]
+
+    def _compensate(self, reason: str) -> None:
+        if not self._withdrawn:
+            self._withdraw()
+        self._timers.clear()
+        self._note = reason
+        self._at.status = COMPENSATING
+        self._undo_next()
+
+    def _undo_next(self) -> None:
+        """Send the compensation of what was accepted last; where nothing is left, the instance is compensated."""
+        for number in reversed(range(len(self._at.undoables))):
+            one = self._at.undoables[number]
+            if one.outcome == ACCEPTED:
+                sent = SentCommand(
+                    id=self._new_id(),
+                    command=one.undo,
+                    to=one.undo_to,
+                    arguments=one.undo_arguments,
+                    due=self._now,
+                    answered=True,
+                )
+                self._sent.append(sent)
+                self._change(number, replace(one, outcome="undoing", undo_id=sent.id))
+                return
+        self._at.status = COMPENSATED
+        if (reaction := self._process.reactions.compensated) is not None:
+            self._call(reaction, None)
+
+    def _end(self) -> None:
+        self._at.status = DONE
+        self._timers.clear()
+
+    def _change(self, number: int, undoable: Undoable) -> None:
+        changed = list(self._at.undoables)
+        changed[number] = undoable
+        self._at.undoables = changed
+
+    def _new_id(self) -> UUID:
+        """An id that follows from the instance, the input, and how many were made before."""
+        self._ids += 1
+        instance = uuid5(_NAMESPACE, str(self._process.stream))
+        return uuid5(instance, f"{self._input.cause.kind} {self._input.cause.id} {self._ids}")
+
+    def _second_start(self) -> ProcessAlreadyStarted:
+        name, stream = self._input.cause.name, self._process.stream
+        return ProcessAlreadyStarted(
+            f"{name} would start {stream}, which is there already",
+            remedy="give each instance an id of its own by id=, or mark the method with @reacts as well",
+            place=self._input.cause.place,
+        )

@@ -1,0 +1,216 @@
+"""What is due: commands are sent and timers fire, each once, in the order of their due times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.process_rows import COMMAND, Scheduled
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.transactions import is_outage
+from eventstore.command_arguments import decode_arguments
+from eventstore.dispatcher import Accepted, Dispatcher, Refusal
+from eventstore.errors import FactfoldError, WrongExpectedVersion
+from eventstore.plain_json import dump_plain
+from eventstore.processes.engine import Addressed, ProcessEngine
+from eventstore.processes.errors import StepFailed, TimerUndecodable
+from eventstore.processes.process import Process, Reply
+from eventstore.processes.reactions import commands_of
+from eventstore.processes.records import ACCEPTED, EXPIRED, REFUSED, REPLY, TIMEOUT, Cause
+from eventstore.processes.stepping import Input
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from eventstore.aggregate import Aggregate
+
+_BATCH: Final = 500
+_ATTEMPTS: Final = 5
+_FIRST_PAUSE: Final = timedelta(seconds=1)
+_GLANCE_SECONDS: Final = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class WorkReport:
+    """What a worker did: commands sent, timers fired, what failed and comes again or was set aside."""
+
+    commands: int = 0
+    timers: int = 0
+    failed: int = 0
+
+    @property
+    def done(self) -> int:
+        """Everything that was due and is not any more."""
+        return self.commands + self.timers
+
+    def add(self, other: WorkReport) -> None:
+        """Count another report in."""
+        self.commands += other.commands
+        self.timers += other.timers
+        self.failed += other.failed
+
+
+class ProcessWorker:
+    """Sends what is due for some processes, and scheduled commands of these aggregates; several work side by side.
+
+    A batch is one transaction: a command's events, the reply's step and the row that is done with commit together. A
+    worker that dies leaves everything to the next one.
+    """
+
+    def __init__(
+        self,
+        store: SqlEventStore,
+        processes: Sequence[type[Process]] = (),
+        *,
+        commands: Sequence[type[Aggregate]] = (),
+        dispatcher: Dispatcher | None = None,
+        clock: Callable[[], datetime] = _utc_now,
+        batch: int = _BATCH,
+    ) -> None:
+        self._engine = ProcessEngine(store, processes)
+        self._rows = self._engine.rows
+        self._database = Database(store.engine, store.tables)
+        self._dispatcher = dispatcher or Dispatcher(store)
+        self._commands = commands_of(commands)
+        for kind in processes:
+            for version in kind.versions.values():
+                self._commands |= version.commands_sent
+        self._clock, self._batch = clock, batch
+        self.report = WorkReport()
+
+    def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
+        """Work until `stop` is set; StoreUnavailable."""
+        while not stop.is_set():
+            report = self.run_once()
+            if on_batch is not None and report.done:
+                on_batch(report)
+            if not report.done:
+                stop.wait(_GLANCE_SECONDS)
+        return self.report
+
+    def run_once(self) -> WorkReport:
+        """Do what is due now, a batch at most; StoreUnavailable."""
+        report = WorkReport()
+        for claim in (self._of_processes, self._alone):
+            report.add(claim())
+        self.report.add(report)
+        return report
+
+    def drain(self) -> WorkReport:
+        """Do everything that is due now and what follows from it; for tests and for programs that end."""
+        total = WorkReport()
+        while (report := self.run_once()).done or report.failed:
+            total.add(report)
+            if not report.done:
+                break
+        return total
+
+    def _of_processes(self) -> WorkReport:
+        try:
+            with self._database.writing() as tx:
+                now = self._clock()
+                return self._work(
+                    tx, self._rows.claim(tx, list(self._engine.processes), now=now, limit=self._batch), now
+                )
+        except StepFailed as failed:
+            return self._set_back(failed)
+
+    def _alone(self) -> WorkReport:
+        if not self._commands:
+            return WorkReport()
+        with self._database.writing() as tx:
+            now = self._clock()
+            return self._work(tx, self._rows.claim_alone(tx, now=now, limit=self._batch), now)
+
+    def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
+        report, done, inputs = WorkReport(), [], []
+        for row in due:
+            if row.kind == COMMAND:
+                reply = self._sent(tx, row, now)
+                if reply is None:
+                    report.failed += 1
+                    continue
+                report.commands += 1
+                if row.key is not None and (row.answered or not reply.accepted):
+                    inputs.append(Addressed(row.key, _input(row, REPLY, now, reply)))
+            elif row.key is not None:
+                report.timers += 1
+                inputs.append(Addressed(row.key, _input(row, TIMEOUT, now)))
+            done.append(row.id)
+        self._rows.remove(tx, done)
+        self._engine.take(tx, inputs, now=now)
+        return report
+
+    def _sent(self, tx: Connection, row: Scheduled, now: datetime) -> Reply | None:
+        """Send a command, and return what became of it; None where it failed, and is noted so."""
+        if row.expires is not None and row.expires < now:
+            return Reply(row.name, EXPIRED, f"it was to be sent until {row.expires:%Y-%m-%d %H:%M:%S} UTC")
+        try:
+            with tx.begin_nested():
+                return self._dispatched(tx, row)
+        except Exception as error:
+            if tx.invalidated:
+                raise
+            if isinstance(error, WrongExpectedVersion) or is_outage(error):  # another writer was faster
+                self._rows.failed(tx, row.id, due=now, error=None)
+            else:
+                self._fail(tx, row, error, now)
+        return None
+
+    def _dispatched(self, tx: Connection, row: Scheduled) -> Reply:
+        command = self._commands.get(row.name)
+        if command is None:
+            raise TimerUndecodable(
+                f"nobody here knows the command {row.name!r} that is due",
+                remedy="give the worker the aggregate it is of: sends=[…] of the process, or commands=[…]",
+                place=f"{row.name} {row.id}",
+            )
+        arguments = decode_arguments(command, row.arguments)
+        sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id)
+        result = sender.send(row.target, command, **arguments)
+        if isinstance(result, Refusal):
+            return Reply(row.name, REFUSED, result.reason)
+        assert isinstance(result, Accepted)  # noqa: S101
+        return Reply(row.name, ACCEPTED)
+
+    def _fail(self, tx: Connection, row: Scheduled, error: Exception, now: datetime) -> None:
+        aside = row.attempts + 1 >= _ATTEMPTS or isinstance(error, TimerUndecodable)
+        due = None if aside else now + _FIRST_PAUSE * 2**row.attempts
+        told = error.message if isinstance(error, FactfoldError) else type(error).__name__
+        log.warning("scheduled work failed", name=row.name, id=str(row.id), error=told, set_aside=aside)
+        self._rows.failed(tx, row.id, due=due, error=told)
+
+    def _set_back(self, failed: StepFailed) -> WorkReport:
+        """Note in a transaction of its own what an instance's handler did not take; others go on without it."""
+        with self._database.writing() as tx:
+            now, key = self._clock(), (failed.process, failed.instance)
+            for row in self._rows.waiting(tx, [key]):
+                if str(row.id) == failed.input_id:
+                    self._fail(tx, row, failed.cause, now)
+        return WorkReport(failed=1)
+
+
+def _input(row: Scheduled, kind: str, now: datetime, reply: Reply | None = None) -> Input:
+    cause = Cause(
+        kind=kind,
+        name=row.name,
+        id=row.id,
+        place=f"{row.name} {row.id}",
+        time=now,
+        correlation_id=row.correlation_id,
+        traceparent=row.traceparent,
+        data="{}" if reply is None else dump_plain({"outcome": reply.outcome, "reason": reply.reason}),
+    )
+    return Input(cause, () if reply is None else (reply,))

@@ -1,0 +1,112 @@
+"""Commands that are sent later: rows of the store, written in the caller's transaction.
+
+    schedule = Schedule(store)
+    reminder = schedule.after(timedelta(hours=24)).send("o1", Order.remind)
+    schedule.cancel(reminder)
+
+A worker sends what is due: `factfold processes run`. It sends each command once, however often it is killed: the row
+is deleted in the transaction that appends the command's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from eventstore.aggregate import aggregate_of
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.command_arguments import encode_arguments
+from eventstore.conversions import aware_utc
+from eventstore.errors import InvalidEventData
+from eventstore.identifiers import StreamName
+from eventstore.messages import NO_METADATA, Metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Commands to be sent later in one store; StoreUnavailable."""
+
+    store: SqlEventStore
+    clock: Callable[[], datetime] = _utc_now
+    metadata: Metadata = NO_METADATA
+    connection: Connection | None = None
+
+    def within(self, connection: Connection) -> Schedule:
+        """Return a schedule whose rows are written in the caller's transaction, on the store's database."""
+        return replace(self, connection=connection)
+
+    def with_metadata(self, metadata: Metadata) -> Schedule:
+        """Return a schedule whose commands belong to a conversation, a cause, a trace."""
+        return replace(self, metadata=metadata)
+
+    def at(self, moment: datetime) -> Later:
+        """Send at a moment; one in the past is due at once. InvalidEventData without a time zone."""
+        return Later(self, aware_utc(moment))
+
+    def after(self, delay: timedelta) -> Later:
+        """Send after some time; InvalidEventData below zero."""
+        if delay < timedelta(0):
+            raise InvalidEventData(f"a delay of {delay} lies in the past", remedy="use a timedelta of zero or more")
+        return Later(self, aware_utc(self.clock() + delay))
+
+    def cancel(self, command_id: UUID) -> bool:
+        """Take a command back; returns whether it was still to be sent."""
+        with self.writing() as tx:
+            return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend the caller's transaction, or one of our own."""
+        if self.connection is not None:
+            yield self.connection
+            return
+        with Database(self.store.engine, self.store.tables).writing() as tx:
+            yield tx
+
+
+@dataclass(frozen=True)
+class Later:
+    """A moment at which a command is to be sent."""
+
+    schedule: Schedule
+    due: datetime
+    expires: datetime | None = None
+
+    def expiring(self, after: timedelta) -> Later:
+        """Send it until so long behind its time, or never."""
+        return replace(self, expires=self.due + after)
+
+    def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
+        """Schedule a command, and return its id; InvalidEventData, InvalidIdentifier, UnknownAggregate."""
+        category = aggregate_of(command).category
+        StreamName(category, aggregate_id)
+        command_id = uuid4()
+        row = Scheduled(
+            id=command_id,
+            due=self.due,
+            kind=COMMAND,
+            name=f"{category}.{command.__name__}",
+            target=aggregate_id,
+            arguments=encode_arguments(command, args, kwargs),
+            expires=self.expires,
+            set_at=self.schedule.clock(),
+            correlation_id=self.schedule.metadata.correlation_id,
+            causation_id=self.schedule.metadata.causation_id,
+            traceparent=self.schedule.metadata.traceparent,
+        )
+        with self.schedule.writing() as tx:
+            ProcessRows(self.schedule.store.tables).schedule(tx, [row])
+        return command_id

@@ -1,0 +1,220 @@
+"""Given events, when something comes or time passes, then commands, timers, a state: a process tested without a store.
+
+    given(Fulfilment, Order.Placed(…), id="o1").when(clock.advance("31m")).then(
+        commands=[command("tea", Item.release, order_id="o1")], timers=[], state={"paid": False}
+    )
+
+Steps are recorded and read back as a store would do it, and a timer that is overdue fires before what comes next.
+"""
+
+# ruff: noqa: S101  # assertions are what this module is for
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+from uuid import UUID, uuid5
+
+from eventstore.command_arguments import encode_arguments
+from eventstore.errors import InvalidEventData
+from eventstore.event_types import event_type_of
+from eventstore.plain_json import dump_plain
+from eventstore.processes.process import Process, Reply
+from eventstore.processes.reactions import command_name
+from eventstore.processes.records import ACCEPTED, ENDED, EVENT, REFUSED, REPLY, TIMEOUT, Cause, SentCommand, SetTimer
+from eventstore.processes.stepping import Input, step
+from eventstore.serialization import AvroDecoder
+
+__all__ = ["ProcessScenario", "accepted", "clock", "command", "given", "refused"]
+
+_START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+_IDS: Final = UUID("2f1c7f5e-5a1b-4b0e-9a7a-0d4b8b9a7c11")
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCommand:
+    """A command as a test expects it."""
+
+    to: str
+    command: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Time that passes."""
+
+    time: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a command of a name is answered with."""
+
+    reply: Reply
+
+
+class clock:  # a word of the test's sentence
+    """Time in tests of processes."""
+
+    @staticmethod
+    def advance(duration: str | timedelta) -> Passed:
+        """Let time pass: `31m`, `1h 30m`, or a timedelta."""
+        return Passed(duration if isinstance(duration, timedelta) else _duration(duration))
+
+
+def command(aggregate_id: str, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> ExpectedCommand:
+    """Return a command as `self.send` takes it, to compare with what was sent."""
+    return ExpectedCommand(aggregate_id, command_name(function), encode_arguments(function, args, kwargs))
+
+
+def accepted(function: Callable[..., object]) -> Answered:
+    """Say that the first command of this kind that waits was accepted."""
+    return Answered(Reply(command_name(function), ACCEPTED))
+
+
+def refused(function: Callable[..., object], reason: str = "refused") -> Answered:
+    """Say that the first command of this kind that waits was refused."""
+    return Answered(Reply(command_name(function), REFUSED, reason))
+
+
+def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenario:
+    """Return an instance to which these events, answers and times have come, in this order."""
+    scenario = ProcessScenario(process, id)
+    for one in past:
+        scenario = scenario.when(one)
+    return replace(scenario, commands=())
+
+
+@dataclass(frozen=True)
+class ProcessScenario:
+    """An instance with a past; each ``when`` returns another one, and the past stays as it was."""
+
+    kind: type[Process]
+    id: str
+    steps: tuple[Process.Stepped, ...] = ()
+    timers: tuple[SetTimer, ...] = ()
+    pending: tuple[SentCommand, ...] = ()
+    commands: tuple[SentCommand, ...] = ()
+    now: datetime = field(default=_START)
+
+    def when(self, *what: object) -> ProcessScenario:
+        """Let events, answers (`accepted`, `refused`) come and time pass; `then` sees what they lead to, together."""
+        scenario: ProcessScenario = replace(self, commands=())
+        for one in what:
+            scenario = _after(scenario, one)
+        return scenario
+
+    def then(
+        self,
+        *,
+        commands: Sequence[ExpectedCommand] = (),
+        timers: Sequence[str] | None = None,
+        state: dict[str, Any] | None = None,
+        status: str | None = None,
+    ) -> Self:
+        """Exactly these commands were sent; these timers are set, these fields have these values, where given."""
+        sent = [ExpectedCommand(one.to, one.command, one.arguments) for one in self.commands]
+        assert sent == list(commands), _difference("commands", list(commands), sent)
+        if timers is not None:
+            names = sorted(timer.name for timer in self.timers)
+            assert names == sorted(timers), _difference("timers", sorted(timers), names)
+        process = self.process()
+        if state is not None:
+            found = {name: process.state()[name] for name in state}
+            assert found == state, _difference("state", state, found)
+        assert status in (None, process.standing.status), _difference("status", status, process.standing.status)
+        return self
+
+    def process(self) -> Process:
+        """Return the instance as its steps made it."""
+        process = self.kind(self.id)
+        for stepped in self.steps:
+            self.kind.evolve(process, stepped)
+        return process
+
+
+def _after(scenario: ProcessScenario, one: object) -> ProcessScenario:
+    if isinstance(one, Passed):
+        return _passed(scenario, scenario.now + one.time)
+    if isinstance(one, Answered):
+        return _answered(scenario, one.reply)
+    kind = event_type_of(one)
+    cause = _cause(scenario, EVENT, kind.name, data=dump_plain(dict(kind.to_plain(one))), version=kind.version)
+    if type(one) not in scenario.kind.reactions.events:
+        raise InvalidEventData(
+            f"{scenario.kind.__qualname__} does not react to {kind.name}", remedy="give it events that it reacts to"
+        )
+    return _stepped(scenario, Input(cause, [one]))
+
+
+def _passed(scenario: ProcessScenario, until: datetime) -> ProcessScenario:
+    while due := sorted((timer for timer in scenario.timers if timer.due <= until), key=lambda timer: timer.due):
+        timer = due[0]
+        left = tuple(one for one in scenario.timers if one is not timer)
+        scenario = replace(scenario, now=max(timer.due, scenario.now), timers=left)
+        scenario = _stepped(scenario, Input(_cause(scenario, TIMEOUT, timer.name)))
+    return replace(scenario, now=until)
+
+
+def _answered(scenario: ProcessScenario, reply: Reply) -> ProcessScenario:
+    found = [one for one in scenario.pending if one.command == reply.command]
+    if not found:
+        raise InvalidEventData(
+            f"{scenario.kind.__qualname__} has sent no {reply.command} that waits for an answer",
+            remedy="answer a command that it has sent",
+        )
+    first = found[0]
+    scenario = replace(scenario, pending=tuple(one for one in scenario.pending if one is not first))
+    data = dump_plain({"outcome": reply.outcome, "reason": reply.reason})
+    cause = replace(_cause(scenario, REPLY, reply.command, data=data), id=first.id)
+    return _stepped(scenario, Input(cause, [reply]))
+
+
+def _stepped(scenario: ProcessScenario, given: Input) -> ProcessScenario:
+    stepped = step(scenario.process(), given, now=scenario.now)
+    if stepped is None:
+        return scenario
+    stepped = _through_avro(stepped)
+    gone = {*stepped.cancelled, *(timer.name for timer in stepped.timers)}
+    ends = stepped.withdrawn or stepped.status in ENDED
+    left = () if ends else tuple(timer for timer in scenario.timers if timer.name not in gone)
+    pending = () if stepped.withdrawn else scenario.pending
+    return replace(
+        scenario,
+        steps=(*scenario.steps, stepped),
+        timers=(*left, *stepped.timers),
+        pending=(*pending, *stepped.sent),
+        commands=(*scenario.commands, *stepped.sent),
+    )
+
+
+def _cause(scenario: ProcessScenario, kind: str, name: str, *, data: str = "{}", version: int = 1) -> Cause:
+    number = uuid5(_IDS, f"{kind} {name} {len(scenario.steps)} {scenario.now.isoformat()}")
+    return Cause(
+        kind=kind, name=name, id=number, place=f"{name} of a test", time=scenario.now, schema_version=version, data=data
+    )
+
+
+def _through_avro(stepped: Process.Stepped) -> Process.Stepped:
+    declared = event_type_of(stepped)
+    read: Process.Stepped = declared.from_plain(
+        AvroDecoder(lambda _: declared.registered).decode(declared.encode(stepped))[1]
+    )
+    return read
+
+
+def _duration(text: str) -> timedelta:
+    parts = _DURATION.findall(text)
+    if not parts or _DURATION.sub("", text).strip():
+        raise InvalidEventData(f"{text!r} is no duration", remedy="write it as 90s, 31m, 1h 30m or 2d")
+    return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
+
+
+def _difference(what: str, expected: object, found: object) -> str:
+    return f"{what}\n  expected: {expected}\n  found:    {found}"

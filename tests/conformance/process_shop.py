@@ -1,0 +1,148 @@
+"""A shop whose processes are tested: a store with a clock that stands, and processes of every kind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from eventstore import Accepted, Dispatcher, SqlEventStore, command
+from eventstore.backends.sql.database import Database
+from eventstore.processes import Process, Reply, reacts, replies, starts, times_out
+from eventstore.processes.administration import Processes
+from eventstore.processes.engine import ProcessEngine
+from eventstore.processes.worker import ProcessWorker
+from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order, Payment
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Shop:
+    """A store with a process in it, and a clock that stands until it is moved."""
+
+    def __init__(self, store: SqlEventStore, *kinds: type[Process]) -> None:
+        self.store, self.kinds, self.now = store, kinds or (Fulfilment,), NOON
+        self.dispatcher = Dispatcher(store)
+        self.engine = ProcessEngine(store, self.kinds)
+        self.database = Database(store.engine, store.tables)
+        self.processes = Processes(store, self.kinds, clock=lambda: self.now)
+        self.seen = None
+
+    def worker(self, **options: Any) -> ProcessWorker:
+        return ProcessWorker(self.store, self.kinds, clock=lambda: self.now, **options)
+
+    def send(self, *sent: Any, **arguments: Any) -> None:
+        assert isinstance(self.dispatcher.send(*sent, **arguments), Accepted)
+
+    def place(self, *orders: str, quantity: int = 1) -> None:
+        for order in orders:
+            self.send(order, Order.place, sku="tea", quantity=quantity, amount=Decimal(9))
+
+    def stock(self, quantity: int) -> None:
+        self.send("tea", Item.receive, quantity=quantity)
+
+    def pay(self, order: str) -> None:
+        self.send(f"p-{order}", Payment.receive, order_id=order, amount=Decimal(9))
+
+    def deliver(self) -> None:
+        """Hand over what has happened since."""
+        events = list(self.store.read_all(after=self.seen))
+        if events:
+            with self.database.writing() as tx:
+                self.engine.take_events(tx, events, now=self.now)
+            self.seen = events[-1].position
+
+    def pass_time(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+    def types(self, stream: str) -> list[str]:
+        return [event.type for event in self.store.read_stream(stream)]
+
+    def steps(self, order: str) -> list[tuple[str, str]]:
+        stream = f"{self.kinds[0].category}-{order}"
+        return [(event.data["cause"]["name"], event.data["status"]) for event in self.store.read_stream(stream)]
+
+    def status(self, order: str) -> str:
+        return self.processes.show(self.kinds[0].category, order).status
+
+    def rows(self, table: str) -> int:
+        with self.store.engine.connect() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(sa.table(table))).scalar_one()
+
+
+class Reminder(Process):
+    broken = True
+    when: str = ""
+    reminded: int = 0
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.when = event.sku
+        self.timeout("remind", after=timedelta(minutes=10 if event.sku == "raise" else int(event.sku)))
+
+    @times_out("remind")
+    def remind(self) -> None:
+        self.reminded += 1
+        if self.when == "raise" and self.broken:
+            raise ZeroDivisionError
+
+
+class Broken(Process, sends=[Order]):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.send(self.id, Order.cancel, reason="never")
+        raise ZeroDivisionError
+
+
+class Hurried(Process, sends=[Item]):
+    heard: str = ""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.send(event.sku, Item.reserve, order_id=self.id, quantity=1).expiring(timedelta(minutes=1))
+
+    @replies(Item.reserve)
+    def answered(self, reply: Reply) -> None:
+        self.heard = reply.outcome
+
+
+class Named(Process):
+    @starts(Order.Placed, id="sku")
+    def placed(self, event: Order.Placed) -> None: ...
+
+
+class Former(Process, category="talk"):
+    said: str = ""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None: ...
+
+    @reacts(Payment.Received, id="order_id")
+    def paid(self, event: Payment.Received) -> None:
+        self.said = "former"
+
+
+class NewerAlone(Process, category="talk", version=2):
+    said: str = ""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None: ...
+
+    @reacts(Payment.Received, id="order_id")
+    def paid(self, event: Payment.Received) -> None:
+        self.said = "newer"
+
+
+class Newer(NewerAlone, category="talk", version=2, earlier=[Former]):
+    pass
+
+
+class Exploding(Order, category="exploding"):
+    @command
+    def explode(self) -> None:
+        raise ZeroDivisionError
+
+
+explode = Exploding.explode

@@ -1,0 +1,385 @@
+"""Processes in a store: one commit a step, each command and each timer once, whoever dies where; on both databases."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import SqlEventStore
+from eventstore.backends.sql.process_rows import TIMER, ProcessRows, Scheduled
+from eventstore.errors import InvalidEventData
+from eventstore.processes.errors import ProcessError, ProcessUnknown, ProcessVersionMissing, StepFailed
+from eventstore.scheduling import Schedule
+from tests.conformance.process_shop import (
+    NOON,
+    Broken,
+    Exploding,
+    Former,
+    Hurried,
+    Named,
+    Newer,
+    NewerAlone,
+    Reminder,
+    Shop,
+    explode,
+)
+from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+
+SOURCE = "/shop"
+
+
+@pytest.fixture
+def shop(opened: Callable[[], SqlEventStore]) -> Callable[..., Shop]:
+    return lambda *kinds: Shop(opened(), *kinds)
+
+
+def test_a_process_runs_from_its_start_to_its_end(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1", quantity=2)
+    shop.deliver()
+    shop.worker().drain()
+    shop.pay("o1")
+    shop.deliver()
+    shop.worker().drain()
+    assert shop.types("order-o1") == ["order.placed", "order.shipped"]
+    assert shop.types("item-tea") == ["item.received", "item.reserved"]
+    assert shop.steps("o1") == [
+        ("order.placed", "running"), ("item.reserve", "running"), ("payment.received", "done")
+    ]  # fmt: skip
+    assert shop.rows("factfold_scheduled") == 0
+
+
+def test_its_stream_gives_back_its_state_at_every_step(shop):
+    shop = shop()
+    shop.stock(1)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    loaded = shop.dispatcher.load(Fulfilment, "o1")
+    assert (loaded.amount, loaded.reserved, loaded.standing.status) == (Decimal(9), True, "running")
+
+
+def test_a_timer_of_a_process_that_is_not_paid_undoes_and_cancels(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1", quantity=2)
+    shop.deliver()
+    shop.worker().drain()
+    shop.pass_time(minutes=31)
+    shop.worker().drain()
+    assert shop.types("item-tea") == ["item.received", "item.reserved", "item.released"]
+    assert shop.types("order-o1") == ["order.placed", "order.cancelled"]
+    assert shop.status("o1") == "compensated"
+
+
+def test_overdue_timers_fire_once_each_in_the_order_of_their_times(shop):
+    shop = shop(Reminder)
+    for minutes, order in ((30, "late"), (10, "early"), (20, "middle")):
+        shop.send(order, Order.place, sku=str(minutes), quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.pass_time(days=3)
+    assert shop.worker(batch=2).drain().timers == 3
+    assert shop.worker().drain().timers == 0
+    fired = [event.stream for event in shop.store.read_all(category="reminder") if event.version == 1]
+    assert fired == ["reminder-early", "reminder-middle", "reminder-late"]
+
+
+def test_a_timer_of_a_process_that_has_ended_does_nothing(shop):
+    shop = shop(Reminder)
+    shop.send("o1", Order.place, sku="10", quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.processes.cancel("reminder", "o1", compensate=False)
+    insert_timer(shop, "o1", "remind")
+    shop.pass_time(hours=1)
+    assert shop.worker().drain().timers == 1
+    assert shop.steps("o1")[-1] == ("cancel", "cancelled")
+
+
+def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shop):
+    shop = shop(Reminder)
+    for order in ("good", "bad"):
+        shop.send(order, Order.place, sku="10", quantity=1, amount=Decimal(1))
+    shop.deliver()
+    insert_timer(shop, "bad", "renamed since")
+    shop.pass_time(hours=1)
+    worker = shop.worker()
+    for _ in range(4):
+        worker.run_once()
+    assert ("remind", "running") in shop.steps("good")
+    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
+    assert stuck.instance == "bad"
+    assert "has no handler for the timer 'renamed since'" in stuck.problem
+
+
+def insert_timer(shop: Shop, order: str, name: str) -> None:
+    row = Scheduled(
+        id=uuid4(), due=shop.now, kind=TIMER, name=name, process="reminder", instance=order, set_at=shop.now
+    )
+    with shop.database.writing() as tx:
+        shop.engine.rows.schedule(tx, [row])
+
+
+def test_a_repeated_event_is_dropped_by_the_inbox_and_a_second_start_is_an_error(shop):
+    shop = shop()
+    shop.stock(1)
+    shop.place("o1")
+    shop.deliver()
+    shop.place("o1")
+    with pytest.raises(StepFailed) as failed:
+        shop.deliver()
+    assert "would start fulfilment-o1, which is there already" in str(failed.value.cause)
+
+
+def test_a_handler_that_raises_leaves_nothing_behind(shop):
+    shop = shop(Broken)
+    shop.place("o1")
+    with pytest.raises(StepFailed, match="broken 'o1' failed: ZeroDivisionError"):
+        shop.deliver()
+    assert shop.types("broken-o1") == []
+    assert shop.rows("factfold_scheduled") == 0
+    assert shop.rows("factfold_processes") == 0
+
+
+def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shop):
+    shop = shop(Reminder)
+    for order, sku in (("o1", "10"), ("o2", "raise")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    worker = shop.worker()
+    for _ in range(12):
+        shop.pass_time(minutes=30)
+        worker.run_once()
+    assert shop.steps("o1")[-1] == ("remind", "running")
+    stuck = shop.processes.show("reminder", "o2")
+    assert "remind was set aside: ZeroDivisionError" in stuck.problem
+    assert stuck.waits_for == "timer remind, which was set aside"
+    Reminder.broken = False
+    try:
+        shop.processes.retry("reminder", "o2")
+        worker.drain()
+    finally:
+        Reminder.broken = True
+    assert shop.steps("o2")[-1] == ("remind", "running")
+    assert shop.processes.instances(stuck=timedelta(days=9)) == []
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_worker_that_dies_anywhere_repeats_nothing_and_loses_nothing(shop, monkeypatch, step):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1", quantity=2)
+    crashes = crash_at(monkeypatch, step)
+    for _ in range(3):
+        surviving(crashes, shop.deliver)
+        surviving(crashes, lambda: shop.worker().drain())
+    shop.pass_time(minutes=31)
+    for _ in range(3):
+        surviving(crashes, lambda: shop.worker().drain())
+    assert shop.types("item-tea") == ["item.received", "item.reserved", "item.released"]
+    assert shop.types("order-o1") == ["order.placed", "order.cancelled"]
+    assert [name for name, _ in shop.steps("o1")] == ["order.placed", "item.reserve", "payment", "item.release"]
+    assert crashes.happened
+
+
+class Crash(BaseException):
+    pass
+
+
+class Crashes:
+    happened = False
+
+
+def crash_at(monkeypatch, step: int) -> Crashes:
+    """Die at one of the moments between the statements of a step, the first time it is reached."""
+    crashes = Crashes()
+    names = ("schedule", "save", "remove", "claim", "cancel", "withdraw")
+    real = getattr(ProcessRows, names[step])
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        if not crashes.happened:
+            crashes.happened = True
+            raise Crash
+        return found
+
+    monkeypatch.setattr(ProcessRows, names[step], dying)
+    return crashes
+
+
+def surviving(crashes: Crashes, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Crash:
+        assert crashes.happened
+
+
+def test_a_failing_compensation_is_listed_as_stuck_and_retried_by_hand(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1", quantity=2)
+    shop.deliver()
+    shop.worker().drain()
+    shop.send("tea", Item.close)
+    shop.pass_time(minutes=31)
+    shop.worker().drain()
+    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
+    assert (stuck.status, stuck.waits_for) == ("compensation_failed", "somebody who retries its compensation")
+    assert "the shelf is closed" in stuck.problem
+    open_again(shop)
+    shop.processes.retry("fulfilment", "o1")
+    shop.worker().drain()
+    assert shop.status("o1") == "compensated"
+    assert shop.types("item-tea")[-1] == "item.released"
+
+
+def open_again(shop: Shop) -> None:
+    """The shelf is opened by hand: its stream is cut for the test."""
+    with shop.store.engine.begin() as connection:
+        events = sa.table("events", sa.column("type"))
+        connection.execute(sa.delete(events).where(events.c.type == "item.closed"))
+
+
+def test_a_payment_behind_the_end_is_refunded_by_its_late_handler(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.pass_time(minutes=31)
+    shop.worker().drain()
+    shop.pay("o1")
+    shop.deliver()
+    shop.worker().drain()
+    assert shop.types("payment-p-o1") == ["payment.received", "payment.refunded"]
+
+
+def test_a_payment_before_its_order_waits_for_it(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.pay("o1")
+    shop.deliver()
+    (waiting,) = shop.processes.instances()
+    assert (waiting.status, waiting.waits_for) == ("unstarted", "the event that starts it")
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    assert shop.status("o1") == "done"
+    assert shop.types("order-o1")[-1] == "order.shipped"
+
+
+def test_a_command_that_expired_is_not_sent_and_its_process_hears_so(shop):
+    shop = shop(Hurried)
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.pass_time(minutes=2)
+    shop.worker().drain()
+    assert shop.types("item-tea") == ["item.received"]
+    assert shop.dispatcher.load(Hurried, "o1").heard == "expired"
+
+
+def test_a_scheduled_command_is_sent_once_at_its_time_and_never_if_it_is_cancelled(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    kept = schedule.after(timedelta(hours=1)).send("o1", Order.cancel, reason="late")
+    gone = schedule.at(NOON + timedelta(hours=2)).send("o2", Order.cancel, reason="late")
+    assert schedule.cancel(gone)
+    assert not schedule.cancel(gone)
+    assert shop.worker(commands=[Order]).drain().commands == 0
+    shop.pass_time(hours=5)
+    assert shop.worker(commands=[Order]).drain().commands == 1
+    assert not schedule.cancel(kept)
+    assert (shop.types("order-o1"), shop.types("order-o2")) == (["order.cancelled"], [])
+
+
+def test_a_schedule_belongs_to_the_transaction_of_its_caller(shop):
+    shop = shop()
+    with shop.store.engine.connect() as tx:
+        Schedule(shop.store).within(tx).at(NOON).send("o1", Order.cancel, reason="late")
+        tx.rollback()
+    assert shop.rows("factfold_scheduled") == 0
+    with pytest.raises(InvalidEventData, match="has no time zone"):
+        Schedule(shop.store).at(datetime(2026, 1, 1))
+
+
+def test_a_command_that_fails_is_tried_again_and_set_aside_while_others_are_sent(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    schedule.at(NOON).send("o1", explode)
+    schedule.at(NOON).send("o2", Order.cancel, reason="late")
+    worker = shop.worker(commands=[Order, Exploding])
+    for _ in range(8):
+        shop.pass_time(minutes=30)
+        worker.run_once()
+    assert shop.types("order-o2") == ["order.cancelled"]
+    assert worker.report.failed == 5
+    assert shop.rows("factfold_scheduled") == 1
+
+
+def test_an_instance_ends_by_the_code_it_began_with_or_is_moved(shop):
+    first = shop(Former)
+    first.place("old", "moved")
+    first.deliver()
+    second = Shop(first.store, Newer)
+    second.seen = first.seen
+    first.place("new")
+    second.deliver()
+    second.processes.migrate("talk", "moved")
+    for order in ("old", "moved", "new"):
+        first.pay(order)
+    second.deliver()
+    said = {order: second.processes.steps("talk", order)[-1].data["state"] for order in ("old", "moved", "new")}
+    assert said == {"old": '{"said": "former"}', "moved": '{"said": "newer"}', "new": '{"said": "newer"}'}
+    assert second.processes.show("talk", "moved").code == 2
+
+
+def test_an_instance_whose_code_is_gone_says_so_and_loses_nothing(shop):
+    first = shop(Former)
+    first.place("old")
+    first.deliver()
+    alone = Shop(first.store, NewerAlone)
+    alone.seen = first.seen
+    first.pay("old")
+    with pytest.raises(ProcessVersionMissing, match="talk 'old' began with version 1"):
+        alone.deliver()
+
+
+def test_what_is_not_there_is_said_so(shop):
+    shop = shop()
+    with pytest.raises(ProcessUnknown, match="there is no fulfilment 'o9'"):
+        shop.processes.show("fulfilment", "o9")
+    with pytest.raises(ProcessUnknown, match="there is no fulfilment 'o9'"):
+        shop.processes.retry("fulfilment", "o9")
+    shop.place("o1")
+    shop.deliver()
+    shop.processes.cancel("fulfilment", "o1")
+    with pytest.raises(ProcessError, match="has ended"):
+        shop.processes.cancel("fulfilment", "o1")
+    assert [(one.status, one.instances) for one in shop.processes.stats()] == [("compensated", 1)]
+
+
+def test_an_event_without_a_stream_id_that_a_process_can_have_is_an_error_of_that_event(shop):
+    shop = shop(Named)
+    shop.send("o1", Order.place, sku="", quantity=1, amount=Decimal(1))
+    with pytest.raises(Exception, match="stream"):
+        shop.deliver()
+
+
+def test_two_workers_send_each_command_once(shop):
+    shop = shop()
+    shop.stock(100)
+    orders = [f"o{number}" for number in range(20)]
+    shop.place(*orders)
+    shop.deliver()
+    workers = [shop.worker(batch=3) for _ in range(2)]
+    for worker in itertools.islice(itertools.cycle(workers), 40):
+        worker.run_once()
+    assert sum(worker.report.commands for worker in workers) == 20
+    assert shop.types("item-tea").count("item.reserved") == 20

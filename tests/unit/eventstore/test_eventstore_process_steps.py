@@ -1,0 +1,262 @@
+"""Steps of a process by the test kit, which needs no store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Aggregate, event
+from eventstore.errors import DeclarationError, InvalidEventData
+from eventstore.processes import Process, reacts, replies, starts, times_out
+from eventstore.processes.errors import ProcessAlreadyStarted, TooManySteps
+from eventstore.testing.processes import accepted, clock, command, given, refused
+from tests.unit.eventstore.fulfilment import PAID, PLACED, Fulfilment, Item, Order, Payment
+
+RESERVE = command("tea", Item.reserve, order_id="o1", quantity=2)
+RELEASE = command("tea", Item.release, order_id="o1", quantity=2)
+CANCEL = command("o1", Order.cancel, reason="not paid, or not there")
+SHIP = command("o1", Order.ship, carrier="Post")
+
+
+def placed(*more: object):
+    return given(Fulfilment, PLACED, *more, id="o1")
+
+
+def test_a_start_sends_commands_and_sets_timers():
+    found = given(Fulfilment, id="o1").when(PLACED)
+    found.then(commands=[RESERVE], timers=["payment"], state={"amount": Decimal(9)}, status="running")
+
+
+def test_an_event_in_time_takes_the_timer_back_and_ends_the_process():
+    placed(accepted(Item.reserve)).when(PAID).then(commands=[SHIP], timers=[], status="done")
+
+
+def test_a_timer_that_is_due_compensates_what_was_accepted():
+    found = placed(accepted(Item.reserve)).when(clock.advance("31m"))
+    found.then(commands=[RELEASE], timers=[], status="compensating")
+    found.when(accepted(Item.release)).then(commands=[CANCEL], status="compensated")
+
+
+def test_a_timer_fires_at_its_own_time_and_not_before():
+    placed(accepted(Item.reserve)).when(clock.advance("29m 59s")).then(timers=["payment"], status="running")
+    placed(accepted(Item.reserve)).when(clock.advance("30m")).then(commands=[RELEASE], status="compensating")
+
+
+def test_a_step_that_was_not_sent_yet_is_withdrawn_and_not_undone():
+    placed().when(clock.advance("31m")).then(commands=[CANCEL], status="compensated")
+
+
+def test_a_refused_step_is_not_undone():
+    placed().when(refused(Item.reserve, "only 0 left")).then(commands=[CANCEL], state={"reserved": False})
+
+
+def test_a_refused_compensation_is_a_state_that_says_why():
+    found = placed(accepted(Item.reserve), clock.advance("31m")).when(refused(Item.release, "closed"))
+    found.then(status="compensation_failed")
+    assert found.process().standing.problem == "item.release, which undoes item.reserve, was refused: closed"
+
+
+def test_an_event_behind_the_end_goes_to_its_late_handler():
+    found = placed(clock.advance("31m")).when(PAID)
+    found.then(commands=[command("p-o1", Payment.refund)], state={"refunds": 1}, status="compensated")
+
+
+def test_an_event_before_the_start_is_kept_and_handled_after_it():
+    found = given(Fulfilment, id="o1").when(PAID)
+    found.then(commands=[], status="unstarted")
+    found.when(PLACED).then(commands=[RESERVE, SHIP], timers=[], status="done")
+
+
+def test_a_second_start_is_refused():
+    with pytest.raises(ProcessAlreadyStarted, match=r"order\.placed would start fulfilment-o1"):
+        placed().when(PLACED)
+
+
+class Both(Process, sends=[Item]):
+    """Three steps, whose compensations come in reverse order of acceptance."""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        for sku in ("a", "b", "c"):
+            self.send(sku, Item.reserve, order_id=self.id, quantity=1).undone_by(
+                Item.release, order_id=self.id, quantity=1
+            )
+        self.timeout("wait", at=datetime(2020, 1, 1, tzinfo=UTC))
+
+    @times_out("wait")
+    def waited(self) -> None:
+        self.compensate("waited")
+
+
+def test_compensations_come_in_reverse_order_each_after_the_reply_to_the_last():
+    found = given(Both, PLACED, accepted(Item.reserve), accepted(Item.reserve), accepted(Item.reserve))
+    found = found.when(clock.advance("1s"))
+    for sku in ("c", "b", "a"):
+        undo = command(sku, Item.release, order_id="1", quantity=1)
+        found = found.then(commands=[undo], status="compensating").when(accepted(Item.release))
+    found.then(commands=[], status="compensated")
+
+
+def test_a_timer_in_the_past_is_due_at_once():
+    given(Both, PLACED).when(clock.advance("0s")).then(timers=[], status="compensated")
+
+
+class Strict(Process, sends=[Item]):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.send(event.sku, Item.reserve, order_id=self.id, quantity=1)
+
+
+def test_a_refusal_that_nothing_handles_is_a_problem_of_the_process():
+    found = given(Strict, PLACED).when(refused(Item.reserve, "none left"))
+    assert found.process().standing.problem == "item.reserve was refused: none left"
+
+
+class Rounds(Process, max_steps=5):
+    n: int = 0
+
+    @starts(Order.Placed)
+    @reacts(Order.Placed)
+    def again(self, event: Order.Placed) -> None:
+        self.n += 1
+
+
+def test_a_process_in_a_circle_ends_with_an_error():
+    found = given(Rounds, *[PLACED] * 4)
+    assert found.process().n == 4
+    with pytest.raises(TooManySteps, match="rounds-1 took 5 steps"):
+        found.when(PLACED, PLACED)
+
+
+class Wrong(Process):
+    why: str = ""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        match self.why or event.sku:
+            case "unknown timer":
+                self.timeout("nothing", after=timedelta(1))
+            case "no time":
+                self.timeout("known")
+            case "zone":
+                self.timeout("known", at=datetime(2026, 1, 1))
+            case "negative":
+                self.timeout("known", after=timedelta(-1))
+            case "foreign":
+                self.send("1", Item.close)
+            case "emit":
+                self.emit(PLACED)
+            case "state":
+                self.why = 7  # type: ignore[assignment]
+
+    @times_out("known")
+    def known(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("why", "error", "says"),
+    [
+        ("unknown timer", DeclarationError, "no handler for the timer 'nothing'"),
+        ("no time", InvalidEventData, "after some time or at a moment"),
+        ("zone", InvalidEventData, "has no time zone"),
+        ("negative", InvalidEventData, "a timer is datetime.timedelta"),
+        ("foreign", DeclarationError, "does not say that it sends item.close"),
+        ("emit", DeclarationError, "no events but its steps"),
+        ("state", InvalidEventData, "does not fit state field Wrong.why"),
+    ],
+)
+def test_what_a_handler_cannot_do_is_refused(why, error, says):
+    with pytest.raises(error, match=says):
+        given(Wrong).when(Order.Placed(sku=why, quantity=1, amount=Decimal(1)))
+
+
+def test_nothing_is_decided_outside_of_a_handler():
+    with pytest.raises(DeclarationError, match="decides outside of a handler"):
+        Fulfilment("1").timeout("payment", after=timedelta(1))
+
+
+class Lonely:
+    pass
+
+
+def test_declarations_that_cannot_work_are_refused():
+    def no_start():
+        class NoStart(Process):
+            @reacts(Order.Placed)
+            def placed(self) -> None: ...
+
+    def no_field():
+        class NoField(Process):
+            @starts(Order.Placed, id="order")
+            def placed(self) -> None: ...
+
+    def twice():
+        class Twice(Process):
+            @starts(Order.Placed)
+            def placed(self) -> None: ...
+
+            @starts(Order.Placed)
+            def again(self) -> None: ...
+
+    def no_event():
+        class NoEvent(Process):
+            @starts(Lonely)
+            def placed(self) -> None: ...
+
+    def waits():
+        class Waits(Process):
+            @starts(Order.Placed)
+            async def placed(self) -> None: ...
+
+    def hides():
+        class Hides(Process):
+            standing: str = ""
+
+            @starts(Order.Placed)
+            def placed(self) -> None: ...
+
+    def former():
+        class Former(Process, version=2, earlier=[Fulfilment]):
+            @starts(Order.Placed)
+            def placed(self) -> None: ...
+
+    says = {
+        no_start: "has no start",
+        no_field: "'order', which is no clear field",
+        twice: "handles the same as placed",
+        no_event: "which is no event",
+        waits: "coroutine",
+        hides: "hides a name of Process",
+        former: "is no earlier version",
+    }
+    for declare, message in says.items():
+        with pytest.raises(DeclarationError, match=message):
+            declare()
+
+
+class Person(Aggregate):
+    @event
+    class Moved:
+        city: str
+
+
+def test_a_process_reads_events_of_several_aggregates():
+    assert Fulfilment.reactions.categories == {"order", "payment"}
+
+
+def test_a_state_field_that_a_new_version_brings_has_its_default():
+    class Late(Process, category="both"):
+        since: str = "?"
+
+        @starts(Order.Placed)
+        def placed(self) -> None: ...
+
+        @replies(Item.reserve)
+        def answered(self) -> None: ...
+
+    found = given(Both, PLACED)
+    process = Late("1")
+    Late.evolve(process, found.steps[0])
+    assert process.since == "?"
