@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from eventstore.backends.memory import MemoryEventStore
     from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
+    from eventstore.backends.sql.letters import store_letters
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
+    from eventstore.deadletters.causes import by_cause
+    from eventstore.deadletters.letters import Letters
+    from eventstore.deadletters.topic import group_letters
     from eventstore.delivery.async_subscriber import AsyncSubscriber
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
         BrokerUnreachable,
         CheckpointMoved,
         CommandIdTaken,
+        DeadLetterError,
         DeclarationError,
         EventIdTaken,
         EventsNotFound,
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
         InvalidSettings,
         KafkaError,
         KeysMissing,
+        LetterMissing,
         NewerEvent,
         NotFramedAvro,
         OffsetsGone,
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
         RegistryRefused,
         RegistryUnreachable,
         RelayError,
+        ReplayRefused,
         SchemaConflict,
         SchemaError,
         SchemaIncompatible,
@@ -127,6 +134,7 @@ __all__ = [
     "ConfluentRegistry",
     "DataKey",
     "DeadLetter",
+    "DeadLetterError",
     "DeclarationError",
     "Default",
     "DeliveryReport",
@@ -159,6 +167,8 @@ __all__ = [
     "KeyStore",
     "KeysMissing",
     "Lag",
+    "LetterMissing",
+    "Letters",
     "MasterKeys",
     "MemoryEventStore",
     "Metadata",
@@ -186,6 +196,7 @@ __all__ = [
     "RelayReport",
     "RelayStatus",
     "Rename",
+    "ReplayRefused",
     "Restarts",
     "Result",
     "Retype",
@@ -225,10 +236,12 @@ __all__ = [
     "UnsupportedBackend",
     "UnsupportedFieldType",
     "WrongExpectedVersion",
+    "by_cause",
     "command",
     "configured_registry",
     "decider",
     "event",
+    "group_letters",
     "logged",
     "new_data_key",
     "open_async_subscriber",
@@ -237,6 +250,7 @@ __all__ = [
     "required",
     "run_async_subscription",
     "run_subscription",
+    "store_letters",
     "subscription",
     "tenant_store",
     "tenants",
@@ -261,6 +275,10 @@ _HOMES = {
         "tenant_store",
         "tenants",
     ),
+    "backends.sql.letters": ("store_letters",),
+    "deadletters.causes": ("by_cause",),
+    "deadletters.letters": ("Letters",),
+    "deadletters.topic": ("group_letters",),
     "delivery.async_subscriber": ("AsyncSubscriber",),
     "delivery.attempt": ("DeliveryReport",),
     "delivery.source": (

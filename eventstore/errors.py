@@ -38,6 +38,9 @@ FactfoldError                  message, remedy, place
 ├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── InvalidExport              a file that is no export of events, or is damaged
 ├── ImportConflict             an event of a file does not fit what the store holds
+├── DeadLetterError
+│   ├── LetterMissing          no open dead letter of an id, or no home of dead letters
+│   └── ReplayRefused          a dead letter cannot be sent where it was asked to go
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
 │   ├── SubscriptionGaveUp     a subscription failed too often in a row
@@ -70,6 +73,7 @@ __all__ = [
     "BrokerUnreachable",
     "CheckpointMoved",
     "CommandIdTaken",
+    "DeadLetterError",
     "DeclarationError",
     "EventIdTaken",
     "EventTooLarge",
@@ -88,6 +92,7 @@ __all__ = [
     "InvalidSettings",
     "KafkaError",
     "KeysMissing",
+    "LetterMissing",
     "NewerEvent",
     "NotFramedAvro",
     "OffsetsGone",
@@ -100,6 +105,7 @@ __all__ = [
     "RegistryRefused",
     "RegistryUnreachable",
     "RelayError",
+    "ReplayRefused",
     "SchemaConflict",
     "SchemaError",
     "SchemaIncompatible",
@@ -337,6 +343,18 @@ class InvalidExport(FactfoldError):
 
 class ImportConflict(FactfoldError):
     """An event of a file does not fit what the store holds; nothing of its batch was stored."""
+
+
+class DeadLetterError(FactfoldError):
+    """Dead letters cannot be looked at or settled as asked."""
+
+
+class LetterMissing(DeadLetterError):
+    """There is no open dead letter of an id, or no home of dead letters of that name."""
+
+
+class ReplayRefused(DeadLetterError):
+    """A dead letter cannot be sent where it was asked to go."""
 
 
 class SubscriptionError(FactfoldError):

@@ -13,6 +13,8 @@ from eventstore.errors import InvalidIdentifier
 # b-tree entries above 2,704 bytes.
 MAX_STREAM_LENGTH: Final = 255
 MAX_NAME_LENGTH: Final = 100
+# Kafka's own bound, for names that are made of declared ones.
+MAX_TOPIC_LENGTH: Final = 249
 # PostgreSQL cuts identifiers at 63 bytes without saying so: two long names would become one schema.
 MAX_SCHEMA_LENGTH: Final = 63
 MAX_SOURCE_LENGTH: Final = 255
@@ -115,11 +117,12 @@ def check_type_name(name: str) -> str:
     return _checked(name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed")
 
 
-def check_topic(topic: str) -> str:
+def check_topic(topic: str, *, limit: int = MAX_NAME_LENGTH) -> str:
     """Return the topic name, or raise InvalidIdentifier, by Kafka's own rule."""
     # The two names that a broker refuses although they are of the right characters.
     pattern = _NOWHERE if topic in (".", "..") else _TOPIC
-    return _checked(topic, pattern, "topic", "letters, digits, dots, dashes and underscores, and not dots alone")
+    wanted = "letters, digits, dots, dashes and underscores, and not dots alone"
+    return _checked(topic, pattern, "topic", wanted, limit=limit)
 
 
 def check_group(group: str) -> str:

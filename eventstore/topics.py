@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
-from eventstore.identifiers import Position, check_source, check_topic
+from eventstore.identifiers import MAX_TOPIC_LENGTH, Position, check_source, check_topic
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder
@@ -54,6 +54,7 @@ BRANCH_HEADER: Final = "factfold_branch"
 # What stands at the end of the names of topics that a group has for itself: no pattern of another one matches them.
 DEAD_LETTERS: Final = "dead-letter"
 RETRIES: Final = "retry"
+SETTLED: Final = f"{DEAD_LETTERS}.settled"
 
 _NOT_OF_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 # With a category, a branch and a group behind it the name is a topic still.
@@ -83,7 +84,7 @@ class TopicSpec:
     replication: int | None = None
 
     def __post_init__(self) -> None:
-        check_topic(self.name)
+        check_topic(self.name, limit=MAX_TOPIC_LENGTH)
 
 
 def topic_of_category(category: str, *, source: str = DEFAULT_SOURCE) -> str:
@@ -151,9 +152,14 @@ def retry_topic_of(topic: str, group: str) -> str:
     return f"{topic}.{group}.{RETRIES}"
 
 
+def settled_topic(letters: str) -> TopicSpec:
+    """Describe the topic of what was done with the letters of a dead-letter topic: kept as long as these."""
+    return TopicSpec(f"{letters.removesuffix(DEAD_LETTERS)}{SETTLED}", 1, {"cleanup.policy": "delete", **_UNLIMITED})
+
+
 def is_of_a_group(topic: str) -> bool:
-    """Say whether a topic has the name of a group's dead letters or retries, or is one of Kafka's own."""
-    return topic.startswith("__") or topic.rpartition(".")[2] in (DEAD_LETTERS, RETRIES)
+    """Say whether a topic has the name of a group's dead letters, their actions or retries, or is one of Kafka's own."""
+    return topic.startswith("__") or topic.endswith((f".{DEAD_LETTERS}", f".{SETTLED}", f".{RETRIES}"))
 
 
 def schemas_topic() -> TopicSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from warnings import catch_warnings
 
 from confluent_kafka import KafkaException, Producer
@@ -14,15 +14,36 @@ from eventstore.kafka.admin import typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import MAX_DEAD_LETTER_BYTES
 
-if TYPE_CHECKING:
-    from eventstore.backends.sql.outbox import OutboxRecord
-
 # A broker that restarts is back sooner; whatever takes longer begins anew, from the topic's end.
 DEADLINE_SECONDS: Final = 30.0
 # Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
 _TRANSACTION_SECONDS: Final = 45
 
 Row = dict[str, Any]  # `key` and `value`, texts or bytes; a tombstone's value is None
+
+
+class Addressed(Protocol):
+    """A record with its place: topic and partition."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+
+    @property
+    def partition(self) -> int:
+        """The partition of the topic."""
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value, None for a tombstone."""
+
+    @property
+    def headers(self) -> list[tuple[str, Any]]:
+        """The headers in their order."""
 
 
 class Publisher(Closing):
@@ -39,7 +60,7 @@ class Publisher(Closing):
             # The abort markers of the last one are written when this returns, and its epoch is refused everywhere.
             self._producer.init_transactions(deadline)
 
-    def send(self, records: Iterable[OutboxRecord]) -> None:
+    def send(self, records: Iterable[Addressed]) -> None:
         """Begin a transaction and hand it these records, in their order; what fails is told by `commit`."""
         self._begin()
         for record in records:
@@ -74,7 +95,7 @@ class Publisher(Closing):
         with typed_errors(self._servers):
             self._producer.begin_transaction()
 
-    def _produce(self, record: OutboxRecord) -> None:
+    def _produce(self, record: Addressed) -> None:
         while True:
             try:
                 self._producer.produce(

@@ -12,6 +12,7 @@ from factfold.cli import (
     archive,
     branches,
     cdc_compare,
+    dlq,
     doctor,
     erasure,
     histories,
@@ -41,6 +42,7 @@ def application() -> typer.Typer:
     app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
+    app.add_typer(dlq.app, name="dlq")
     app.add_typer(schema.app, name="schema")
     app.add_typer(relay.app, name="relay")
     app.add_typer(streams.app, name="store")  # store's own, with the commands for single streams

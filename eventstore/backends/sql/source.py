@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -20,6 +20,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 
 from eventstore.backends.sql.checkpoints import BEFORE_ALL, Checkpoints
+from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.upserts import upsert
@@ -40,12 +41,16 @@ Places: TypeAlias = "Mapping[str, Position | None]"
 
 @dataclass(frozen=True, slots=True)
 class StoreArrival:
-    """One event; `before` are the places before it, by category. Without a type it is not of the branch."""
+    """One event; `before` are the places before it, by category. Without a type it is not of the branch.
+
+    `again` is the replay of a dead letter that it is: no place moves with it.
+    """
 
     event: RecordedEvent
     before: Places
     type: str | None
     problem: FactfoldError | None = None
+    again: UUID | None = None
 
     @property
     def category(self) -> str:
@@ -105,6 +110,8 @@ class StoreSource:
             for category, topic in _topics(subscription, category).items()
         }
         self._reached: Places = {}
+        kept = [checkpoint.kept_as for checkpoint in self._checkpoints.values()]
+        self._replays = LetterReplays(store, self._engine, subscription.group, kept)
 
     def kept_as(self, arrival: StoreArrival) -> str:
         """Return the topic; with the store's schema behind it where that is not the default one."""
@@ -116,9 +123,15 @@ class StoreSource:
         Stored at once, even in an empty category: the next subscriber must not begin at a later end.
         """
         self._reached = {category: self._begun(category) for category in self._checkpoints}
+        self._replays.open()
 
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
-        """Return the next events behind the fence, at most a batch; nothing after `timeout` seconds."""
+        """Return dead letters that are to be replayed, else the next events behind the fence; at most a batch.
+
+        Nothing after `timeout` seconds.
+        """
+        if replayed := self._replayed():
+            return replayed
         until = time.monotonic() + timeout
         while not (arrivals := self._next()) and time.monotonic() < until:
             time.sleep(min(_GLANCE_SECONDS, timeout))
@@ -131,7 +144,10 @@ class StoreSource:
         """Nothing: there is no group to be thrown out of."""
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
-        """Move the checkpoint behind these events; CheckpointMoved where another subscriber did."""
+        """Move the checkpoint behind these events, or end their replays; CheckpointMoved if another subscriber did."""
+        if replays := [arrival.again for arrival in arrivals if arrival.again is not None]:
+            self._replays.handled(tx, replays)
+            return
         before, after = arrivals[0].before, _behind(arrivals[-1])
         for category, place in before.items():
             if place != after[category]:
@@ -144,8 +160,9 @@ class StoreSource:
                 self.checkpoint(tx, arrivals)
 
     def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
-        """Read on from before these events."""
-        self._reached = arrivals[0].before
+        """Read on from before these events; replays wait until they are ended."""
+        if arrivals[0].again is None:
+            self._reached = arrivals[0].before
 
     def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
         """Keep why an event was given up, in `factfold_dead_letters`; the event itself stays in the store."""
@@ -166,6 +183,8 @@ class StoreSource:
         with transaction(self._engine) as tx:
             statement = upsert(tx, self._checkpoints[letter.arrival.category].dead_letters).values(row)
             tx.execute(statement.on_conflict_do_update(index_elements=key, set_=told))
+            if letter.arrival.again is not None:
+                self._replays.died(tx, letter.arrival.again)
 
     def lag(self) -> Lag:
         """Return how many events of each category wait, those of other branches included."""
@@ -180,6 +199,12 @@ class StoreSource:
 
     def close(self) -> None:
         """Nothing: the store and the engine are the caller's."""
+
+    def _replayed(self) -> list[StoreArrival]:
+        waiting = self._replays.waiting(limit=self._subscription.batch)
+        sources = {} if self._source is None else self._store.sources([replay.event.id for replay in waiting])
+        arrivals = (self._arrival(replay.event, sources) for replay in waiting)
+        return [replace(one, before={}, again=replay.id) for one, replay in zip(arrivals, waiting, strict=True)]
 
     def _next(self) -> list[StoreArrival]:
         events = self._store.read_categories(self._reached, limit=self._subscription.batch)

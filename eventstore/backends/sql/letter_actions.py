@@ -1,0 +1,118 @@
+"""The table of what was done with dead letters, beside those letters: an audit, and the replays that wait.
+
+A letter of a store is a row. Settling it moves the row here, in one transaction: it is in one of the two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    Uuid,
+    insert,
+    inspect,
+    select,
+    text,
+)
+
+from eventstore.backends.sql.transactions import create_missing
+from eventstore.backends.sql.utc_times import UtcDateTime
+from eventstore.deadletters.letters import Action
+
+WAITING: Final = "waiting"
+HANDLED: Final = "handled"
+DEAD: Final = "dead"
+DELETED: Final = "deleted"
+
+_WAITS: Final = text("waits")
+
+
+def actions_table(metadata: MetaData) -> Table:
+    """Describe the table `factfold_dead_letter_actions`; `payload` is that of an edit, as `plain_json` writes it."""
+    table = Table(
+        "factfold_dead_letter_actions",
+        metadata,
+        Column("id", Uuid, primary_key=True),
+        *(Column(name, Text, nullable=False) for name in ("subscriber", "topic", "letter", "origin", "action")),
+        *(Column(name, Text, nullable=False) for name in ("operator", "result", "error", "message")),
+        Column("attempts", Integer, nullable=False),
+        Column("event_id", Uuid),
+        *(Column(name, Text) for name in ("target", "payload", "why")),
+        Column("given_up", UtcDateTime),
+        Column("time", UtcDateTime, nullable=False),
+        Column("waits", Boolean, nullable=False),
+    )
+    # Polled by every subscriber that reads a store; nearly all rows are done.
+    columns = table.c.subscriber, table.c.topic, table.c.given_up
+    Index("factfold_dead_letters_waiting", *columns, postgresql_where=_WAITS, sqlite_where=_WAITS)
+    return table
+
+
+class ActionRows:
+    """The rows of one group's actions, of one topic or several; nothing is made before `create`."""
+
+    def __init__(self, group: str, topics: Collection[str]) -> None:
+        self._metadata = MetaData()
+        self.table = actions_table(self._metadata)
+        self._own = (self.table.c.subscriber == group, self.table.c.topic.in_(sorted(topics)))
+        self._group = group
+
+    def create(self, tx: Connection) -> None:
+        """Make the table if it is missing."""
+        create_missing(tx, self._metadata)
+
+    def write(self, tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows of this group."""
+        if given := [{"subscriber": self._group, **row} for row in rows]:
+            tx.execute(insert(self.table), given)
+
+    def waiting(self, tx: Connection, *, limit: int) -> list[Row[Any]]:
+        """Return replays that wait, in the order in which their letters were given up."""
+        columns = self.table.c
+        query = select(columns.id, columns.event_id, columns.payload).where(*self._own, columns.waits)
+        return list(tx.execute(query.order_by(columns.given_up, columns.id).limit(limit)))
+
+    def end(self, tx: Connection, ids: Collection[Any], result: str) -> int:
+        """Note what became of replays that wait; return how many did."""
+        columns = self.table.c
+        ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
+        return tx.execute(ended.values(waits=False, result=result)).rowcount
+
+    def actions(self, tx: Connection) -> Iterator[Action]:
+        """Yield what was done, the oldest first; nothing before the table is there."""
+        if not inspect(tx).has_table(self.table.name):
+            return
+        order = (self.table.c.time, self.table.c.given_up, self.table.c.id)
+        for row in tx.execute(select(self.table).where(*self._own).order_by(*order)):
+            yield _action(row)
+
+
+def _action(row: Row[Any]) -> Action:
+    return Action(
+        letter=row.letter,
+        origin=row.origin,
+        action=row.action,
+        by=row.operator,
+        time=row.time,
+        result=row.result,
+        event_id=None if row.event_id is None else str(row.event_id),
+        to=row.target,
+        edited=row.payload is not None,
+        why=row.why,
+    )
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment of the table of dead letters, which SQLite gives back without its zone."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

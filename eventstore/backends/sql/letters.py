@@ -1,0 +1,216 @@
+"""The dead letters of a subscription that reads a store: rows in the handler's database, their events in the store.
+
+A replay moves the row to the table of actions, where the group's subscriber finds it: no other group notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
+
+from eventstore.backends.sql.checkpoints import kept_as
+from eventstore.backends.sql.dead_letters import dead_letters_table
+from eventstore.backends.sql.letter_actions import WAITING, ActionRows, in_utc
+from eventstore.backends.sql.transactions import transaction
+from eventstore.deadletters.editing import edited_values, shown_payload
+from eventstore.deadletters.letters import (
+    Action,
+    Contents,
+    Letter,
+    Letters,
+    OnProgress,
+    Settled,
+    Target,
+    operator,
+    reason,
+    require_open,
+    require_single,
+)
+from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
+from eventstore.plain_json import dump_plain
+from eventstore.shown_urls import shown_url
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+    from eventstore.messages import RecordedEvent
+
+# Letters of one transaction: a subscriber may wait for its lock.
+_LETTERS: Final = 200
+
+
+def store_letters(
+    store: SqlEventStore,
+    topic: str,
+    *,
+    group: str,
+    engine: Engine | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> SqlLetters:
+    """Return the dead letters of a group that reads a topic's category from a store; LetterMissing.
+
+    `engine` is that of the handler's database, the store's own by default.
+    """
+    return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
+
+
+class SqlLetters(Letters):
+    """The rows of `factfold_dead_letters` of one group and topic; LetterMissing where there is no such table."""
+
+    def __init__(
+        self, store: SqlEventStore, topic: str, *, group: str, engine: Engine, clock: Callable[[], datetime]
+    ) -> None:
+        self._store, self._engine, self._clock = store, engine, clock
+        self._topic = kept_as(topic, store, engine)
+        self._group = group
+        self._table = dead_letters_table(MetaData())
+        self._rows = ActionRows(group, [self._topic])
+        columns = self._table.c
+        self._own = (columns.subscriber == group, columns.topic == self._topic)
+        self._require_home()
+
+    @property
+    def place(self) -> str:
+        """Topic, group and database."""
+        return f"{self._topic} {self._group} in {shown_url(self._engine.url)}"
+
+    def open(self) -> Iterator[Letter]:
+        """Read the rows in the order in which the events were given up."""
+        return iter(self._open().values())
+
+    def show(self, letter_id: str) -> Contents:
+        """Read the event of a letter from the store."""
+        found = self._open()
+        require_open([letter_id], found, self.place)
+        try:
+            event = self._store.find(UUID(letter_id))
+        except FactfoldError as error:
+            return Contents(letter=found[letter_id], payload=None, problem=reason(error))
+        if event is None:
+            return Contents(letter=found[letter_id], payload=None, problem="the store does not hold the event")
+        return self._contents(found[letter_id], event)
+
+    def replay(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        to: Target | None = None,
+        edit: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Let the group's subscriber deliver the events again; it does so before it reads on."""
+        if to not in (None, "group"):
+            raise ReplayRefused(
+                f"a store is not a {to}: its events are there once, for every group",
+                remedy="replay to the group: --to group",
+                place=self.place,
+            )
+        payload = None if edit is None else self._edited(require_single(ids, self.place), edit)
+        fields = {"action": "replay", "target": "group", "result": WAITING, "waits": True, "payload": payload}
+        return self._settle(ids, fields, by, on_progress)
+
+    def discard(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Settle letters; their events stay in the store."""
+        fields = {"action": "discard", "result": "discarded", "waits": False, "why": why}
+        return self._settle(ids, fields, by, on_progress)
+
+    def actions(self) -> Iterator[Action]:
+        """Read the table of actions."""
+        with transaction(self._engine) as tx:
+            yield from self._rows.actions(tx)
+
+    def close(self) -> None:
+        """Nothing: the store and the engine are the caller's."""
+
+    def _open(self) -> dict[str, Letter]:
+        columns = self._table.c
+        with transaction(self._engine) as tx:
+            rows = tx.execute(select(self._table).where(*self._own).order_by(columns.time, columns.event_id)).all()
+        return {found.id: found for found in map(_letter, rows)}
+
+    def _contents(self, letter: Letter, event: RecordedEvent) -> Contents:
+        told = {"ce_id": event.id, "ce_type": event.type, "ce_subject": event.stream, "ce_time": event.time.isoformat(),
+                "ce_streamversion": event.version, "ce_correlationid": event.metadata.correlation_id,
+                "ce_causationid": event.metadata.causation_id, "traceparent": event.metadata.traceparent}  # fmt: skip
+        return Contents(
+            letter=letter,
+            payload=shown_payload(self._store.schema(event.schema_id), event.data),
+            key=f"{event.stream}@{event.version}",
+            headers={name: str(value) for name, value in told.items() if value is not None},
+        )
+
+    def _edited(self, letter_id: str, edit: Mapping[str, Any]) -> str:
+        require_open([letter_id], self._open(), self.place)
+        event = self._store.find(UUID(letter_id))
+        if event is None:
+            raise ReplayRefused(
+                f"the event of letter {letter_id} is not in the store: its stream was deleted",
+                remedy="discard the letter",
+                place=self.place,
+            )
+        schema = self._store.schema(event.schema_id)
+        return dump_plain(edited_values(schema, event.data, edit, place=f"{event.stream}@{event.version}"))
+
+    def _settle(
+        self, ids: Collection[str] | None, fields: Mapping[str, Any], by: str | None, on_progress: OnProgress
+    ) -> Settled:
+        with transaction(self._engine) as tx:
+            self._rows.create(tx)
+        found = self._open()
+        require_open(ids or (), found, self.place)
+        chosen = [UUID(one) for one in found if ids is None or one in ids]
+        who, count = by or operator(), 0
+        for begin in range(0, len(chosen), _LETTERS):
+            count += self._move(chosen[begin : begin + _LETTERS], {**fields, "operator": who})
+            on_progress(min(begin + _LETTERS, len(chosen)), len(chosen))
+        return Settled(count)
+
+    def _move(self, ids: list[UUID], fields: Mapping[str, Any]) -> int:
+        """Move rows to the table of actions in one transaction; one that another command moved is not here any more."""
+        taken = delete(self._table).where(*self._own, self._table.c.event_id.in_(ids)).returning(self._table)
+        with transaction(self._engine) as tx:
+            rows = tx.execute(taken).all()
+            self._rows.write(tx, [self._action(row, fields) for row in rows])
+        return len(rows)
+
+    def _action(self, row: Row[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+        letter = _letter(row)
+        return {
+            "id": uuid4(), "topic": self._topic, "letter": letter.id, "origin": letter.origin, "error": letter.error,
+            "message": letter.message, "attempts": letter.attempts, "event_id": row.event_id, "given_up": letter.time,
+            "time": self._clock(), "target": None, "payload": None, "why": None, **fields,
+        }  # fmt: skip
+
+    def _require_home(self) -> None:
+        with transaction(self._engine) as tx:
+            if inspect(tx).has_table(self._table.name):
+                return
+        raise LetterMissing(
+            f"the database has no table {self._table.name}: no subscription reads a store with it",
+            remedy="name the handler's database (--database), or leave it out for the letters of a Kafka topic",
+            place=shown_url(self._engine.url),
+        )
+
+
+def _letter(row: Row[Any]) -> Letter:
+    return Letter(
+        id=str(row.event_id),
+        origin=f"{row.stream}@{row.version}",
+        error=row.error,
+        message=row.message,
+        attempts=row.attempts,
+        time=in_utc(row.time),
+        event_id=str(row.event_id),
+        stream=row.stream,
+    )

@@ -1,0 +1,1 @@
+"""Dead letters looked at and settled: listed by their cause, shown, replayed, discarded, each action written down."""

@@ -1,0 +1,145 @@
+"""Dead-letter records of Kafka: what their headers say, which of them are copies of one letter, which are settled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from eventstore.deadletters.letters import Action, Letter
+from eventstore.errors import LetterMissing
+from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicRecord
+
+Place = tuple[int, int]
+"""Partition and offset in the dead-letter topic."""
+
+
+class SentRecord(NamedTuple):
+    """A record to publish."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLetter:
+    """An open letter and the places of all its copies: a subscriber that was killed may have sent it twice."""
+
+    letter: Letter
+    places: tuple[Place, ...]
+
+    @property
+    def newest(self) -> Place:
+        """The place that its id names."""
+        return self.places[-1]
+
+
+def id_of(place: Place) -> str:
+    """Return the id of the letter at a place: `0@17`."""
+    return f"{place[0]}@{place[1]}"
+
+
+def told(record: TopicRecord) -> dict[str, str]:
+    """Return what the headers say of the record's end, without their prefix."""
+    return {
+        name.removeprefix(DEAD_LETTER_PREFIX): _text(value)
+        for name, value in record.headers
+        if name.startswith(DEAD_LETTER_PREFIX)
+    }
+
+
+def own_headers(record: TopicRecord) -> list[tuple[str, bytes | None]]:
+    """Return the headers that the record had before it became a letter."""
+    return [pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX)]
+
+
+def header(record: TopicRecord, name: str) -> str | None:
+    """Return one of the record's own headers as text."""
+    return next((_text(value) for found, value in record.headers if found == name), None)
+
+
+def letter_of(record: TopicRecord) -> Letter:
+    """Read a record of a dead-letter topic."""
+    end = told(record)
+    return Letter(
+        id=id_of((record.partition, record.offset)),
+        origin=f"{end.get('topic', '?')}[{end.get('partition', '?')}]@{end.get('offset', '?')}",
+        error=end.get("error", "unknown"),
+        message=end.get("message", ""),
+        attempts=_number(end.get("attempts")) or 0,
+        time=_time(end.get("time")),
+        event_id=header(record, "ce_id"),
+        type=header(record, "ce_type"),
+        stream=header(record, "ce_subject"),
+        why_not=_why_not(record, end),
+    )
+
+
+def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> dict[str, FoundLetter]:
+    """Return the letters that are not settled, by id, the oldest first; copies of one death are one letter."""
+    copies: dict[tuple[str | None, ...], FoundLetter] = {}
+    for record in records:
+        place = record.partition, record.offset
+        if place in settled:
+            continue
+        letter = letter_of(record)
+        identity = letter.origin, told(record).get("group"), letter.event_id
+        before = copies[identity].places if identity in copies else ()
+        copies[identity] = FoundLetter(letter, (*before, place))
+    return {found.letter.id: found for found in copies.values()}
+
+
+def settlement(action: Action, places: Iterable[Place], topic: str) -> SentRecord:
+    """Return the record that says what was done with a letter."""
+    values = asdict(action) | {"time": action.time.isoformat(), "places": [list(place) for place in places]}
+    return SentRecord(topic, 0, action.letter.encode(), json.dumps(values).encode(), [])
+
+
+def read_settlement(record: TopicRecord) -> tuple[Action, list[Place]]:
+    """Read what `settlement` wrote; LetterMissing for another record, since letters might be repeated for it."""
+    try:
+        values: Mapping[str, Any] = json.loads(record.value or b"")
+        places = [(int(partition), int(offset)) for partition, offset in values["places"]]
+        fields = {name: value for name, value in values.items() if name != "places"}
+        return Action(**fields | {"time": datetime.fromisoformat(values["time"])}), places
+    except (ValueError, KeyError, TypeError) as error:
+        raise LetterMissing(
+            "a record of the topic of settled letters is no action",
+            remedy="find the writer of the record: Factfold alone writes to this topic",
+            place=record.place,
+        ) from error
+
+
+def origin_partition(record: TopicRecord, topic: str) -> int | None:
+    """Return the partition of a topic that the record was in, None where it died elsewhere."""
+    end = told(record)
+    return _number(end.get("partition")) if end.get("topic") == topic else None
+
+
+def _why_not(record: TopicRecord, end: Mapping[str, str]) -> str | None:
+    if record.value is not None:
+        return None
+    if (size := header(record, DEAD_LETTER_OMITTED)) is not None:
+        return f"the letter does not hold the record: {size} bytes are more than a topic takes"
+    return f"the letter does not hold the record: {end.get('error', 'its batch')} kept it from being read"
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode(errors="replace")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

@@ -1,0 +1,267 @@
+"""The dead letters of a Kafka topic.
+
+A letter is a record that nobody can change. What was done with it is a record of `<dead-letter topic>.settled`, and
+the audit of it. Both the record that is sent back and the one that settles its letter are of one Kafka transaction.
+Whoever opens the transactional id of the letters next ends what another command left open, and then looks what is
+settled: a command that was killed at any point is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from eventstore.deadletters.decoding import Decoding
+from eventstore.deadletters.letters import (
+    Action,
+    Contents,
+    Letter,
+    Letters,
+    OnProgress,
+    Settled,
+    Target,
+    operator,
+    require_open,
+    require_single,
+)
+from eventstore.deadletters.records import (
+    FoundLetter,
+    Place,
+    SentRecord,
+    open_letters,
+    read_settlement,
+    settlement,
+)
+from eventstore.deadletters.roads import Road, to_group, to_topic
+from eventstore.errors import LetterMissing, ReplayRefused
+from eventstore.kafka.admin import OffsetReader, ensure_topics
+from eventstore.kafka.consumer import read_range
+from eventstore.kafka.publisher import Publisher
+from eventstore.serialization import AvroDecoder
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord, dead_letter_topic_of, settled_topic
+
+# A transaction of so many letters: what is lost of the progress of a command that is killed, and held in memory.
+_LETTERS: Final = 500
+_BYTES: Final = 8 << 20
+
+Part = list[tuple[FoundLetter, TopicRecord]]
+Act = Callable[[FoundLetter, TopicRecord], SentRecord | None]
+"""Returns what to send for a letter, None for nothing; ReplayRefused leaves the letter open."""
+
+
+def group_letters(
+    settings: Settings, topic: str, *, group: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> TopicLetters:
+    """Return the dead letters of a group of a topic: a subscription's, or a projection's; LetterMissing."""
+    return TopicLetters(
+        settings,
+        dead_letter_topic_of(topic, group),
+        roads={"group": lambda: to_group(settings, topic, group), "topic": lambda: to_topic(settings, topic)},
+        default="group",
+        clock=clock,
+    )
+
+
+class TopicLetters(Letters):
+    """The letters of a dead-letter topic; `roads` are where they may be sent, and `default` the one of them.
+
+    LetterMissing where the topic does not exist, BrokerUnreachable, BrokerRefused.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        *,
+        roads: Mapping[Target, Callable[[], Road]],
+        default: Target,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._settings, self._name = settings, name
+        self._roads, self._default = roads, default
+        self._clock = clock
+        self._offsets = OffsetReader(settings)
+        self._settled = settled_topic(name)
+        self._decoding = Decoding(settings)
+        _require_home(self._offsets, name)
+
+    @property
+    def place(self) -> str:
+        """The dead-letter topic."""
+        return self._name
+
+    def open(self) -> Iterator[Letter]:
+        """Read the whole topic, keeping of each letter what its headers say."""
+        return (found.letter for found in self._open().values())
+
+    def show(self, letter_id: str) -> Contents:
+        """Decode the record of a letter by the registered schemas."""
+        found = self._open()
+        require_open([letter_id], found, self._name)
+        ((_, record),) = next(self._parts([found[letter_id]]))
+        return self._decoding.contents(found[letter_id].letter, record)
+
+    def replay(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        to: Target | None = None,
+        edit: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Publish the untouched records, or the edited one, and settle their letters; see `Letters.replay`."""
+        target = to or self._default
+        if edit is not None:
+            require_single(ids, self._name)
+        road = self._road(target)
+
+        def act(found: FoundLetter, record: TopicRecord) -> SentRecord:
+            _require_record(found.letter, self._name)
+            sent = road(record)
+            return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
+
+        return self._settle(
+            ids, act, self._action("replay", by, result="sent", to=target, edited=edit is not None), on_progress
+        )
+
+    def discard(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Settle letters; their records stay in the dead-letter topic."""
+        return self._settle(
+            ids, lambda found, record: None, self._action("discard", by, result="discarded", why=why), on_progress
+        )
+
+    def actions(self) -> Iterator[Action]:
+        """Read the topic of settled letters."""
+        return (action for action, _ in self._settlements())
+
+    @property
+    def decoder(self) -> AvroDecoder:
+        """Decodes records by the schemas topic; TopicMissing, BrokerUnreachable."""
+        return self._decoding.decoder
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._offsets.close()
+        self._decoding.close()
+
+    def _road(self, target: Target) -> Road:
+        if target in self._roads:
+            return self._roads[target]()
+        raise ReplayRefused(
+            f"letters of {self._name!r} cannot be sent to a {target}",
+            remedy=f"send them to one of: {', '.join(self._roads)}",
+            place=self._name,
+        )
+
+    def _action(self, action: Any, by: str | None, **fields: Any) -> Callable[[Letter], Action]:
+        who = by or operator()
+
+        def of(letter: Letter) -> Action:
+            return Action(
+                letter=letter.id, origin=letter.origin, event_id=letter.event_id, action=action, by=who,
+                time=self._clock(), **fields,
+            )  # fmt: skip
+
+        return of
+
+    def _settle(
+        self,
+        ids: Collection[str] | None,
+        act: Act,
+        action: Callable[[Letter], Action],
+        on_progress: OnProgress,
+    ) -> Settled:
+        self._ensure_settled()
+        left: dict[str, str] = {}
+        with Publisher(self._settings, f"factfold-letters-{self._name}") as publisher:
+            found = self._open()  # now that no other command can settle any of them
+            require_open(ids or (), found, self._name)
+            chosen = [one for letter_id, one in found.items() if ids is None or letter_id in ids]
+            done = 0
+            for part in self._parts(chosen):
+                self._publish(publisher, part, act, action, left)
+                done += len(part)
+                on_progress(done, len(chosen))
+        return Settled(len(chosen) - len(left), left)
+
+    def _publish(
+        self,
+        publisher: Publisher,
+        part: Part,
+        act: Act,
+        action: Callable[[Letter], Action],
+        left: dict[str, str],
+    ) -> None:
+        """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
+        sent: list[SentRecord] = []
+        for found, record in part:
+            try:
+                back = act(found, record)
+            except ReplayRefused as refused:
+                left[found.letter.id] = refused.message
+                continue
+            sent += [] if back is None else [back]
+            sent.append(settlement(action(found.letter), found.places, self._settled.name))
+        if sent:
+            publisher.send(sent)
+            publisher.commit()
+
+    def _open(self) -> dict[str, FoundLetter]:
+        settled = {place for _, places in self._settlements() for place in places}
+        return open_letters(read_range(self._settings, self._name), settled)
+
+    def _settlements(self) -> Iterator[tuple[Action, list[Place]]]:
+        if self._offsets.existing([self._settled.name]):
+            yield from map(read_settlement, read_range(self._settings, self._settled.name))
+
+    def _parts(self, chosen: list[FoundLetter]) -> Iterator[Part]:
+        """Read the records of letters again, so many at once as one transaction takes."""
+        by_place = {found.newest: found for found in chosen}
+        part: Part = []
+        size = 0
+        for record in self._records(by_place):
+            part.append((by_place[record.partition, record.offset], record))
+            size += len(record.value or b"")
+            if len(part) == _LETTERS or size > _BYTES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
+
+    def _records(self, places: Collection[Place]) -> Iterator[TopicRecord]:
+        if not places:
+            return
+        # Sorted by offset, the first of a partition is its lowest, the last one its highest.
+        end = {partition: offset + 1 for partition, offset in sorted(places)}
+        start = {partition: offset for partition, offset in sorted(places, reverse=True)}
+        for record in read_range(self._settings, self._name, start=start, end=end):
+            if (record.partition, record.offset) in places:
+                yield record
+
+    def _ensure_settled(self) -> None:
+        if not self._offsets.existing([self._settled.name]):
+            ensure_topics(self._settings, [self._settled])
+
+
+def _require_record(letter: Letter, place: str) -> None:
+    if letter.why_not is not None:
+        raise ReplayRefused(letter.why_not, remedy="read the record at its place, then discard the letter", place=place)
+
+
+def _require_home(offsets: OffsetReader, name: str) -> None:
+    if not offsets.existing([name]):
+        raise LetterMissing(
+            f"there is no dead-letter topic {name!r}",
+            remedy="check the topic and the group; a subscriber makes the topic when it starts",
+            place=name,
+        )

@@ -1,0 +1,256 @@
+"""`factfold dlq`: list, show, replay, discard, actions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from factfold.cli.dlq_homes import (
+    Database,
+    Definition,
+    Group,
+    Home,
+    Schema,
+    StoreUrl,
+    Topic,
+    Views,
+    opened_letters,
+    shown_progress,
+)
+from factfold.cli.logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from eventstore import Letters
+    from eventstore.deadletters.causes import Cause
+    from eventstore.deadletters.letters import Contents, Letter, Settled
+
+app = typer.Typer(help="Dead letters: records and events that were given up.", no_args_is_help=True)
+
+Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it; several times.")]
+All = Annotated[bool, typer.Option("--all", help="All open letters.")]
+By = Annotated[str | None, typer.Option("--by", help="Who acts; user and host without it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_LEFT: Final = 3  # the exit code: some letters stay open
+_SHOWN: Final = 5
+
+
+class To(StrEnum):
+    """Where letters are replayed to."""
+
+    GROUP = "group"
+    TOPIC = "topic"
+    BRANCH = "branch"
+
+
+@app.callback()
+def dlq() -> None:
+    """Dead letters: records and events that were given up."""
+    log_to_stderr()
+
+
+@app.command(name="list")
+def list_(
+    topic: Topic,
+    group: Group = None,
+    database: Database = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: Views = None,
+    letters: Annotated[bool, typer.Option("--letters", help="Each letter instead of each cause.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the open letters, grouped by their cause."""
+    from eventstore import by_cause
+
+    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+        found = list(opened.open())
+        place = opened.place
+    causes = by_cause(found)
+    if as_json:
+        _print([dataclasses.asdict(one) for one in (found if letters else causes)])
+        return
+    typer.echo(f"{place}: {len(found):,} open letters of {len(causes):,} causes")
+    for line in map(_letter_line, found) if letters else map(_cause_lines, causes):
+        typer.echo(line)
+
+
+@app.command()
+def show(
+    topic: Topic,
+    letter_id: Annotated[str, typer.Option("--id", help="The letter's id, as list shows it.")],
+    group: Group = None,
+    database: Database = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: Views = None,
+    as_json: Json = False,
+) -> None:
+    """Show a letter: cause, place, attempts, headers and decoded payload; personal values are masked."""
+    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+        contents = opened.show(letter_id)
+    told = _contents(contents)
+    if as_json:
+        _print(told)
+        return
+    for name, value in told.items():
+        if value not in (None, {}, ""):
+            typer.echo(
+                f"{name}: {json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value}"
+            )
+
+
+@app.command()
+def replay(
+    topic: Topic,
+    group: Group = None,
+    ids: Ids = None,
+    every: All = False,
+    to: Annotated[
+        To | None, typer.Option("--to", help="Default: the group; for branches, the branch of each letter.")
+    ] = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option("--edit", help="JSON file with another payload for the one letter.", exists=True, dir_okay=False),
+    ] = None,
+    branches: Definition = None,
+    database: Database = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: Views = None,
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Send letters back: to their group alone, to their topic, or to the branches they belong to.
+
+    Killed, it is run again: no letter is lost, and none is sent twice. Exit code 3 if some letters stay open.
+    """
+    chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
+    with opened_letters(Home(topic, group, database, store_url, schema, views_url, branches)) as opened:
+        with shown_progress("replaying") as tell:
+            done = opened.replay(chosen, to=None if to is None else to.value, edit=payload, by=by, on_progress=tell)
+        _tell(opened, "replayed", done, as_json=as_json)
+
+
+@app.command()
+def discard(
+    topic: Topic,
+    group: Group = None,
+    ids: Ids = None,
+    every: All = False,
+    why: Annotated[str | None, typer.Option("--why", help="The reason, for the record.")] = None,
+    database: Database = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: Views = None,
+    by: By = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Settle letters without handling them; what was given up stays where it is, and is not listed any more."""
+    chosen = _chosen(ids, every=every)
+    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+        if not yes:
+            count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
+            typer.confirm(f"Discard {count:,} letters of {opened.place}", abort=True, err=True)
+        with shown_progress("discarding") as tell:
+            done = opened.discard(chosen, why=why, by=by, on_progress=tell)
+        _tell(opened, "discarded", done, as_json=as_json)
+
+
+@app.command()
+def actions(
+    topic: Topic,
+    group: Group = None,
+    database: Database = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: Views = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was done with letters, by whom and when."""
+    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+        found = [dataclasses.asdict(action) for action in opened.actions()]
+    if as_json:
+        _print(found)
+        return
+    for one in found:
+        to = f" to the {one['to']}" if one["to"] else ""
+        edited, why = ", edited" if one["edited"] else "", f": {one['why']}" if one["why"] else ""
+        typer.echo(
+            f"{_moment(one['time'])} {one['by']}: {one['action']} {one['letter']}{to}{edited}, {one['result']}{why}"
+        )
+
+
+def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
+    if every == bool(ids):
+        raise typer.BadParameter("name letters by --id, or take --all")
+    return None if every else ids
+
+
+def _edit(path: Path) -> Mapping[str, Any]:
+    from eventstore import InvalidEventData
+    from eventstore.plain_json import load_plain
+
+    try:
+        found = load_plain(path.read_text(encoding="utf-8"))
+    except (InvalidEventData, UnicodeDecodeError):
+        found = None
+    if isinstance(found, Mapping):
+        return found
+    raise InvalidEventData(
+        f"{path} holds no payload in JSON",
+        remedy="edit what factfold dlq show --json has under payload",
+        place=str(path),
+    )
+
+
+def _contents(contents: Contents) -> dict[str, Any]:
+    from eventstore.plain_json import dump_plain
+
+    payload = None if contents.payload is None else json.loads(dump_plain(contents.payload))
+    others = {name: value for name, value in dataclasses.asdict(contents).items() if name not in ("letter", "payload")}
+    return {**dataclasses.asdict(contents.letter), "payload": payload, **others}
+
+
+def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:
+    if as_json:
+        _print({"place": opened.place, "settled": done.count, "left": dict(done.left)})
+    else:
+        typer.echo(f"{opened.place}: {done.count:,} letters {what}, {len(done.left):,} stay open")
+        for letter_id, why in done.left.items():
+            typer.echo(f"  {letter_id}: {why}")
+    if done.left:
+        raise typer.Exit(_LEFT)
+
+
+def _cause_lines(cause: Cause) -> str:
+    ids = " ".join(cause.letters[:_SHOWN]) + (" …" if cause.count > _SHOWN else "")
+    return (
+        f"{cause.count:,} × {cause.error}: {cause.pattern}\n"
+        f"    {_moment(cause.first)} to {_moment(cause.last)}, {cause.attempts:,} attempts\n    {ids}"
+    )
+
+
+def _letter_line(letter: Letter) -> str:
+    message = letter.message.partition("\n")[0]
+    return f"{letter.id} {_moment(letter.time)} {letter.origin}: {letter.error}: {message}, {letter.attempts} attempts"
+
+
+def _moment(moment: datetime | None) -> str:
+    return "?" if moment is None else moment.isoformat(timespec="seconds")
+
+
+def _print(value: Mapping[str, Any] | Iterable[Any]) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_text))
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,134 @@
+"""The home of dead letters that a command's options name, and how its work is watched."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from eventstore import Letters
+
+Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
+Group = Annotated[
+    str | None,
+    typer.Argument(help="The group that gave them up: a subscription's or a projection's. None for branches."),
+]
+Database = Annotated[
+    str | None,
+    typer.Option("--database", help="SQLAlchemy URL of the handler's database, for a subscription that reads a store."),
+]
+StoreUrl = Annotated[
+    str | None, typer.Option("--store-url", help="SQLAlchemy URL of that store, where it is another database.")
+]
+Schema = Annotated[str | None, typer.Option("--schema", help="That store's database schema (PostgreSQL).")]
+Views = Annotated[
+    str | None,
+    typer.Option("--views-url", help="SQLAlchemy URL of a projection's views, for the records it has set aside."),
+]
+Definition = Annotated[
+    str | None, typer.Option("--branches", help="The definition of the branches, to replay letters into them.")
+]
+
+# A bar that comes and goes within the blink of an eye tells nothing.
+_QUICK_SECONDS: Final = 2.0
+_LINE_SECONDS: Final = 10.0
+
+
+class Home(NamedTuple):
+    """What the options say of the home."""
+
+    topic: str
+    group: str | None
+    database: str | None = None
+    store_url: str | None = None
+    schema: str | None = None
+    views_url: str | None = None
+    branches: str | None = None
+
+
+@contextmanager
+def opened_letters(home: Home) -> Iterator[Letters]:
+    """Open the letters in their home; BadParameter where the options name none."""
+    if home.database is not None and home.views_url is not None:
+        raise typer.BadParameter("--database and --views-url name two homes: give one of them")
+    if home.group is None and (home.database or home.views_url):
+        raise typer.BadParameter("name the group behind the topic")
+    with ExitStack() as stack:
+        if home.views_url is not None:
+            yield stack.enter_context(_set_aside(home))
+        elif home.database is not None:
+            yield stack.enter_context(_of_store(home))
+        else:
+            yield stack.enter_context(_of_topic(home))
+
+
+@contextmanager
+def _set_aside(home: Home) -> Iterator[Letters]:
+    from projections.tablestore.letters import SetAsideLetters
+    from projections.tablestore.opening import open_table_store
+
+    store = open_table_store(home.views_url or "")
+    try:
+        with SetAsideLetters(store, home.topic, group=home.group or "") as letters:
+            yield letters
+    finally:
+        store.close()
+
+
+@contextmanager
+def _of_store(home: Home) -> Iterator[Letters]:
+    from eventstore import SqlEventStore, store_letters
+    from eventstore.backends.sql.engines import engine_for
+
+    engine = engine_for(home.database or "")
+    try:
+        with (
+            SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
+            store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
+        ):
+            yield letters
+    finally:
+        engine.dispose()
+
+
+def _of_topic(home: Home) -> Letters:
+    from eventstore import Settings, group_letters
+
+    if home.group is not None:
+        return group_letters(Settings(), home.topic, group=home.group)
+    from factfold.cli.branches import load_branches
+    from projections.branching.letters import branch_letters
+
+    return branch_letters(Settings(), home.topic if home.branches is None else load_branches(home.branches))
+
+
+@contextmanager
+def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr once something takes longer than two seconds, in a log a line every ten seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    begun = told_at = time.monotonic()
+    with ExitStack() as stack:
+        bars: list[tuple[Progress, TaskID]] = []
+
+        def tell(done: int, total: int) -> None:
+            nonlocal told_at
+            now = time.monotonic()
+            if sys.stderr.isatty() and now - begun > _QUICK_SECONDS:
+                if not bars:
+                    bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+                    bars.append((bar, bar.add_task(what)))
+                bars[0][0].update(bars[0][1], completed=done, total=total, refresh=True)
+            elif now - told_at > _LINE_SECONDS:
+                told_at = now
+                sys.stderr.write(f"{what}: {done:,} of {total:,} letters\n")
+
+        yield tell

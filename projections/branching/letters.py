@@ -1,0 +1,82 @@
+"""The dead letters of branches: records that no branch could be found for, routed again by the present definition.
+
+A replay puts a record into its branch, as the router would: no other reader of the source topic sees it again, and the
+source topic stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from eventstore.deadletters.records import SentRecord, origin_partition, own_headers
+from eventstore.deadletters.roads import Road, to_topic
+from eventstore.deadletters.topic import TopicLetters
+from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
+from eventstore.identifiers import check_topic
+from eventstore.topics import BRANCH_HEADER, recorded_event, require_source
+from projections.branching.branches import DEAD_LETTER, Branches
+from projections.errors import InvalidPredicate
+
+if TYPE_CHECKING:
+    from eventstore.serialization import AvroDecoder
+    from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
+
+# What the router makes a dead letter of: a record that is so still stays one.
+_DEADLY: Final[tuple[type[FactfoldError], ...]] = (SchemaError, ForeignRecord, UnknownEventType, InvalidPredicate)
+
+
+def branch_letters(
+    settings: Settings,
+    branches: Branches | str,
+    *,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> TopicLetters:
+    """The dead letters of branches; raises LetterMissing.
+
+    Of the name of their topic alone, letters can be listed, shown and discarded, and sent to a topic that is not
+    compacted; the definition puts them into their branches.
+    """
+    return _BranchLetters(settings, branches, clock)
+
+
+class _BranchLetters(TopicLetters):
+    def __init__(self, settings: Settings, branches: Branches | str, clock: Callable[[], datetime]) -> None:
+        topic = check_topic(branches) if isinstance(branches, str) else branches.topic
+        super().__init__(
+            settings,
+            f"{topic}.{DEAD_LETTER}",
+            roads={"branch": lambda: self._to_branch(branches), "topic": lambda: to_topic(settings, topic)},
+            default="branch",
+            clock=clock,
+        )
+
+    def _to_branch(self, branches: Branches | str) -> Road:
+        if isinstance(branches, str):
+            raise ReplayRefused(
+                f"the branch of a letter of {branches!r} follows from the definition of the branches",
+                remedy="give it: --branches MODULE:NAME, in Python branch_letters(settings, branches)",
+                place=self.place,
+            )
+        return lambda record: routed_again(record, branches, self.decoder)
+
+
+def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) -> SentRecord:
+    """The record as the router would write it; raises ReplayRefused where it is a dead letter still."""
+    try:
+        if branches.source is not None:
+            require_source(record.headers, branches.source, place=record.place)
+        event = recorded_event(record, decoder)
+        schema, _ = decoder.decode(record.value or b"")
+        branch = branches.branch_of(event, schema=schema)
+    except _DEADLY as error:
+        raise ReplayRefused(
+            f"it would be a dead letter again: {type(error).__name__}: {error.message}",
+            remedy="mend the definition or the schema, then replay it; or discard it",
+            place=record.place,
+        ) from error
+    headers = [*own_headers(record), (BRANCH_HEADER, branch.encode())]
+    partition = origin_partition(record, branches.topic) or 0
+    return SentRecord(branches.topics[branch], partition, record.key, record.value, headers)

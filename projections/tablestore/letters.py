@@ -1,0 +1,142 @@
+"""The records that a projection group has set aside, as dead letters of the generation that serves.
+
+They are looked at and discarded here. They are not replayed: their records are in the log, and a rebuild reads them
+again once the class, the schema or the missing event is there. A discarded record stays set aside in its generation,
+whose verification and rebuild leave it out; it is not listed any more, nor after a rebuild that meets it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from eventstore.backends.sql.letter_actions import ActionRows, in_utc
+from eventstore.deadletters.letters import (
+    Action,
+    Contents,
+    Letter,
+    Letters,
+    OnProgress,
+    Settled,
+    Target,
+    operator,
+    require_open,
+)
+from eventstore.errors import ReplayRefused
+from projections.tablestore.layout import aside_table, generation_name
+
+if TYPE_CHECKING:
+    from projections.tablestore.sql import SqlTableStore
+
+
+class SetAsideLetters(Letters):
+    """The records of one topic that a group has set aside; raises NoServingGeneration, TableStoreUnavailable."""
+
+    def __init__(
+        self,
+        store: SqlTableStore,
+        topic: str,
+        *,
+        group: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store, self._topic, self._group, self._clock = store, topic, group, clock
+        run = store.serving_state(group).run
+        self._aside = aside_table(store.dialect.name_space(generation_name(group, run.generation)))
+        self._rows = ActionRows(group, [topic])
+        self._run = run
+
+    @property
+    def place(self) -> str:
+        """Topic, group and generation."""
+        return f"{self._topic} set aside by {self._run.place}"
+
+    def open(self) -> Iterator[Letter]:
+        """Read the table of the generation, without what was discarded."""
+        return iter(self._open().values())
+
+    def show(self, letter_id: str) -> Contents:
+        """Say where the record is: it stays in the log."""
+        found = self._open()
+        require_open([letter_id], found, self.place)
+        return Contents(
+            letter=found[letter_id], payload=None, problem=f"the record is in the log, at {found[letter_id].origin}"
+        )
+
+    def replay(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        to: Target | None = None,
+        edit: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Refuse it; see the module."""
+        raise ReplayRefused(
+            f"records that projection group {self._group!r} has set aside are in its log: it has no other place to go",
+            remedy="mend the class, the schema or the gap, then read them again: factfold projections rebuild",
+            place=self.place,
+        )
+
+    def discard(
+        self,
+        ids: Collection[str] | None = None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Settled:
+        """Leave records out of the list; they stay set aside."""
+        with self._store.transaction() as tx:
+            self._rows.create(tx)
+        found = self._open()
+        require_open(ids or (), found, self.place)
+        chosen = [letter for letter_id, letter in found.items() if ids is None or letter_id in ids]
+        who = by or operator()
+        with self._store.transaction() as tx:
+            self._rows.write(tx, [self._row(letter, why, who) for letter in chosen])
+        on_progress(len(chosen), len(chosen))
+        return Settled(len(chosen))
+
+    def actions(self) -> Iterator[Action]:
+        """Read the table of actions."""
+        with self._store.looking() as connection:
+            yield from self._rows.actions(connection)
+
+    def close(self) -> None:
+        """Nothing: the store is the caller's."""
+
+    def _open(self) -> dict[str, Letter]:
+        columns = self._aside.c
+        query = sa.select(self._aside).where(columns.topic == self._topic)
+        with self._store.looking() as connection:
+            if not sa.inspect(connection).has_table(self._aside.name, schema=self._aside.schema):
+                return {}
+            settled = {action.letter for action in self._rows.actions(connection)}
+            rows = connection.execute(query.order_by(columns.time, columns.partition, columns.offset)).all()
+        letters = (_letter(row) for row in rows)
+        return {letter.id: letter for letter in letters if letter.id not in settled}
+
+    def _row(self, letter: Letter, why: str | None, by: str) -> dict[str, Any]:
+        return {
+            "id": uuid4(), "topic": self._topic, "letter": letter.id, "origin": letter.origin, "action": "discard",
+            "operator": by, "result": "discarded", "error": letter.error, "message": letter.message, "attempts": 0,
+            "why": why, "given_up": letter.time, "time": self._clock(), "waits": False,
+        }  # fmt: skip
+
+
+def _letter(row: sa.Row[Any]) -> Letter:
+    place = f"{row.partition}@{row.offset}"
+    return Letter(
+        id=place,
+        origin=f"{row.topic}[{row.partition}]@{row.offset}",
+        error=row.kind,
+        message=row.message,
+        time=None if row.time is None else in_utc(row.time),
+        why_not="the record is in the log, and a rebuild reads it again",
+    )

@@ -1,0 +1,173 @@
+"""Dead letters of Kafka topics: replayed to one group or a topic, discarded, and neither lost nor sent twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from eventstore import LetterMissing, ReplayRefused, by_cause, group_letters, open_subscriber
+from eventstore.deadletters import topic as topic_letters
+from eventstore.event_types import event_type_of
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.consumer import read_range
+from eventstore.kafka.publisher import Publisher
+from eventstore.serialization import AvroDecoder
+from eventstore.topics import event_topic
+from factfold.cli.entry import application
+from tests.integration.delivering import booking, deliver
+from tests.ledger import Payment, amounts
+
+
+@pytest.fixture
+def given_up(settings, payments, engine):
+    """A function that gives amounts up, and returns the letters of the group."""
+
+    def give_up(*refused, group="books"):
+        payments.receive(list(refused), partition=3)
+        declared = booking(payments.name, group=group, fails_on=refused, attempts=2)
+        with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+            assert deliver(subscriber, records=len(refused)).dead == len(refused)
+        return group_letters(settings, payments.name, group=group)
+
+    return give_up
+
+
+def retried(settings, payments, group="books"):
+    return list(read_range(settings, f"{payments.name}.{group}.retry"))
+
+
+def own(record):
+    return [pair for pair in record.headers if not pair[0].startswith("dead_letter_")]
+
+
+def test_letters_are_listed_shown_and_replayed_to_the_retry_topic_untouched(settings, payments, given_up):
+    with given_up(1, 2) as letters:
+        (cause,) = by_cause(letters.open())
+        assert (cause.error, cause.pattern, cause.letters) == ("ValueError", "no room for …", ("0@0", "0@1"))
+        shown = letters.show("0@1")
+        assert (shown.payload, shown.letter.origin) == ({"amount": 2}, f"{payments.name}[3]@1")
+        assert letters.replay(["0@1"], by="ann").count == 1
+        assert [letter.id for letter in letters.open()] == ["0@0"]
+        (action,) = letters.actions()
+        assert (action.by, action.to, action.result, action.origin) == ("ann", "group", "sent", f"{payments.name}[3]@1")
+    (sent,) = retried(settings, payments)
+    original = list(read_range(settings, payments.name))[1]
+    assert (sent.key, sent.value, own(sent)) == (original.key, original.value, list(original.headers))
+    assert len(sent.headers) == len(original.headers)
+
+
+def test_a_letter_replayed_to_its_topic_is_handled_and_other_groups_drop_it(settings, payments, engine, given_up):
+    with (
+        given_up(1) as letters,
+        open_subscriber(booking(payments.name, group="others"), settings=settings, engine=engine) as others,
+    ):
+        deliver(others, records=1)
+        assert letters.replay(to="topic").count == 1
+        with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+            assert deliver(subscriber, records=1).handled == 1
+        report = deliver(others, records=2)
+    assert (report.handled, report.duplicates) == (1, 1)
+    assert amounts(engine) == [1, 1]
+
+
+def test_a_command_killed_between_two_transactions_goes_on_where_it_stood(settings, payments, given_up, monkeypatch):
+    monkeypatch.setattr(topic_letters, "_LETTERS", 2)
+    monkeypatch.setattr(Publisher, "commit", killed_at(2))
+    with given_up(1, 2, 3, 4) as letters:
+        with pytest.raises(KeyboardInterrupt):
+            letters.replay()
+        assert len(list(letters.open())) == 2
+        assert letters.replay().count == 2
+        assert letters.replay().count == 0
+    assert [amount(record) for record in retried(settings, payments)] == [1, 2, 3, 4]
+
+
+def killed_at(number):
+    """A commit that ends the process at its so-manieth call, before the broker is asked."""
+    commits, commit = [], Publisher.commit
+
+    def counted(publisher):
+        commits.append(publisher)
+        if len(commits) == number:
+            raise KeyboardInterrupt
+        commit(publisher)
+
+    return counted
+
+
+def test_marking_letters_before_they_are_sent_would_lose_them(settings, payments, given_up, monkeypatch):
+    """The planted fault: a command that settles in a transaction of its own, and is killed behind it."""
+    send = Publisher.send
+
+    def settle_first(publisher, records):
+        marks = [record for record in records if record.topic.endswith(".settled")]
+        send(publisher, marks)
+        publisher.commit()
+        raise KeyboardInterrupt
+
+    with given_up(1) as letters:
+        with monkeypatch.context() as patched:
+            patched.setattr(Publisher, "send", settle_first)
+            with pytest.raises(KeyboardInterrupt):
+                letters.replay()
+        letters.replay()
+    with pytest.raises(AssertionError):
+        assert [amount(record) for record in retried(settings, payments)] == [1]
+
+
+def amount(record):
+    kind = event_type_of(Payment.Received(amount=0))
+    return AvroDecoder(lambda _: kind.registered).decode(record.value)[1]["amount"]
+
+
+def test_an_edited_letter_has_its_new_payload_and_its_old_id(settings, payments, given_up):
+    with given_up(5) as letters:
+        letters.replay(["0@0"], edit={"amount": 6})
+        assert [action.edited for action in letters.actions()] == [True]
+    (sent,) = retried(settings, payments)
+    (original,) = read_range(settings, payments.name)
+    assert (amount(sent), dict(sent.headers)["ce_id"]) == (6, dict(original.headers)["ce_id"])
+
+
+def test_a_record_that_cannot_be_read_is_replayed_as_it_is_and_not_edited(settings, payments, engine):
+    payments.put([payments.record(Payment.Received(amount=1), partition=0, value=b"{}")])
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        deliver(subscriber, records=1)
+    with group_letters(settings, payments.name, group="books") as letters:
+        assert "Confluent frame" in letters.show("0@0").problem
+        assert "cannot be edited" in letters.replay(["0@0"], edit={"amount": 1}).left["0@0"]
+        assert letters.replay().count == 1
+    assert [record.value for record in retried(settings, payments)] == [b"{}"]
+
+
+def test_a_compacted_topic_and_a_group_that_reads_nothing_are_refused(settings, payments, given_up):
+    with given_up(1) as letters, pytest.raises(ReplayRefused, match="cannot be sent to a branch"):
+        letters.replay(to="branch")
+    compacted = f"{payments.name}.events"
+    ensure_topics(settings, [event_topic(compacted, partitions=1)])
+    with pytest.raises(ReplayRefused, match="compacted"):
+        topic_letters.to_topic(settings, compacted)
+    with pytest.raises(ReplayRefused, match="group 'typo' has no place"):
+        topic_letters.to_group(settings, payments.name, "typo")
+    with pytest.raises(LetterMissing, match="no dead-letter topic"):
+        group_letters(settings, payments.name, group="typo")
+
+
+def test_the_command_lists_discards_and_tells_what_was_done(settings, payments, given_up, monkeypatch):
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    given_up(1, 2).close()
+
+    def run(command, *options):
+        done = CliRunner().invoke(application(), ["dlq", command, payments.name, "books", "--json", *options])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert [cause["letters"] for cause in run("list")] == [["0@0", "0@1"]]
+    assert run("show", "--id", "0@0")["payload"] == {"amount": 1}
+    assert run("discard", "--id", "0@0", "--yes", "--why", "a test")["settled"] == 1
+    assert [letter["id"] for letter in run("list", "--letters")] == ["0@1"]
+    assert run("replay", "--all", "--by", "ann")["settled"] == 1
+    assert [(one["action"], one["result"]) for one in run("actions")] == [("discard", "discarded"), ("replay", "sent")]
+    assert run("list") == []

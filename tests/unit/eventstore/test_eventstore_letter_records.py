@@ -1,0 +1,163 @@
+"""What a record of a dead-letter topic says, which letters are open, and how an edit is held against a schema."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from eventstore import Aggregate, InvalidEventData, LetterMissing, event
+from eventstore.deadletters.causes import by_cause, pattern_of
+from eventstore.deadletters.editing import edited_values
+from eventstore.deadletters.letters import Action, Letter, require_open
+from eventstore.deadletters.records import (
+    letter_of,
+    open_letters,
+    origin_partition,
+    own_headers,
+    read_settlement,
+    settlement,
+)
+from eventstore.event_types import event_type_of
+from eventstore.plain_json import dump_plain, load_plain
+from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
+
+TIME = "2026-03-01T12:00:00.123456789Z"  # of Java, which counts nanoseconds
+
+
+def record(at, *, value=b"value", **told):
+    end = {"topic": "payment", "partition": 2, "offset": 44, "group": "books", "error": "ValueError",
+           "message": "no room for 3", "attempts": 5, "time": TIME} | told  # fmt: skip
+    own = [("ce_id", b"one"), ("ce_type", b"payment.received"), ("ce_subject", b"payment-1")]
+    death = [(f"dead_letter_{name}", str(value).encode()) for name, value in end.items() if value is not None]
+    return TopicRecord("payment.books.dead-letter", 0, at, b"key", value, (*own, *death), 0)
+
+
+def test_a_letter_says_where_it_came_from_and_what_gave_it_up():
+    letter = letter_of(record(17))
+    assert letter == Letter(
+        id="0@17", origin="payment[2]@44", error="ValueError", message="no room for 3", attempts=5,
+        time=datetime(2026, 3, 1, 12, 0, 0, 123456, UTC), event_id="one", type="payment.received", stream="payment-1",
+    )  # fmt: skip
+    assert [name for name, _ in own_headers(record(17))] == ["ce_id", "ce_type", "ce_subject"]
+    assert origin_partition(record(17), "payment") == 2
+    assert origin_partition(record(17), "payment.books.retry") is None
+
+
+@pytest.mark.parametrize(
+    ("told", "field", "found"),
+    [({"attempts": "many"}, "attempts", 0), ({"time": "noon"}, "time", None), ({"time": "2026-03-01"}, "time", None),
+     ({"error": None}, "error", "unknown"), ({"message": None}, "message", "")],
+)  # fmt: skip
+def test_headers_that_another_writer_made_are_no_obstacle(told, field, found):
+    assert getattr(letter_of(record(1, **told)), field) == found
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [({"omitted_bytes": 99}, "99 bytes are more"), ({"error": "RecordsUnreadable"}, "RecordsUnreadable kept it")],
+)
+def test_a_letter_without_its_record_says_why_it_cannot_be_replayed(told, why):
+    assert why in letter_of(record(1, value=None, **told)).why_not
+
+
+def test_copies_of_one_death_are_one_letter_and_a_later_death_is_another():
+    again = record(3, offset=90)
+    found = open_letters([record(1), record(2), again], settled=())
+    assert {letter_id: one.places for letter_id, one in found.items()} == {"0@2": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
+
+
+def test_settled_places_are_not_open_and_a_death_at_the_same_place_later_is():
+    assert not open_letters([record(1), record(2)], settled={(0, 1), (0, 2)})
+    assert list(open_letters([record(1), record(2)], settled={(0, 1)})) == ["0@2"]
+
+
+def test_an_action_is_read_as_it_was_written():
+    action = Action(
+        letter="0@2", origin="payment[2]@44", action="replay", by="ann@host", time=datetime(2026, 3, 1, tzinfo=UTC),
+        result="sent", event_id="one", to="group", edited=True,
+    )  # fmt: skip
+    sent = settlement(action, [(0, 1), (0, 2)], "t")
+    stored = TopicRecord("t", 0, 0, sent.key, sent.value, (), 0)
+    assert read_settlement(stored) == (action, [(0, 1), (0, 2)])
+
+
+@pytest.mark.parametrize("value", [None, b"{}", b"no JSON", json.dumps({"places": [[0, 1]], "time": "x"}).encode()])
+def test_a_foreign_record_among_the_actions_stops_the_command(value):
+    with pytest.raises(LetterMissing, match="no action"):
+        read_settlement(TopicRecord("t", 0, 7, None, value, (), 0))
+
+
+@pytest.mark.parametrize(
+    ("message", "pattern"),
+    [
+        ("no room for 2", "no room for …"),
+        ("order 'o1' of 018f0000-0000-7000-8000-000000000000 is gone", "order … of … is gone"),
+        ('key "a b" at 12.5 %\n  remedy: none', "key … at … %"),
+        ("SHA256 differs", "SHA256 differs"),
+    ],
+)
+def test_what_differs_from_record_to_record_is_no_part_of_a_cause(message, pattern):
+    assert pattern_of(message) == pattern
+
+
+def test_the_most_frequent_cause_comes_first():
+    letters = [Letter(id=str(n), origin="x", error=error, message="m") for n, error in enumerate("ABB")]
+    assert [(cause.error, cause.letters) for cause in by_cause(letters)] == [("B", ("1", "2")), ("A", ("0",))]
+
+
+def test_an_unknown_id_is_named():
+    with pytest.raises(LetterMissing, match="'0@9'"):
+        require_open(["0@1", "0@9"], {"0@1"}, "place")
+
+
+def test_settled_topics_are_of_a_group_and_have_room_behind_the_longest_name():
+    longest = f"{'t' * 50}.{'g' * 37}.dead-letter"
+    assert len(longest) == 100
+    assert settled_topic(longest).name == f"{longest}.settled"
+    assert is_of_a_group(f"{longest}.settled")
+    assert not is_of_a_group("payment.settled")
+
+
+class Parcel(Aggregate):
+    @event
+    class Weighed:
+        price: Decimal
+        day: date
+        at: datetime
+        tag: UUID
+        raw: bytes
+        share: float
+        notes: list[str]
+        marks: dict[str, int]
+        name: str | None
+
+
+WEIGHED = Parcel.Weighed(
+    price=Decimal("1.20"), day=date(2026, 3, 1), at=datetime(2026, 3, 1, 12, tzinfo=UTC), tag=UUID(int=7), raw=b"\x00",
+    share=0.5, notes=["a"], marks={"$x": 1}, name=None,
+)  # fmt: skip
+
+
+def test_a_payload_of_every_type_is_edited_as_it_was_shown():
+    kind = event_type_of(WEIGHED)
+    from eventstore.serialization import AvroDecoder
+
+    schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
+    shown = load_plain(dump_plain(values))
+    assert edited_values(schema, values, {**shown, "name": "new"}, place="p") == {**values, "name": "new"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("price", "1.20"), ("day", "2026-03-01"), ("share", "half"), ("notes", "a"), ("marks", [1])]
+)
+def test_a_value_of_another_type_is_refused(field, value):
+    kind = event_type_of(WEIGHED)
+    from eventstore.serialization import AvroDecoder
+
+    schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
+    with pytest.raises(InvalidEventData):
+        edited_values(schema, values, {**values, field: value}, place="p")
