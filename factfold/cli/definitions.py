@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from eventstore.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from eventstore import Aggregate
 
 T = TypeVar("T")
 
@@ -24,4 +27,14 @@ def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
         ) from error
     if not isinstance(found, kind):
         raise DeclarationError(f"{spec!r} is a {type(found).__name__}", remedy=f"name a {kind.__name__}")
+    return found
+
+
+def load_aggregate(spec: str) -> type[Aggregate]:
+    """The aggregate that `module:name` names; DeclarationError says which half is wrong."""
+    from eventstore import Aggregate
+
+    found = load_definition(spec, type, what="aggregate", example="shop.orders:Order")
+    if not issubclass(found, Aggregate):
+        raise DeclarationError(f"{spec!r} is no aggregate", remedy="name a class that inherits from Aggregate")
     return found

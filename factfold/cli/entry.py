@@ -15,13 +15,16 @@ from factfold.cli import (
     dlq,
     doctor,
     erasure,
+    events,
     histories,
     prepare,
     relay,
     schema,
     stack,
+    stream_states,
     streams,
     subscriptions,
+    trace,
 )
 from factfold.cli.failures import show, show_traceback
 
@@ -47,6 +50,9 @@ def application() -> typer.Typer:
     app.add_typer(relay.app, name="relay")
     app.add_typer(streams.app, name="store")  # store's own, with the commands for single streams
     app.add_typer(erasure.keys, name="keys")
+    app.add_typer(events.app, name="events")
+    app.add_typer(stream_states.app, name="streams")
+    app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)
     app.command("prepare")(prepare.prepare)

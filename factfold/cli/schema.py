@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from factfold.cli.definitions import load_definition
+from factfold.cli.definitions import load_aggregate
 from factfold.cli.projections import Json
 
 if TYPE_CHECKING:
@@ -102,14 +102,7 @@ def _registry(url: str | None) -> ConfluentRegistry:
 
 
 def _load(specs: list[str]) -> list[type[Aggregate]]:
-    from eventstore import Aggregate
-    from eventstore.errors import DeclarationError
-
-    found = [load_definition(s, type, what="aggregate", example="shop.orders:Order") for s in specs]
-    for spec, owner in zip(specs, found, strict=True):
-        if not issubclass(owner, Aggregate):
-            raise DeclarationError(f"{spec!r} is no aggregate", remedy="name a class that inherits from Aggregate")
-    return found
+    return [load_aggregate(spec) for spec in specs]
 
 
 def _registered(url: str, schema: str | None) -> list[RegisteredSchema]:

@@ -59,6 +59,7 @@ class _Again:
 
     event: RecordedEvent
     problem: None = None
+    retries: int = 0
 
     @property
     def type(self) -> str:

@@ -1,0 +1,270 @@
+"""`factfold events`: tail, show, replay."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from eventstore.errors import DeclarationError, EventsNotFound
+from factfold.cli.definitions import load_definition
+from factfold.cli.entry_display import entry_as_json, masked, tell_entries, tell_entry
+from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny, named_keys
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.logs_to_read import (
+    Categories,
+    Correlation,
+    Json,
+    KeyOptions,
+    MaybeDatabase,
+    MaybeTopic,
+    ShowPersonal,
+    Since,
+    Streams,
+    Types,
+    Until,
+    opened_log,
+    opened_store,
+    selected,
+)
+from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import Database, Schema
+from factfold.cli.subscriptions import load_subscription
+
+if TYPE_CHECKING:
+    from eventstore import SqlEventStore, Subscription
+    from eventstore.backends.sql.replaying import Replay, ReplayPlan, ReplayReport
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.selection import Selection
+
+app = typer.Typer(help="Events at hand: look at them, and deliver some again.", no_args_is_help=True)
+
+_PLACE = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)\[)?(?P<partition>\d+)\]?@(?P<offset>\d+)")
+
+
+@app.callback()
+def events() -> None:
+    """Events at hand: look at them, and deliver some again."""
+    log_to_stderr()
+
+
+@app.command()
+def tail(
+    database: MaybeDatabase = None,
+    topic: MaybeTopic = None,
+    schema: Schema = None,
+    streams: Streams = None,
+    categories: Categories = None,
+    types: Types = None,
+    since: Since = None,
+    until: Until = None,
+    correlation: Correlation = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="How many of the last events.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until a signal.")] = False,
+    show_personal: ShowPersonal = False,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last events of a store, or the last records of a topic; --json prints one line of JSON each."""
+    chosen = selected(streams=streams, categories=categories, types=types, since=since, until=until,
+                      correlation=correlation)  # fmt: skip
+    keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
+    stop = stop_on_signal() if follow else None
+    with opened_log(database, schema, topic, keys) as log:
+        found = log.last(chosen, limit=last) if stop is None else log.follow(chosen, limit=last, stop=stop)
+        tell_entries(found, as_lines_of_json=as_json)
+
+
+@app.command()
+def show(
+    event: Annotated[
+        str, typer.Argument(help="Its id, or its place: order-o1@3; with --topic partition and offset: 2@17.")
+    ],
+    database: MaybeDatabase = None,
+    topic: MaybeTopic = None,
+    schema: Schema = None,
+    show_personal: ShowPersonal = False,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show one event of a store, or one record of a topic, with all that is known of it."""
+    keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
+    found = _in_topic(event, topic, keys) if topic is not None else _in_store(event, database, schema, keys)
+    if as_json:
+        typer.echo(json.dumps(entry_as_json(found)))
+    else:
+        tell_entry(found)
+
+
+@app.command()
+def replay(
+    subscription: Annotated[str, typer.Argument(help="The subscription, as module:name.", metavar="MODULE:NAME")],
+    database: Database,
+    schema: Schema = None,
+    streams: Streams = None,
+    categories: Categories = None,
+    types: Types = None,
+    from_version: Annotated[int | None, typer.Option("--from", min=0, help="Not before this version.")] = None,
+    to_version: Annotated[int | None, typer.Option("--to", min=0, help="Not after this version.")] = None,
+    since: Since = None,
+    until: Until = None,
+    correlation: Correlation = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every event that the handler takes.")] = False,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Go on after this position, which an interrupted replay told.")
+    ] = None,
+    branches: Annotated[
+        str | None, typer.Option("--branches", help="The branches of a branch topic, as module:name.")
+    ] = None,
+    handler_database: Annotated[
+        str | None,
+        typer.Option("--handler-database", envvar="FACTFOLD_DATABASE",
+                     help="SQLAlchemy URL of the handler's database; the store's without."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Deliver; without, say what would be delivered.")] = False,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Deliver chosen events of a store again to one subscription, although its inbox knows them.
+
+    Every effect of the handler takes place again. Without --yes nothing is called and nothing changes.
+    """
+    from eventstore.backends.sql.replaying import parse_position
+
+    declared = load_subscription(subscription)
+    chosen = selected(streams=streams, categories=categories, types=types, since=since, until=until,
+                      correlation=correlation, from_version=from_version, to_version=to_version)  # fmt: skip
+    _require_choice(chosen, everything=everything or after is not None)
+    reached = None if after is None else parse_position(after)
+    with ExitStack() as opened:
+        store = opened.enter_context(opened_store(database, schema, named_keys(key_store, master_keys)))
+        again = _replay(opened, store, declared, chosen, handler_database, branches, after=reached)
+        if yes:
+            _tell_report(again.run(), as_json=as_json)
+        else:
+            _tell_plan(again.plan(), declared, store, as_json=as_json)
+
+
+def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOptions) -> Entry:
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.store_log import StoreLog
+    from eventstore.inspection.stream_states import event_at
+    from factfold.cli.logs_to_read import no_log
+
+    if database is None:
+        raise no_log()
+    stream, _, version = event.rpartition("@")
+    with opened_store(database, schema, keys.of_store()) as store:
+        if stream and version.isdecimal():
+            found = event_at(store, stream, version=int(version))
+        else:
+            found = store.find(_id(event, "order-o1@3")) or _none(event, StoreLog(store).name)
+        return Entry.of_event(found, log=StoreLog(store).name)
+
+
+def _in_topic(event: str, topic: str, keys: KeyOptions) -> Entry:
+    from eventstore import Settings
+    from eventstore.kafka.entries import TopicLog
+
+    place = _PLACE.fullmatch(event)
+    with keys.of_topics() as held, TopicLog(topic, Settings(), keys=held) as log:
+        if place is None:
+            return log.find(_id(event, "2@17")) or _none(event, topic)
+        if place["topic"] not in (None, topic):
+            raise DeclarationError(f"{event} is not in {topic}", remedy=f"say --topic {place['topic']}")
+        return log.at(int(place["partition"]), int(place["offset"]))
+
+
+def _id(text: str, example: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise DeclarationError(
+            f"{text!r} is neither the id of an event nor a place", remedy=f"give a UUID, or a place such as {example}"
+        ) from None
+
+
+def _none(event: str, where: str) -> Any:
+    raise EventsNotFound(
+        f"no event has the id {event} in {where}",
+        remedy="check the id and the store or topic that you read; events of deleted streams are gone",
+        place=where,
+    )
+
+
+def _require_choice(chosen: Selection, *, everything: bool) -> None:
+    if chosen.is_everything and not everything:
+        raise DeclarationError(
+            "no events are chosen to be delivered again",
+            remedy="choose some: --stream, --type, --since, --correlation; or say --all",
+        )
+
+
+def _replay(
+    opened: ExitStack, store: SqlEventStore, declared: Subscription[..., Any], chosen: Selection,
+    handler_database: str | None, branches: str | None, **more: Any,
+) -> Replay:  # fmt: skip
+    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.replaying import Replay
+
+    if handler_database is not None:
+        more["engine"] = engine_for(handler_database)
+        opened.callback(more["engine"].dispose)
+    if branches is not None:
+        more |= _of_branch(store, declared, branches)
+    return Replay(store, declared, chosen, **more)
+
+
+def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str) -> dict[str, Any]:
+    """The category and the predicate of the branch that a subscription reads; DeclarationError."""
+    from projections import Branches
+
+    found = load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
+    names = [name for name, topic in found.topics.items() if topic in declared.chosen([topic])]
+    if len(names) != 1:
+        raise DeclarationError(
+            f"{declared.name} reads {declared.reads}, which is not one branch of {found.topic}",
+            remedy=f"name the branches of its topic; these are {', '.join(found.topics.values())}",
+            place=spec,
+        )
+
+    def is_of_branch(event: Any) -> bool:
+        return found.branch_of(event, schema=store.schema(event.schema_id)) == names[0]
+
+    return {"category": found.aggregate.category, "branch": is_of_branch}
+
+
+def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEventStore, *, as_json: bool) -> None:
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.store_log import StoreLog
+
+    name = StoreLog(store).name
+    first = [masked(Entry.of_event(one, log=name), store.schema(one.schema_id).personal) for one in plan.first]
+    if as_json:
+        told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
+        typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))
+        return
+    typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}; its inbox knows {plan.known:,}")
+    for kind, count in plan.types.items():
+        typer.echo(f"  {kind}: {count:,}")
+    tell_entries(first, as_lines_of_json=False)
+    typer.echo("nothing was delivered: repeat the command with --yes")
+
+
+def _tell_report(report: ReplayReport, *, as_json: bool) -> None:
+    reached = report.reached and f"{report.reached.order_xid}:{report.reached.position}"
+    if as_json:
+        told = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
+        typer.echo(json.dumps(told))
+    else:
+        overtaken = f", {report.overtaken:,} were handled meanwhile" if report.overtaken else ""
+        typer.echo(f"{report.handled:,} events handled again{overtaken}")

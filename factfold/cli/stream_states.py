@@ -1,0 +1,95 @@
+"""`factfold streams`: show."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold.cli.definitions import load_aggregate
+from factfold.cli.entry_display import entry_as_json, tell_entries
+from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.logs_to_read import Json, KeyOptions, ShowPersonal, opened_store
+from factfold.cli.shown_values import as_json as plain
+from factfold.cli.shown_values import as_line, as_utc
+from factfold.cli.store import Database, Schema
+
+if TYPE_CHECKING:
+    from eventstore import RecordedEvent, SqlEventStore
+    from eventstore.inspection.stream_states import StreamState
+
+app = typer.Typer(help="Streams at hand: their events, and their states.", no_args_is_help=True)
+
+
+@app.callback()
+def streams() -> None:
+    """Streams at hand: their events, and their states."""
+    log_to_stderr()
+
+
+@app.command()
+def show(
+    stream: Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")],
+    database: Database,
+    aggregate: Annotated[
+        str | None, typer.Argument(help="Its aggregate, for the state: module:name.", metavar="[MODULE:NAME]")
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at; the last without.")] = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
+    schema: Schema = None,
+    show_personal: ShowPersonal = False,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show a stream's events up to a version, and with its aggregate its state there and what the event changed."""
+    from eventstore.inspection.stream_states import event_at, stream_state
+
+    kind = None if aggregate is None else load_aggregate(aggregate)
+    keys = KeyOptions(show_personal, master_keys, key_store)
+    with opened_store(database, schema, keys.of_store()) as store:
+        event = event_at(store, stream, version=at)
+        state = None if kind is None else stream_state(store, kind, stream, version=event.version)
+        told = _told(store, event, last=last)
+    if as_json:
+        events = {"events": [entry_as_json(entry) for entry in told["events"]]}
+        typer.echo(json.dumps(told | events | _state_as_json(state)))
+        return
+    closed = ", archived" if told["archived"] else ""
+    typer.echo(f"{stream} at version {event.version} of {told['head']}{closed}")
+    tell_entries(told["events"], as_lines_of_json=False)
+    if state is not None:
+        _tell_state(state)
+
+
+def _told(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.store_log import StoreLog
+
+    name = StoreLog(store).name
+    first = max(0, event.version - last + 1)
+    events = store.read_stream(event.stream, from_version=first, to_version=event.version)
+    return {
+        "stream": event.stream,
+        "version": event.version,
+        "head": store.head(event.stream),
+        "archived": store.is_archived(event.stream),
+        "events": [Entry.of_event(one, log=name) for one in events],
+    }
+
+
+def _state_as_json(state: StreamState | None) -> dict[str, Any]:
+    if state is None:
+        return {"state": None, "changes": None}
+    changes = {name: {"before": plain(old), "after": plain(new)} for name, (old, new) in state.changes.items()}
+    return {"state": plain(dict(state.after)), "changes": changes}
+
+
+def _tell_state(state: StreamState) -> None:
+    typer.echo(f"state at {as_utc(state.event.time)}")
+    changes = state.changes
+    for name, value in state.after.items():
+        before = f"   (was {as_line(changes[name][0])})" if name in changes else ""
+        typer.echo(f"  {name} = {as_line(value)}{before}")
