@@ -58,7 +58,8 @@ class Subscription(Generic[P, R]):
     the one, the first retry waits the other, each further one twice as long, a minute at most. `batch` bounds the
     records of one transaction. `unreadable` says what becomes of a record without a readable event. The inbox forgets
     an event after `remember`. With `source` a record of another service is not readable either. It reads `topics`, or
-    every topic whose whole name matches `pattern`, those included that are made later.
+    every topic whose whole name matches `pattern`, those included that are made later. With `retry` a record that
+    failed waits in the retry topic for the first of these times, then for the next, and others of its key overtake it.
     """
 
     handler: Callable[P, R]
@@ -75,6 +76,7 @@ class Subscription(Generic[P, R]):
     unreadable: Unreadable = "dead-letter"
     remember: timedelta = timedelta(days=30)
     source: str | None = None
+    retry: tuple[timedelta, ...] = ()
 
     def __post_init__(self) -> None:
         if self.source is not None:
@@ -169,7 +171,7 @@ def subscription(
             group=group,
             signature=signature,
             guarantee=chosen,
-            **_known(options),
+            **_defaults(_known(options)),
         )
 
     return declare
@@ -191,13 +193,20 @@ def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source")
+    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source", "retry")
     for name in options:
         if name not in known:
             raise DeclarationError(
                 f"a subscription has no option {name!r}", remedy=f"use one of {', '.join(known)}", place=name
             )
     return options
+
+
+def _defaults(options: dict[str, Any]) -> dict[str, Any]:
+    """A record that is put off is not tried again before: that would hold up its partition."""
+    delays = options.get("retry", ())
+    delays = tuple(delays) if isinstance(delays, list) else delays
+    return ({"attempts": 1} if delays else {}) | options | {"retry": delays}
 
 
 def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
@@ -223,6 +232,8 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
          "choose dead-letter or stop"),
         (declared.attempts >= 1 and declared.batch >= 1, "attempts and batch count from 1", "use 1 or more"),
         (declared.timeout > 0 and declared.backoff >= 0, "timeout and backoff are seconds", "use a number above zero"),
+        (_are_delays(declared.retry), f"retry {declared.retry!r} is no list of times to wait",
+         "use a list of timedeltas above zero: retry=[timedelta(seconds=10), timedelta(minutes=5)]"),
         (declared.remember > timedelta(0), "remember is how long the inbox keeps an event", "use a time above zero"),
     ]  # fmt: skip
     return [(problem, remedy) for holds, problem, remedy in checks if not holds]
@@ -234,6 +245,11 @@ def _is_pattern(pattern: str | None) -> bool:
     except (re.error, TypeError):
         return False
     return pattern != ""
+
+
+def _are_delays(delays: object) -> bool:
+    each = delays if isinstance(delays, tuple) else (None,)
+    return all(isinstance(delay, timedelta) and delay > timedelta(0) for delay in each)
 
 
 def _is_start(start: object) -> bool:

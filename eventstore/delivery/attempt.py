@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """What became of records: handled, known already, of no interest, tried again, given up."""
+    """What became of records: handled, known already, of no interest, tried again, given up, put off."""
 
     handled: int = 0
     duplicates: int = 0
     skipped: int = 0
     retried: int = 0
     dead: int = 0
+    postponed: int = 0
 
     def add(self, other: DeliveryReport) -> None:
         """Count what another report counted."""
@@ -38,11 +39,12 @@ class DeliveryReport:
         self.skipped += other.skipped
         self.retried += other.retried
         self.dead += other.dead
+        self.postponed += other.postponed
 
     @property
     def records(self) -> int:
         """Records acknowledged."""
-        return self.handled + self.duplicates + self.skipped + self.dead
+        return self.handled + self.duplicates + self.skipped + self.dead + self.postponed
 
 
 class AttemptFailed(Exception):
@@ -134,19 +136,19 @@ class Attempt:
         wanted = bisect_left(pending, end, key=lambda one: one.place)
         return DeliveryReport(handled=handled, duplicates=wanted - handled, skipped=end - wanted)
 
-    def bury(self, arrival: Arrival, store: Callable[[], None]) -> None:
-        """Note that a record was given up, once it is stored as a dead letter; StoreUnavailable, KafkaError."""
+    def bury(self, arrival: Arrival, store: Callable[[], None], *, dead: bool) -> None:
+        """Note that a record was given up or put off, once it is stored elsewhere; StoreUnavailable, KafkaError."""
         self._calls.begin(BURY, arrival)
         try:
             self._runner.aside(store)
             if self._inbox is not None:
-                self._note_burial(self._inbox, arrival)
+                self._note_burial(self._inbox, arrival, dead=dead)
         finally:
             self._calls.end()
 
-    def _note_burial(self, inbox: Inbox, arrival: Arrival) -> None:
+    def _note_burial(self, inbox: Inbox, arrival: Arrival, *, dead: bool) -> None:
         with inbox.begin() as tx:
-            if arrival.type is not None and self._keeps_inbox:
+            if dead and arrival.type is not None and self._keeps_inbox:
                 inbox.of(self._source.kept_as(arrival)).give_up(tx, arrival.id)
             self._source.checkpoint(tx, [arrival])
 

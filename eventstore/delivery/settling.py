@@ -2,7 +2,7 @@
 
     the whole run in one transaction
       └ a record fails → everything before it, again in one transaction → the record alone, after a pause, so often as
-        the subscription allows → dead letter → the rest in one transaction
+        the subscription allows → dead letter, or put off → the rest in one transaction
 
 Nothing overtakes a record that is tried again, so order is kept within every key. One bad record costs its batch one
 transaction more, not one a record. Where it is not known which record failed (a batch handler, a commit), the run is
@@ -167,9 +167,15 @@ class Settling:
             attempts=failure.attempts,
             time=datetime.now(UTC),
         )
-        self._attempt.bury(arrival, lambda: self._source.dead_letter(letter))
-        self._warn("dead letter", [arrival], failure.cause, attempts=failure.attempts)
-        self._done([arrival], DeliveryReport(dead=1))
+        if failure.hopeless or arrival.retries >= len(self._subscription.retry):
+            self._attempt.bury(arrival, lambda: self._source.dead_letter(letter), dead=True)
+            self._warn("dead letter", [arrival], failure.cause, attempts=failure.attempts)
+            self._done([arrival], DeliveryReport(dead=1))
+            return
+        after = self._subscription.retry[arrival.retries]
+        self._attempt.bury(arrival, lambda: self._source.postpone(letter, after), dead=False)
+        self._warn("put off", [arrival], failure.cause, attempts=failure.attempts, seconds=after.total_seconds())
+        self._done([arrival], DeliveryReport(postponed=1))
 
     def _warn(self, what: str, run: Run, cause: Exception, **more: object) -> None:
         """Log a failure with its place, text and traceback, values of personal events masked."""

@@ -4,17 +4,18 @@ A source knows its place in its log and nothing of handlers; the subscriber know
 
     poll → [attempt → checkpoint → commit] → acknowledge        one batch; the brackets are a transaction
            (prepare, keep_alive meanwhile)
-                    ├ dead_letter → checkpoint → commit         a record given up
+                    ├ dead_letter → checkpoint → commit         a record given up, or by postpone put off
                     └ halted: what is done is acknowledged, give_back the rest
 
-`checkpoint` and `dead_letter` are called by the thread that runs handlers, everything else by the subscriber's own.
+`checkpoint`, `dead_letter` and `postpone` are called by the thread that runs handlers, everything else by the
+subscriber's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from eventstore.errors import FactfoldError
@@ -48,6 +49,10 @@ class Arrival(Protocol):
     @property
     def schema_version(self) -> int:
         """The version of the class that wrote the event, where there is a type."""
+
+    @property
+    def retries(self) -> int:
+        """How often the record was put off already."""
 
     @property
     def problem(self) -> FactfoldError | None:
@@ -139,6 +144,9 @@ class Source(Protocol[A]):
 
     def dead_letter(self, letter: DeadLetter[A]) -> None:
         """Keep a record given up, untouched, with its cause; returns once it is stored."""
+
+    def postpone(self, letter: DeadLetter[A], after: timedelta) -> None:
+        """Keep a record for another attempt after a while, untouched; returns once it is stored."""
 
     def lag(self) -> Lag:
         """Return how far the group is behind."""

@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, SchemaError
 from eventstore.kafka.batches import PassedOver
+from eventstore.kafka.retrying import Retry, retry_of
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
@@ -22,7 +23,10 @@ from eventstore.topics import event_of, not_an_event, require_source
 
 @dataclass(slots=True)
 class KafkaArrival:
-    """One record with what it holds, or with the reason why that cannot be read."""
+    """One record with what it holds, or with the reason why that cannot be read.
+
+    `topic` is the one that it was published in, for a record of a retry topic too.
+    """
 
     message: Message | PassedOver
     type: str | None = None
@@ -31,6 +35,8 @@ class KafkaArrival:
     data: Mapping[str, Any] = field(default_factory=dict)
     problem: FactfoldError | None = None
     opened: bool = False
+    topic: str = ""
+    retry: Retry | None = None
 
     @property
     def schema_version(self) -> int:
@@ -43,9 +49,9 @@ class KafkaArrival:
         return f"{self.message.topic()}[{self.message.partition()}]@{self.offset}"
 
     @property
-    def topic(self) -> str:
-        """The record's topic."""
-        return self.message.topic() or ""
+    def retries(self) -> int:
+        """How often the record was put off."""
+        return 0 if self.retry is None else self.retry.number
 
     @property
     def offset(self) -> int:
@@ -78,8 +84,19 @@ class ArrivalReader:
         self._decoder = AvroDecoder(schemas.schema)
         self._personal = personal
 
-    def read(self, message: Message) -> KafkaArrival:
-        """Return what a record holds."""
+    def read(self, message: Message, topic: str, *, again: bool = False) -> KafkaArrival:
+        """Return what a record of a topic holds; `again` says that it comes from the retry topic."""
+        try:
+            retry = retry_of(headers_of(message)) if again else None
+        except ValueError as error:
+            found = self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
+        else:
+            found = self._read(message)
+            found.retry = retry
+        found.topic = topic
+        return found
+
+    def _read(self, message: Message) -> KafkaArrival:
         value = message.value()
         if value is None:
             # The event of a deleted stream: there is nothing left to handle.

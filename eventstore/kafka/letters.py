@@ -1,7 +1,8 @@
-"""Records that a group gave up, sent to a topic of the group's own."""
+"""Records that a group gave up or put off, sent to topics of the group's own."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from eventstore.delivery.source import DeadLetter
@@ -9,26 +10,63 @@ from eventstore.errors import BrokerRefused, TopicMissing
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.arrivals import KafkaArrival, headers_of
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
+from eventstore.kafka.retrying import RETRY_PREFIX, Retry
 from eventstore.settings import Settings
 from eventstore.subscriptions import Subscription
-from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, dead_letter_headers, dead_letter_topic
+from eventstore.topics import (
+    DEAD_LETTER_OMITTED,
+    DEAD_LETTER_PREFIX,
+    TopicSpec,
+    dead_letter_headers,
+    dead_letter_topic,
+)
 
 
 class Letters:
-    """Sends records of a subscription to its dead-letter topics."""
+    """Sends records of a subscription to its dead-letter topics and its retry topics."""
 
     def __init__(self, subscription: Subscription[..., Any], settings: Settings) -> None:
         self._subscription = subscription
         self._settings = settings
         self._producer = RecordProducer(settings)
+        self._partitions: dict[str, int] = {}
 
-    def ensure_topic(self, offsets: OffsetReader, topic: str) -> None:
-        """Make the topic now rather than when it is needed; one that is there may be as its owner wants it."""
-        name = self._subscription.dead_letter_topic_of(topic)
+    def ensure_topics(self, offsets: OffsetReader, topic: str) -> None:
+        """Make the topics now rather than when they are needed; one that is there may be as its owner wants it."""
+        self._ensure(offsets, dead_letter_topic(self._subscription.dead_letter_topic_of(topic)))
+        if self._subscription.retry:
+            name, stages = self._subscription.retry_topic_of(topic), len(self._subscription.retry)
+            self._partitions[topic] = self._ensure(offsets, dead_letter_topic(name, partitions=stages + 1))
+
+    def _ensure(self, offsets: OffsetReader, spec: TopicSpec) -> int:
         try:
-            offsets.partitions([name])
+            return offsets.partitions([spec.name])[spec.name]
         except TopicMissing:
-            ensure_topics(self._settings, [dead_letter_topic(name)])
+            ensure_topics(self._settings, [spec])
+            return spec.partitions
+
+    def postpone(self, letter: DeadLetter[KafkaArrival], after: timedelta) -> None:
+        """Send the record to its retry topic, due after a while; returns once the broker has it. KafkaError.
+
+        Each delay has a partition: records behind each other there are due in their order. Partition 0 is left to
+        replayed dead letters. A record that no topic takes becomes a dead letter.
+        """
+        arrival, number = letter.arrival, letter.arrival.retries + 1
+        topic, partition, offset = _origin(arrival)
+        retry = Retry(letter.time + after, number, _attempts(letter), topic, partition, offset)
+        record = OutgoingRecord(
+            topic=self._subscription.retry_topic_of(arrival.topic),
+            key=_bytes(arrival.message.key()),
+            value=_bytes(arrival.message.value()),
+            headers=_own_headers(arrival) + retry.headers(),
+            partition=min(number, self._partitions[arrival.topic] - 1),
+        )
+        try:
+            self._producer.send([record])
+        except BrokerRefused as refused:
+            if not is_too_large(refused):
+                raise
+            self.bury(letter)
 
     def bury(self, letter: DeadLetter[KafkaArrival]) -> None:
         """Send the untouched record to its dead-letter topic; returns once the broker has it. KafkaError.
@@ -37,17 +75,15 @@ class Letters:
         """
         message = letter.arrival.message
         topic = letter.arrival.topic
-        origin = (topic, message.partition() or 0, letter.arrival.offset)
         told = dead_letter_headers(
-            origin,
+            _origin(letter.arrival),
             group=letter.group,
             error=letter.error,
-            attempts=letter.attempts,
+            attempts=_attempts(letter),
             time=letter.time,
             message=letter.message,
         )
-        # A dead letter that was sent back and died again tells of its last death only.
-        own = tuple(pair for pair in headers_of(message) if not pair[0].startswith(DEAD_LETTER_PREFIX))
+        own = _own_headers(letter.arrival)
         name = self._subscription.dead_letter_topic_of(topic)
         key, value = _bytes(message.key()), _bytes(message.value())
         try:
@@ -57,6 +93,23 @@ class Letters:
                 raise
             left_out = ((DEAD_LETTER_OMITTED, str(len(value or b"")).encode()),)
             self._producer.send([OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out)])
+
+
+def _origin(arrival: KafkaArrival) -> tuple[str, int, int]:
+    message, retry = arrival.message, arrival.retry
+    if retry is not None:
+        return retry.topic, retry.partition, retry.offset
+    return message.topic() or "", message.partition() or 0, arrival.offset
+
+
+def _attempts(letter: DeadLetter[KafkaArrival]) -> int:
+    return letter.attempts + (0 if letter.arrival.retry is None else letter.arrival.retry.attempts)
+
+
+def _own_headers(arrival: KafkaArrival) -> tuple[tuple[str, bytes | None], ...]:
+    """A dead letter that was sent back and died again tells of its last death only."""
+    told = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
+    return tuple(pair for pair in headers_of(arrival.message) if not pair[0].startswith(told))
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.batches import PassedOver
 from eventstore.settings import Settings
-from eventstore.subscriptions import Start, Subscription
+from eventstore.subscriptions import Start
 
 # The group moved on without us, or is moving: what could not be committed is read again, by whoever has it then.
 _OVERTAKEN: Final = frozenset(
@@ -139,17 +139,17 @@ class Places:
 
 
 def start_places(
-    settings: Settings, consumer: Consumer, subscription: Subscription[..., Any], partitions: list[TopicPartition]
+    settings: Settings, consumer: Consumer, partitions: list[TopicPartition], *, start: Start
 ) -> list[TopicPartition]:
     """Return partitions with the offsets to begin at: where the group stands, or where the subscription starts.
 
     What a start leaves out is committed at once: a member that dies before its first record must not make the next
     one begin at a later end.
     """
-    known = consumer.committed(partitions, timeout=DEADLINE_SECONDS)
+    known = consumer.committed(partitions, timeout=DEADLINE_SECONDS) if partitions else []
     wanted: dict[Partition, int] = {}
-    if subscription.start != "beginning":
-        wanted = _starts(settings, subscription.start, [p for p in known if p.offset < 0])
+    if start != "beginning":
+        wanted = _starts(settings, start, [p for p in known if p.offset < 0])
     if wanted:
         consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in wanted.items()], asynchronous=False)
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -17,8 +18,9 @@ from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
 from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer, end_of_batch
 from eventstore.kafka.following import MISSING, Following
 from eventstore.kafka.groups import subscription_lag
+from eventstore.kafka.holding import Holding
 from eventstore.kafka.letters import Letters
-from eventstore.kafka.places import Places, start_places
+from eventstore.kafka.places import Places, partition_of, start_places
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
@@ -72,6 +74,7 @@ class KafkaSource:
         self._reader = ArrivalReader(self._subscription, self._schemas, PersonalData(self._keys))
         self._consumer = Consumer(self._consumer_settings())
         self._places = Places(self._consumer)
+        self._holding = Holding(self._consumer)
         self._subscribe()
 
     def poll(self, timeout: float) -> Sequence[KafkaArrival]:
@@ -80,6 +83,9 @@ class KafkaSource:
         TopicMissing, OffsetsGone, BrokerUnreachable, BrokerRefused.
         """
         self._resume()
+        if self._following.look(self._consumer):
+            self._subscribe()
+        self._ahead += self._holding.due()
         batch = self._subscription.batch
         arrivals, self._ahead = self._ahead[:batch], self._ahead[batch:]
         if arrivals:
@@ -87,8 +93,6 @@ class KafkaSource:
         with typed_errors(self._servers, topic=self._reads):
             # Nothing is at hand and nothing ahead, so all that was read is done.
             self._places.commit_idle()
-        if self._following.look(self._consumer):
-            self._subscribe()
         arrivals = self._read(timeout)
         if not arrivals:
             self._check_broker()
@@ -127,6 +131,10 @@ class KafkaSource:
     def dead_letter(self, letter: DeadLetter[KafkaArrival]) -> None:
         """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError."""
         self._letters.bury(letter)
+
+    def postpone(self, letter: DeadLetter[KafkaArrival], after: timedelta) -> None:
+        """Send the record to the retry topic, due after a while; returns once the broker has it. KafkaError."""
+        self._letters.postpone(letter, after)
 
     def lag(self) -> Lag:
         """Return how far the group is behind what is committed in the topic."""
@@ -171,7 +179,11 @@ class KafkaSource:
     def _arrivals(self, message: Message) -> list[KafkaArrival]:
         if is_unreadable(message):
             return self._passed_over(message)
-        return [self._reader.read(message)] if self._is_record(message) else []
+        if not self._is_record(message):
+            return []
+        topic = message.topic() or ""
+        arrival = self._reader.read(message, self._following.origin(topic), again=self._following.is_retried(topic))
+        return [arrival] if self._holding.passed(arrival) else []
 
     def _passed_over(self, message: Message) -> list[KafkaArrival]:
         """Go on behind a batch that cannot be unpacked, once: the client tells of it until it is told to go on."""
@@ -182,7 +194,9 @@ class KafkaSource:
         with typed_errors(self._servers, topic=topic):
             self._consumer.seek(TopicPartition(topic, partition, end))
         self._passed[topic, partition] = end
-        return [KafkaArrival(PassedOver(topic, partition, first, end), problem=unreadable(message))]
+        passed = PassedOver(topic, partition, first, end)
+        arrival = KafkaArrival(passed, problem=unreadable(message), topic=self._following.origin(topic))
+        return [arrival] if self._holding.passed(arrival) else []
 
     def _is_record(self, message: Message) -> bool:
         problem = message.error()
@@ -190,7 +204,8 @@ class KafkaSource:
             # What was fetched before a rebalance belongs to somebody else now.
             return self._places.owns(message)
         if problem.name() == "_PARTITION_EOF":
-            self._places.at_end(message)
+            if not self._holding.holds(partition_of(message)):
+                self._places.at_end(message)
         elif problem.name() in OUT_OF_RANGE:
             raise self._gone(message)
         elif problem.name() in MISSING and self._following.may_go(message.topic()):
@@ -204,7 +219,7 @@ class KafkaSource:
         if self._closing:
             # Nothing is read any more, and a client that closes answers no question: it would be waited for.
             return
-        placed = self._guarded(lambda: start_places(self._settings, consumer, self._subscription, partitions))
+        placed = self._guarded(lambda: self._start_places(consumer, partitions))
         if placed is None:
             return
         for partition in placed:
@@ -213,6 +228,17 @@ class KafkaSource:
         self._places.given(placed)
         # librdkafka remembers that a partition was paused through the loss of it: one that is back would stay silent.
         (consumer.pause if self._paused else consumer.resume)(placed)
+
+    def _start_places(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """A retry topic holds only what its group has still to do, wherever the subscription starts."""
+        places = start_places(
+            self._settings,
+            consumer,
+            [p for p in partitions if not self._following.is_retried(p.topic)],
+            start=self._subscription.start,
+        )
+        retried = [p for p in partitions if self._following.is_retried(p.topic)]
+        return places + start_places(self._settings, consumer, retried, start="beginning")
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._guarded(self._on_revoked)
@@ -229,6 +255,7 @@ class KafkaSource:
     def _drop_foreign(self) -> None:
         """Let go of records that are somebody else's now; should their partition come back, they are fetched again."""
         self._ahead = [arrival for arrival in self._ahead if self._places.owns(arrival.message)]
+        self._holding.drop(lambda arrival: self._places.owns(arrival.message))
 
     def _guarded(self, step: Callable[[], Any]) -> Any:
         """Run a step inside a callback of librdkafka, which knows no exceptions: they wait for the end of the poll."""
@@ -247,7 +274,8 @@ class KafkaSource:
     def _resume(self) -> None:
         if self._paused:
             self._paused = False
-            self._consumer.resume(self._places.owned())
+            owned = [p for p in self._places.owned() if not self._holding.holds((p.topic, p.partition))]
+            self._consumer.resume(owned)
 
     def _gone(self, message: Message) -> OffsetsGone:
         return OffsetsGone(

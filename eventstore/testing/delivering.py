@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from eventstore.backends.memory import MemoryEventStore
@@ -141,6 +142,9 @@ class _List:
         self.left = [*arrivals, *self.left]
 
     def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
+        raise letter.error
+
+    def postpone(self, letter: DeadLetter[StoreArrival], after: timedelta) -> None:
         raise letter.error
 
     def lag(self) -> Lag:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import sqlalchemy as sa
 
@@ -59,3 +60,51 @@ def test_a_topic_that_is_made_later_joins_a_pattern_and_what_a_group_has_for_its
         later.receive([2])
         wait_until(lambda: len(seen) == 2)
         assert {part.topic for part in subscriber.lag().partitions} == {payments.name, later.name}
+
+
+def test_a_record_that_fails_is_handled_later_and_its_partition_does_not_wait(settings, payments, engine):
+    failures = {2: 1, 4: 9}
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if failures.get(event.amount, 0) > 0:
+            failures[event.amount] -= 1
+            raise ValueError(f"no room for {event.amount}")
+
+    payments.receive([1, 2, 3, 4, 5], partition=0)
+    delays = [timedelta(milliseconds=1), timedelta(milliseconds=200)]
+    declared = subscription(payments.name, group="books", retry=delays)(book)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        report = deliver(subscriber, records=8)
+        assert amounts(engine)[:3] == [1, 3, 5]
+        wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
+    assert (report.handled, report.postponed, report.dead, sorted(amounts(engine))) == (4, 3, 1, [1, 2, 3, 5])
+    (letter,) = [dict(letter.headers) for letter in read_range(settings, declared.dead_letter_topic)]
+    told = {name: letter[f"dead_letter_{name}"].decode() for name in ("topic", "partition", "offset", "attempts")}
+    assert told == {"topic": payments.name, "partition": "0", "offset": "3", "attempts": "3"}
+    assert not [name for name in letter if name.startswith("retry_")]
+
+
+def test_a_record_that_is_put_into_the_retry_topic_while_the_group_reads_is_handled_by_it_alone(
+    settings, payments, engine, monkeypatch
+):
+    """As a replay of a dead letter to one group does."""
+    monkeypatch.setattr("eventstore.kafka.following.DEADLINE_SECONDS", 0.2)
+    (one, *_) = payments.receive([1, 2], partition=0)
+    fails = [True]
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        if fails[0] and event.amount == 1:
+            raise ValueError("not yet")
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    declared = subscription(payments.name, group="books", attempts=1, start="end")(book)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
+        payments.put([one])
+        assert deliver(subscriber, records=1).dead == 1
+        fails[0] = False
+        ensure_topics(settings, [branch_topic(declared.retry_topic, partitions=1)])
+        payments.put([replace(one, topic=declared.retry_topic)] * 2)
+        report = deliver(subscriber, records=3)
+    assert (report.handled, report.duplicates, amounts(engine)) == (1, 1, [1])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -58,6 +58,11 @@ class StoreArrival:
         return self.event.stream.partition("-")[0]
 
     @property
+    def retries(self) -> int:
+        """Nothing is put off here."""
+        return 0
+
+    @property
     def id(self) -> str:
         """The event's id."""
         return self.event.id.hex
@@ -100,6 +105,7 @@ class StoreSource:
         engine: Engine | None = None,
         source: str | None = None,
     ) -> None:
+        _require_no_retries(subscription)
         self._store = store
         self._source = source or subscription.source
         self._subscription = subscription
@@ -186,6 +192,9 @@ class StoreSource:
             if letter.arrival.again is not None:
                 self._replays.died(tx, letter.arrival.again)
 
+    def postpone(self, letter: DeadLetter[StoreArrival], after: timedelta) -> None:
+        """Nothing is put off here: `__init__` refuses a subscription with `retry`."""
+
     def lag(self) -> Lag:
         """Return how many events of each category wait, those of other branches included."""
         return Lag(tuple(self._lag(category) for category in self._checkpoints))
@@ -259,6 +268,15 @@ def _topics(subscription: Subscription[..., Any], category: str | Sequence[str])
             place=subscription.name,
         )
     return {check_category(one): topic for one, topic in zip(categories, subscription.topics, strict=True)}
+
+
+def _require_no_retries(subscription: Subscription[..., Any]) -> None:
+    if subscription.retry:
+        raise DeclarationError(
+            f"{subscription.name} puts records off in a retry topic, which a store does not have",
+            remedy="raise attempts= and backoff= instead of retry=, or read a topic",
+            place=subscription.name,
+        )
 
 
 def _behind(arrival: StoreArrival) -> dict[str, Position]:

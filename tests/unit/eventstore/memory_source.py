@@ -33,6 +33,7 @@ class MemoryArrival:
     place: str
     problem: Exception | None = None
     topic: str | None = None
+    retries: int = 0
 
     @property
     def type(self):
@@ -65,6 +66,7 @@ class MemorySource:
         self.waiting = list(batches)
         self.acknowledged = []
         self.dead = []
+        self.postponed = []
         self.alive = 0
         self.closed = False
         self.on_revoked = None
@@ -102,6 +104,10 @@ class MemorySource:
     def dead_letter(self, letter):
         self._step("dead_letter")
         self.dead.append(letter)
+
+    def postpone(self, letter, after):
+        self._step("postpone")
+        self.postponed.append((letter, after))
 
     def lag(self):
         return Lag(())

@@ -228,7 +228,7 @@ def test_records_of_a_subscription(keys: MemoryKeys, payload: bytes, size: int) 
         nonlocal read
         value = chance.choice((payload, payload, None, changed_bytes(payload, chance)))
         headers = chance.choice((changed_headers(chance), list(HEADERS.items()), None))
-        (arrival,) = reader.opened([reader.read(Message(value, headers))])  # type: ignore[arg-type]
+        (arrival,) = reader.opened([reader.read(Message(value, headers), "guest", again=chance.random() < 0.5)])  # type: ignore[arg-type]
         if arrival.problem is not None:
             assert isinstance(arrival.problem, FactfoldError)
         elif arrival.schema is not None:

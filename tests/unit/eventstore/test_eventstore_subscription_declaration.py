@@ -122,6 +122,9 @@ def test_a_handler_that_cannot_be_called_is_refused(handler, cause):
         ({"batch": 0}, "count from 1"),
         ({"timeout": 0}, "are seconds"),
         ({"remember": timedelta(0)}, "how long the inbox"),
+        ({"retry": 10}, "no list of times to wait"),
+        ({"retry": [10]}, "no list of times to wait"),
+        ({"retry": [timedelta(0)]}, "no list of times to wait"),
         ({"bakcoff": 1}, "no option 'bakcoff'"),
     ],
 )
@@ -215,3 +218,10 @@ def test_topics_that_mean_nothing_are_refused(topics, options, cause):
     with pytest.raises(DeclarationError, match=cause) as refused:
         subscription(topics, group="g", **options)(_bill)
     assert refused.value.remedy
+
+
+def test_a_record_that_is_put_off_is_not_tried_again_before_unless_it_is_said():
+    delays = [timedelta(seconds=10), timedelta(minutes=5)]
+    assert (_declare(_bill, retry=delays).attempts, _declare(_bill, retry=delays).retry) == (1, tuple(delays))
+    assert _declare(_bill, retry=delays, attempts=3).attempts == 3
+    assert (_declare(_bill, retry=[]).attempts, _declare(_bill).retry) == (5, ())

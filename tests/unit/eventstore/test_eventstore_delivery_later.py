@@ -1,0 +1,171 @@
+"""Records that are put off: in the retry topic they wait for their time, and nothing waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import subscription
+from eventstore.backends.sql.source import StoreSource
+from eventstore.errors import BrokerUnreachable, DeclarationError
+from eventstore.kafka.arrivals import KafkaArrival
+from eventstore.kafka.holding import Holding
+from eventstore.kafka.retrying import Retry, retry_of
+from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.handlers import booking, deliver, ending
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals
+
+DELAYS = [timedelta(seconds=10), timedelta(minutes=5)]
+
+
+def again(source):
+    """The records that were put off, as their topic gives them back."""
+    return [replace(letter.arrival, retries=letter.arrival.retries + 1) for letter, _ in source.postponed]
+
+
+def test_a_record_that_fails_is_put_off_once_for_each_delay_and_given_up_at_last(engine):
+    declared = booking(fails_on=[2], retry=DELAYS)
+    waits, source = [], MemorySource(arrivals(1, 2, 3))
+    for _ in DELAYS:
+        report = deliver(declared, source, engine)
+        assert (report.postponed, report.dead, report.retried) == (1, 0, 0)
+        waits += [after for _, after in source.postponed]
+        source = MemorySource(again(source))
+    report = deliver(declared, source, engine)
+    assert (waits, report.postponed, report.dead, source.acknowledged) == (DELAYS, 0, 1, ["2"])
+    assert amounts(engine) == [1, 3]
+
+
+def test_a_record_that_was_put_off_is_handled_once_however_often_it_was_written(engine):
+    """A process that was killed between the two wrote it, and then got the record again."""
+    declared = booking(fails_on=[2], fails_times=2, retry=DELAYS)
+    batch = arrivals(1, 2)
+    first = MemorySource(batch, fails={"acknowledge": [BrokerUnreachable("no broker", remedy="start one")]})
+    with pytest.raises(BrokerUnreachable):
+        deliver(declared, first, engine)
+    second = MemorySource(batch)
+    report = deliver(declared, second, engine)
+    assert (report.duplicates, report.postponed) == (1, 1)
+    report = deliver(declared, MemorySource(again(first), again(second)), engine)
+    assert (report.handled, report.duplicates) == (1, 1)
+    assert amounts(engine) == [1, 2]
+
+
+def test_a_record_that_could_not_be_put_off_is_not_acknowledged(engine):
+    source = MemorySource(arrivals(1, 2), fails={"postpone": [BrokerUnreachable("no broker", remedy="start one")]})
+    with pytest.raises(BrokerUnreachable):
+        deliver(booking(fails_on=[2], retry=DELAYS), source, engine)
+    assert (source.acknowledged, amounts(engine)) == (["1"], [1])
+
+
+def test_what_cannot_succeed_later_is_given_up_at_once(engine):
+    """Data that does not fit, a record without an event, a handler that committed a part of its effects."""
+    broken = MemoryArrival(None, "broken", BrokerUnreachable("unreadable", remedy="look"))
+    source = MemorySource([broken, *arrivals(1, 2)])
+    declared = ending(lambda tx: tx.connection.driver_connection.commit(), at=2, retry=DELAYS)
+    assert deliver(declared, source, engine).dead == 2
+    assert source.postponed == []
+    assert amounts(engine) == [1, 2]
+
+
+def test_a_store_refuses_to_put_records_off():
+    with pytest.raises(DeclarationError, match="a retry topic, which a store does not have"):
+        StoreSource(None, booking(retry=DELAYS), category="payment")
+
+
+class Message:
+    """A record of a partition of a retry topic."""
+
+    def __init__(self, offset, *, partition=1):
+        self._place = partition, offset
+
+    def topic(self):
+        return "payment.books.retry"
+
+    def partition(self):
+        return self._place[0]
+
+    def offset(self):
+        return self._place[1]
+
+
+class Consumer:
+    def __init__(self):
+        self.paused = set()
+
+    def pause(self, partitions):
+        self.paused |= {p.partition for p in partitions}
+
+    def resume(self, partitions):
+        self.paused -= {p.partition for p in partitions}
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def waiting(offset, seconds, *, partition=1):
+    retry = None if seconds is None else Retry(NOW + timedelta(seconds=seconds), 1, 1, "payment", 0, 5)
+    return KafkaArrival(Message(offset, partition=partition), retry=retry)
+
+
+def held(*each):
+    """What is held of records, the clock to move, and the consumer."""
+    clock, consumer = [NOW], Consumer()
+    holding = Holding(consumer, clock=lambda: clock[0])
+    passed = [arrival.offset for arrival in each if holding.passed(arrival)]
+    return holding, clock, consumer, passed
+
+
+def test_records_wait_for_their_time_and_those_behind_them_in_the_partition_too():
+    each = [waiting(0, -1), waiting(1, 10), waiting(2, None), waiting(3, 20), waiting(9, 0, partition=2)]
+    holding, clock, consumer, passed = held(*each)
+    assert (passed, consumer.paused, holding.due()) == ([0, 9], {1}, [])
+    clock[0] += timedelta(seconds=10)
+    assert ([a.offset for a in holding.due()], consumer.paused) == ([1, 2], {1})
+    clock[0] += timedelta(seconds=10)
+    assert ([a.offset for a in holding.due()], consumer.paused, holding.due()) == ([3], set(), [])
+
+
+def test_what_is_held_of_a_partition_that_was_taken_away_is_forgotten():
+    holding, clock, _, _ = held(waiting(1, 10), waiting(5, 10, partition=2))
+    holding.drop(lambda arrival: arrival.message.partition() == 2)
+    clock[0] += timedelta(seconds=10)
+    assert [a.offset for a in holding.due()] == [5]
+
+
+def test_what_a_record_of_a_retry_topic_says_of_itself_is_read_as_it_was_written():
+    retry = Retry(NOW, 2, 3, "payment", 4, 17)
+    assert retry_of([("ce_id", b"x"), *retry.headers()]) == retry
+    assert retry_of([("ce_id", b"x")]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"due": b"tomorrow"}, {"due": b"2026-01-01T00:00:00"}, {"due": None}, {"number": b"x"}, {"offset": b""}],
+)
+def test_a_record_that_misstates_when_it_is_due_is_refused(change):
+    headers = dict(Retry(NOW, 2, 3, "payment", 4, 17).headers()) | {f"retry_{n}": v for n, v in change.items()}
+    with pytest.raises(ValueError, match="isoformat|has no zone|invalid literal"):
+        retry_of(headers.items())
+
+
+@pytest.mark.parametrize("missing", ["due", "number", "attempts", "topic", "partition", "offset"])
+def test_a_record_that_says_only_a_part_of_it_is_refused(missing):
+    headers = [pair for pair in Retry(NOW, 2, 3, "payment", 4, 17).headers() if pair[0] != f"retry_{missing}"]
+    with pytest.raises(ValueError, match=f"retry_{missing}"):
+        retry_of(headers)
+
+
+def test_a_batch_handler_puts_off_the_record_that_failed_and_no_other(engine):
+    def book(events: list[Payment.Received], tx: sa.Connection) -> None:
+        if any(event.amount == 5 for event in events):
+            raise ValueError("5 again")
+        tx.execute(sa.insert(LEDGER), [{"amount": event.amount} for event in events])
+
+    source = MemorySource(arrivals(*range(8)))
+    report = deliver(subscription("payments", group="g", retry=DELAYS)(book), source, engine)
+    assert (report.handled, report.postponed) == (7, 1)
+    assert [letter.arrival.place for letter, _ in source.postponed] == ["5"]
