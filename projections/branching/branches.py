@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from eventstore.aggregate import Aggregate
 from eventstore.identifiers import check_source, check_topic
@@ -62,8 +62,18 @@ class Branches:
         dead letters for whoever routes. Without a schema the values
         alone are looked at, of the predicates up to the one that matches.
         """
-        kind = self.aggregate.stored_type(event.type)
-        ((_, values),) = kind.today(event.schema_version, event.data)
+        return self._branch(event.type, event.schema_version, event.data, schema)
+
+    def branch_of_record(self, schema: RegisteredSchema, data: Mapping[str, Any]) -> str:
+        """The branch of a decoded record, as the router finds it: by its schema, whatever its headers say.
+
+        The errors of ``branch_of``.
+        """
+        return self._branch(schema.name, schema.version, data, schema)
+
+    def _branch(self, name: str, version: int, data: Mapping[str, Any], schema: RegisteredSchema | None) -> str:
+        kind = self.aggregate.stored_type(name)
+        ((_, values),) = kind.today(version, data)
         if schema is not None and schema.id not in self._accepted:
             self.require_comparable(kind.seen(schema))
             self._accepted.add(schema.id)

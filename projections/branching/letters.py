@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 from eventstore.deadletters.records import SentRecord, origin_partition, own_headers
 from eventstore.deadletters.roads import Road, to_topic
 from eventstore.deadletters.topic import TopicLetters
+from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
 from eventstore.identifiers import check_topic
-from eventstore.topics import BRANCH_HEADER, recorded_event, require_source
+from eventstore.topics import BRANCH_HEADER, require_source
 from projections.branching.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
     from eventstore.topics import TopicRecord
 
+# No predicate asks for a personal value, so they stay sealed.
+_KEYLESS: Final = PersonalData(None)
 # What the router makes a dead letter of: a record that is so still stays one.
 _DEADLY: Final[tuple[type[FactfoldError], ...]] = (SchemaError, ForeignRecord, UnknownEventType, InvalidPredicate)
 
@@ -68,9 +71,9 @@ def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) 
     try:
         if branches.source is not None:
             require_source(record.headers, branches.source, place=record.place)
-        event = recorded_event(record, decoder)
-        schema, _ = decoder.decode(record.value or b"")
-        branch = branches.branch_of(event, schema=schema)
+        schema, values = decoder.decode(record.value or b"")
+        (data,) = _KEYLESS.disclose([(schema, values, Origin("", ""))])
+        branch = branches.branch_of_record(schema, data)
     except _DEADLY as error:
         raise ReplayRefused(
             f"it would be a dead letter again: {type(error).__name__}: {error.message}",
