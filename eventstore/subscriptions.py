@@ -42,12 +42,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _Topic: TypeAlias = "str | type[Aggregate]"
-Guarantee = Literal["effectively-once", "at-least-once"]
+Guarantee = Literal["effectively-once", "at-least-once", "at-most-once"]
 Unreadable = Literal["dead-letter", "stop"]
 Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
 
 EFFECTIVELY_ONCE: Final = "effectively-once"
 AT_LEAST_ONCE: Final = "at-least-once"
+AT_MOST_ONCE: Final = "at-most-once"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,11 @@ class Subscription(Generic[P, R]):
         return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
 
     @property
+    def takes_first(self) -> bool:
+        """Whether records are taken as done before they are handled."""
+        return self.guarantee == AT_MOST_ONCE
+
+    @property
     def keeps_inbox(self) -> bool:
         """Whether events are remembered so that a repeated one is not handled again."""
         return self.guarantee == EFFECTIVELY_ONCE
@@ -155,8 +161,8 @@ def subscription(
 
     An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
     Give several in a list, or a `pattern`: a regular expression that the whole name of a topic matches. `guarantee` is
-    effectively once for a handler that takes `tx`, at least once for one that does not. The other options are the
-    fields of Subscription. DeclarationError, InvalidIdentifier.
+    effectively once for a handler that takes `tx`, at least once for one that does not; at most once is a choice. The
+    other options are the fields of Subscription. DeclarationError, InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))
@@ -171,7 +177,7 @@ def subscription(
             group=group,
             signature=signature,
             guarantee=chosen,
-            **_defaults(_known(options)),
+            **_defaults(_known(options), chosen),
         )
 
     return declare
@@ -202,17 +208,23 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _defaults(options: dict[str, Any]) -> dict[str, Any]:
-    """A record that is put off is not tried again before: that would hold up its partition."""
+def _defaults(options: dict[str, Any], guarantee: Guarantee) -> dict[str, Any]:
+    """A record that is put off is not tried again before, and one that is handled at most once never is."""
     delays = options.get("retry", ())
     delays = tuple(delays) if isinstance(delays, list) else delays
-    return ({"attempts": 1} if delays else {}) | options | {"retry": delays}
+    return ({"attempts": 1} if delays or guarantee == AT_MOST_ONCE else {}) | options | {"retry": delays}
 
 
 def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
     checks = [
         (declared.guarantee in get_args(Guarantee), f"guarantee {declared.guarantee!r} is not known",
-         "choose effectively-once or at-least-once"),
+         "choose effectively-once, at-least-once or at-most-once"),
+        (not (declared.takes_first and declared.signature.tx), "at most once with a transaction is not possible: it "
+         "would lose events for nothing", "choose effectively-once"),
+        (not (declared.takes_first and declared.signature.many), "at most once with a list of events is not possible: "
+         "a list that fails is handed over again in parts", "take one event, or choose at-least-once"),
+        (not declared.takes_first or (declared.attempts == 1 and not declared.retry),
+         "at most once with further attempts is not possible", "leave out attempts and retry, or choose at-least-once"),
         (declared.signature.tx or not declared.keeps_inbox, "effectively once without a transaction is not possible",
          "take `tx: Connection` and write through it, or choose at-least-once"),
         (_is_start(declared.start), f"start {declared.start!r} is not a place",

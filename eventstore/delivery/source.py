@@ -3,7 +3,7 @@
 A source knows its place in its log and nothing of handlers; the subscriber knows nothing of logs:
 
     poll → [attempt → checkpoint → commit] → acknowledge        one batch; the brackets are a transaction
-           (prepare, keep_alive meanwhile)
+           (prepare, keep_alive meanwhile)                      at most once: take comes before the attempt
                     ├ dead_letter → checkpoint → commit         a record given up, or by postpone put off
                     └ halted: what is done is acknowledged, give_back the rest
 
@@ -135,6 +135,9 @@ class Source(Protocol[A]):
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[A]) -> None:
         """Store the place after these arrivals in the handler's transaction, where that is its home."""
+
+    def take(self, arrivals: Sequence[A]) -> Sequence[A]:
+        """Take arrivals as done before they are handled, for good; return those that may be handled."""
 
     def acknowledge(self, arrivals: Sequence[A]) -> None:
         """Take arrivals as done: they do not arrive again after a restart."""

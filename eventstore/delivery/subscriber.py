@@ -92,6 +92,8 @@ class Subscriber(Closing):
             raise self._left_behind()
         self._last = DeliveryReport()
         arrivals = self._source.poll(timeout)
+        if arrivals and self._subscription.takes_first:
+            arrivals = self._source.take(arrivals)
         if arrivals:
             self._halt.clear()
             job = self._runner.start(lambda: self._work(arrivals))
@@ -158,7 +160,7 @@ class Subscriber(Closing):
         self._total.add(self._last)
         settled = self._settling.settled
         self._unsettled = len(arrivals) - settled
-        if settled:
+        if settled and not self._subscription.takes_first:
             self._source.acknowledge(arrivals[:settled])
         return arrivals[settled:]
 
@@ -180,12 +182,12 @@ class Subscriber(Closing):
         if step.handlers:
             return HandlerHung(
                 f"handler {name} did not return within {timeout:g} s",
-                remedy="find what it waits for, or give the subscription a longer timeout; the record arrives again",
+                remedy=f"find what it waits for, or give the subscription a longer timeout; {self._comes}",
                 place=arrival.place,
             )
         return StoreUnavailable(
             f"{name} waited for its database for too long, to {step.what}",
-            remedy="look for a lock that is held, or a connection whose other end is gone; the record arrives again",
+            remedy=f"look for a lock that is held, or a connection whose other end is gone; {self._comes}",
             place=arrival.place,
         )
 
@@ -193,9 +195,13 @@ class Subscriber(Closing):
         """Refuse to go on behind records that were not settled: acknowledging later ones would lose them."""
         return SubscriptionError(
             f"the subscriber of {self._subscription.group!r} ended with {self._unsettled} records unsettled",
-            remedy="open another one: they arrive again",
+            remedy=f"open another one: {self._comes}",
             place=self._subscription.name,
         )
+
+    @property
+    def _comes(self) -> str:
+        return "what was at hand is lost" if self._subscription.takes_first else "the record arrives again"
 
     def _forget(self, arrival: Arrival) -> None:
         """Let the inbox forget old events, now and then; goes on after the next batch where there are many."""

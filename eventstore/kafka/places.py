@@ -89,9 +89,34 @@ class Places:
 
     def done(self, messages: Iterable[Message | PassedOver]) -> None:
         """Note records as done and begin to commit."""
+        self._move(messages)
+        self._commit_soon()
+
+    def take(self, messages: Iterable[Message | PassedOver]) -> bool:
+        """Commit records before they are handled; say whether the broker has noted it, or the group is moving."""
+        self._move(messages)
+        if not (waiting := self._waiting()):
+            return True
+        try:
+            for answer in self._consumer.commit(offsets=waiting, asynchronous=False) or ():
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+        except KafkaException as error:
+            if error.args[0].name() not in _OVERTAKEN:
+                raise
+            return False
+        self._note(waiting)
+        return True
+
+    def undone(self, records: Iterable[tuple[Partition, int]]) -> None:
+        """Take back that records are done, of those that are: they are handled later, here or by another member."""
+        for partition, offset in records:
+            if self._done.get(partition, offset) > offset:
+                self._done[partition] = offset
+
+    def _move(self, messages: Iterable[Message | PassedOver]) -> None:
         offsets = {partition_of(message): (message.offset() or 0) + 1 for message in messages}
         self._done.update((partition, offset) for partition, offset in offsets.items() if partition in self._owned)
-        self._commit_soon()
 
     def commit_idle(self) -> None:
         """Commit, between two batches, what was left over: ends without records, a commit that failed."""

@@ -119,6 +119,17 @@ class KafkaSource:
     def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
         """Nothing: the offsets' home is the broker, and the inbox bridges the gap."""
 
+    def take(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
+        """Commit the offsets after these records and wait for the answer; nothing while the group moves partitions.
+
+        BrokerUnreachable, BrokerRefused.
+        """
+        with typed_errors(self._servers, topic=self._reads):
+            taken = self._places.take(arrival.message for arrival in arrivals)
+        if not taken:
+            self.give_back(arrivals)
+        return arrivals if taken else []
+
     def acknowledge(self, arrivals: Sequence[KafkaArrival]) -> None:
         """Commit the offsets after these records, in the background; partitions lost meanwhile are left out."""
         with typed_errors(self._servers, topic=self._reads):
@@ -126,6 +137,7 @@ class KafkaSource:
 
     def give_back(self, arrivals: Sequence[KafkaArrival]) -> None:
         """Keep these records for the next poll, in front of what was fetched after them."""
+        self._places.undone((partition_of(arrival.message), arrival.offset) for arrival in arrivals)
         self._ahead = [*arrivals, *self._ahead]
 
     def dead_letter(self, letter: DeadLetter[KafkaArrival]) -> None:

@@ -135,6 +135,9 @@ class _List:
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Its place is of no interest."""
 
+    def take(self, arrivals: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
+        return arrivals
+
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Its place is of no interest."""
 

@@ -159,6 +159,12 @@ class StoreSource:
             if place != after[category]:
                 self._checkpoints[category].advance(tx, place, after[category])
 
+    def take(self, arrivals: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
+        """Move the checkpoint before the events are handled; CheckpointMoved."""
+        with transaction(self._engine) as tx:
+            self.checkpoint(tx, arrivals)
+        return arrivals
+
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint, unless it moved in the handler's own transaction."""
         if not self._subscription.signature.tx:
@@ -167,8 +173,20 @@ class StoreSource:
 
     def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
         """Read on from before these events; replays wait until they are ended."""
-        if arrivals[0].again is None:
-            self._reached = arrivals[0].before
+        if arrivals[0].again is not None:
+            return
+        self._reached = arrivals[0].before
+        if self._subscription.takes_first:
+            self._move_back(arrivals)
+
+    def _move_back(self, arrivals: Sequence[StoreArrival]) -> None:
+        """Give the places back that `take` moved behind events which were not handled."""
+        back = {category: place or BEFORE_ALL for category, place in arrivals[0].before.items()}
+        self._reached, moved = back, _behind(arrivals[-1])
+        with transaction(self._engine) as tx:
+            for category, place in back.items():
+                if place != moved[category]:
+                    self._checkpoints[category].advance(tx, moved[category], place)
 
     def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
         """Keep why an event was given up, in `factfold_dead_letters`; the event itself stays in the store."""
@@ -210,7 +228,7 @@ class StoreSource:
         """Nothing: the store and the engine are the caller's."""
 
     def _replayed(self) -> list[StoreArrival]:
-        waiting = self._replays.waiting(limit=self._subscription.batch)
+        waiting = self._replays.waiting(limit=1 if self._subscription.takes_first else self._subscription.batch)
         sources = {} if self._source is None else self._store.sources([replay.event.id for replay in waiting])
         arrivals = (self._arrival(replay.event, sources) for replay in waiting)
         return [replace(one, before={}, again=replay.id) for one, replay in zip(arrivals, waiting, strict=True)]

@@ -66,6 +66,7 @@ class MemorySource:
         self.waiting = list(batches)
         self.acknowledged = []
         self.dead = []
+        self.taken = []
         self.postponed = []
         self.alive = 0
         self.closed = False
@@ -93,6 +94,11 @@ class MemorySource:
 
     def checkpoint(self, tx, done):
         self._step("checkpoint")
+
+    def take(self, arrivals):
+        self._step("take")
+        self.taken += [arrival.place for arrival in arrivals]
+        return arrivals
 
     def acknowledge(self, done):
         self._step("acknowledge")

@@ -122,6 +122,8 @@ def test_a_handler_that_cannot_be_called_is_refused(handler, cause):
         ({"batch": 0}, "count from 1"),
         ({"timeout": 0}, "are seconds"),
         ({"remember": timedelta(0)}, "how long the inbox"),
+        ({"guarantee": "at-most-once", "attempts": 2}, "with further attempts"),
+        ({"guarantee": "at-most-once", "retry": [timedelta(seconds=1)]}, "with further attempts"),
         ({"retry": 10}, "no list of times to wait"),
         ({"retry": [10]}, "no list of times to wait"),
         ({"retry": [timedelta(0)]}, "no list of times to wait"),
@@ -225,3 +227,14 @@ def test_a_record_that_is_put_off_is_not_tried_again_before_unless_it_is_said():
     assert (_declare(_bill, retry=delays).attempts, _declare(_bill, retry=delays).retry) == (1, tuple(delays))
     assert _declare(_bill, retry=delays, attempts=3).attempts == 3
     assert (_declare(_bill, retry=[]).attempts, _declare(_bill).retry) == (5, ())
+
+
+def test_at_most_once_is_one_attempt_without_a_transaction_and_without_lists():
+    def with_tx(event: Payment.Received, tx: Connection) -> None: ...
+    def many(events: list[Payment.Received]) -> None: ...
+    def one(event: Payment.Received) -> None: ...
+
+    assert (_declare(one, guarantee="at-most-once").attempts, _declare(one).attempts) == (1, 5)
+    for handler, cause in ((with_tx, "with a transaction"), (many, "with a list of events")):
+        with pytest.raises(DeclarationError, match=f"at most once {cause}"):
+            _declare(handler, guarantee="at-most-once")
