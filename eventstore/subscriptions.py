@@ -46,6 +46,9 @@ Guarantee = Literal["effectively-once", "at-least-once", "at-most-once"]
 Unreadable = Literal["dead-letter", "stop"]
 Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
 
+# Of what one fetch brings a batch is at hand, one is ahead, and one is in the client's queue.
+_LEAST_INTAKE: Final = 3 << 20
+
 EFFECTIVELY_ONCE: Final = "effectively-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 AT_MOST_ONCE: Final = "at-most-once"
@@ -61,6 +64,7 @@ class Subscription(Generic[P, R]):
     an event after `remember`. With `source` a record of another service is not readable either. It reads `topics`, or
     every topic whose whole name matches `pattern`, those included that are made later. With `retry` a record that
     failed waits in the retry topic for the first of these times, then for the next, and others of its key overtake it.
+    `intake` bounds the bytes of records in memory, roughly: one that is larger comes alone.
     """
 
     handler: Callable[P, R]
@@ -78,6 +82,7 @@ class Subscription(Generic[P, R]):
     remember: timedelta = timedelta(days=30)
     source: str | None = None
     retry: tuple[timedelta, ...] = ()
+    intake: int | None = None
 
     def __post_init__(self) -> None:
         if self.source is not None:
@@ -199,7 +204,7 @@ def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source", "retry")
+    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source", "retry", "intake")
     for name in options:
         if name not in known:
             raise DeclarationError(
@@ -246,6 +251,8 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
         (declared.timeout > 0 and declared.backoff >= 0, "timeout and backoff are seconds", "use a number above zero"),
         (_are_delays(declared.retry), f"retry {declared.retry!r} is no list of times to wait",
          "use a list of timedeltas above zero: retry=[timedelta(seconds=10), timedelta(minutes=5)]"),
+        (declared.intake is None or declared.intake >= _LEAST_INTAKE, f"intake {declared.intake!r} is below a fetch",
+         f"give at least {_LEAST_INTAKE:,} bytes, or none"),
         (declared.remember > timedelta(0), "remember is how long the inbox keeps an event", "use a time above zero"),
     ]  # fmt: skip
     return [(problem, remedy) for holds, problem, remedy in checks if not holds]

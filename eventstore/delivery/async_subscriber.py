@@ -75,6 +75,14 @@ class AsyncSubscriber:
         opened = self._opened()
         return await self._in_thread(lambda: opened.run_once(timeout=timeout))
 
+    def pause(self) -> None:
+        """Deliver nothing more after the handler call at hand, and stay a member of the group."""
+        self._opened().pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`, with the record that comes next."""
+        self._opened().resume()
+
     async def lag(self) -> Lag:
         """Return how far the group is behind."""
         return await asyncio.to_thread(self._source.lag)

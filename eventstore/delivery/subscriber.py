@@ -53,6 +53,8 @@ class Subscriber(Closing):
         self._inbox = _inbox(subscription, engine)
         self._calls = Calls(timeout=subscription.timeout, patience=patience)
         self._halt = Event()
+        self._going = Event()
+        self._going.set()
         attempt = Attempt(subscription, source, self._inbox, runner=self._runner, calls=self._calls, halt=self._halt)
         self._settling = Settling(
             subscription, source, attempt=attempt, runner=self._runner, halt=self._halt, patience=patience
@@ -91,6 +93,10 @@ class Subscriber(Closing):
         if self._unsettled:
             raise self._left_behind()
         self._last = DeliveryReport()
+        if not self._going.is_set():
+            self._source.keep_alive()
+            self._going.wait(min(timeout, _GLANCE_SECONDS))
+            return self._last
         arrivals = self._source.poll(timeout)
         if arrivals and self._subscription.takes_first:
             arrivals = self._source.take(arrivals)
@@ -103,6 +109,14 @@ class Subscriber(Closing):
             finally:
                 self._finish(self._source.keep_alive)
         return self._last
+
+    def pause(self) -> None:
+        """Deliver nothing more after the handler call at hand, and stay a member of the group; from any thread."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        """Go on after `pause`, with the record that comes next; from any thread."""
+        self._going.set()
 
     def lag(self) -> Lag:
         """Return how far the group is behind."""
@@ -143,7 +157,7 @@ class Subscriber(Closing):
         """
         while self._at_hand is not None:
             arrivals, job = self._at_hand
-            if self._stop.is_set():
+            if self._stop.is_set() or not self._going.is_set():
                 self._halt.set()
             if wait([job], min(_GLANCE_SECONDS, self._subscription.timeout / 4)).done:
                 left = self._ended(arrivals)

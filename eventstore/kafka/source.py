@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
+# What librdkafka fetches of a partition at once, unless told otherwise.
+_FETCH_BYTES: Final = 1 << 20
 
 
 class KafkaSource:
@@ -316,6 +318,7 @@ class KafkaSource:
     def _consumer_settings(self) -> dict[str, Any]:
         timeout = self._subscription.timeout + _POLL_MARGIN_SECONDS
         return {
+            **_bounded(self._subscription.intake),
             **self._settings.kafka.librdkafka(),
             "log_level": 0,
             "error_cb": self._on_client_error,
@@ -336,3 +339,15 @@ class KafkaSource:
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._guarded(lambda: self._places.committed(error, partitions))
+
+
+def _bounded(intake: int | None) -> dict[str, Any]:
+    """Settings that bound what the client fetches: as much again is ahead of the handler, and at hand."""
+    if intake is None:
+        return {}
+    part = intake // 3
+    return {
+        "queued.max.messages.kbytes": part // 1024,
+        "fetch.max.bytes": part,
+        "fetch.message.max.bytes": min(part, _FETCH_BYTES),
+    }

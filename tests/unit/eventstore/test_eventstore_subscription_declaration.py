@@ -124,6 +124,7 @@ def test_a_handler_that_cannot_be_called_is_refused(handler, cause):
         ({"remember": timedelta(0)}, "how long the inbox"),
         ({"guarantee": "at-most-once", "attempts": 2}, "with further attempts"),
         ({"guarantee": "at-most-once", "retry": [timedelta(seconds=1)]}, "with further attempts"),
+        ({"intake": 1000}, "below a fetch"),
         ({"retry": 10}, "no list of times to wait"),
         ({"retry": [10]}, "no list of times to wait"),
         ({"retry": [timedelta(0)]}, "no list of times to wait"),
