@@ -19,7 +19,7 @@ from factfold.cli import (
     histories,
     prepare,
     relay,
-    schema,
+    service_schema,
     stack,
     stream_states,
     streams,
@@ -46,7 +46,7 @@ def application() -> typer.Typer:
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(dlq.app, name="dlq")
-    app.add_typer(schema.app, name="schema")
+    app.add_typer(service_schema.app, name="schema")  # with the commands of schema
     app.add_typer(relay.app, name="relay")
     app.add_typer(streams.app, name="store")  # store's own, with the commands for single streams
     app.add_typer(erasure.keys, name="keys")

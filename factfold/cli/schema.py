@@ -1,4 +1,4 @@
-"""`factfold schema`: check, write, register."""
+"""`factfold schema`: check, write, register; in `service_schema`, asyncapi."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""`factfold schema asyncapi`: a service as an AsyncAPI document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eventstore.errors import DeclarationError
+from factfold.cli.definitions import load_definition
+from factfold.cli.logs_to_read import Json, MaybeDatabase, opened_store
+from factfold.cli.schema import app
+from factfold.cli.store import Schema, Source
+
+if TYPE_CHECKING:
+    from eventstore.asyncapi import Routed, Service
+
+__all__ = ["app"]
+
+
+@app.command()
+def asyncapi(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            help="Aggregates, subscriptions and branches, each as module:name; a module stands for all that it has.",
+            metavar="TARGET...",
+        ),
+    ],
+    title: Annotated[str | None, typer.Option("--title", help="The service's name; by the source without.")] = None,
+    version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
+    source: Source = None,
+    database: MaybeDatabase = None,
+    schema: Schema = None,
+    servers: Annotated[
+        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Describe a service's topics, events, commands, branches and subscriptions as AsyncAPI 3.0, in YAML.
+
+    With --database, topics and partitions are those of the store's categories.
+    """
+    from eventstore.asyncapi import asyncapi as described
+    from eventstore.topics import DEFAULT_SOURCE
+
+    named = source or DEFAULT_SOURCE
+    topics, partitions = ({}, {}) if database is None else _of_store(database, schema)
+    own = {"title": title or named.rstrip("/").rpartition("/")[2], "version": version, "source": named}
+    found = described(_service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()}))
+    typer.echo(json.dumps(found, indent=2) if as_json else _yaml(found), nl=as_json)
+
+
+def _service(targets: list[str], own: Mapping[str, Any]) -> Service:
+    from eventstore import Aggregate, Subscription
+    from eventstore.asyncapi import Service
+    from projections import Branches
+
+    found = [one for target in targets for one in _declared(target)]
+    return Service(
+        aggregates=[one for one in found if isinstance(one, type) and issubclass(one, Aggregate)],
+        subscriptions=[one for one in found if isinstance(one, Subscription)],
+        routed=[_routed(one) for one in found if isinstance(one, Branches)],
+        **own,
+    )
+
+
+def _declared(target: str) -> Iterator[Any]:
+    """What a target names: one definition, or each that a module has under a name."""
+    if ":" in target:
+        found = load_definition(target, object, what="definition", example="shop.orders:Order")
+        if not _is_described(found):
+            raise DeclarationError(
+                f"{target!r} is a {type(found).__name__}", remedy="name an aggregate, a subscription or branches"
+            )
+        yield found
+        return
+    seen: set[int] = set()
+    for found in vars(_module(target)).values():
+        if _is_described(found) and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+
+
+def _module(name: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
+    try:
+        return import_module(name)
+    except (ImportError, ValueError) as error:
+        raise DeclarationError(
+            f"there is no module {name!r}: {error}",
+            remedy="give a module, or module:name, for example shop.orders:Order",
+        ) from error
+
+
+def _is_described(found: object) -> bool:
+    from eventstore import Aggregate, Subscription
+    from projections import Branches
+
+    if isinstance(found, type):
+        return issubclass(found, Aggregate) and bool(found.event_types)
+    return isinstance(found, Subscription | Branches)
+
+
+def _routed(branches: Any) -> Routed:
+    from eventstore.asyncapi import Routed
+
+    return Routed(
+        aggregate=branches.aggregate,
+        topic=branches.topic,
+        topics=branches.topics,
+        predicates={name: str(predicate) for name, predicate in branches.predicates.items()},
+        dead_letter_topic=branches.dead_letter_topic,
+    )
+
+
+def _of_store(database: str, schema: str | None) -> tuple[dict[str, str], dict[str, int]]:
+    with opened_store(database, schema, None) as store:
+        categories = store.categories()
+    return {one.name: one.topic for one in categories}, {one.topic: one.partitions for one in categories}
+
+
+def _yaml(found: Mapping[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120))
