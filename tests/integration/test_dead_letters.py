@@ -7,7 +7,18 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from eventstore import LetterMissing, ReplayRefused, by_cause, group_letters, open_subscriber
+from eventstore import (
+    ANY,
+    LetterMissing,
+    ReplayRefused,
+    SqlEventStore,
+    Subscriber,
+    by_cause,
+    group_letters,
+    open_subscriber,
+    store_letters,
+)
+from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import topic as topic_letters
 from eventstore.event_types import event_type_of
 from eventstore.kafka.admin import ensure_topics
@@ -171,3 +182,54 @@ def test_the_command_lists_discards_and_tells_what_was_done(settings, payments, 
     assert run("replay", "--all", "--by", "ann")["settled"] == 1
     assert [(one["action"], one["result"]) for one in run("actions")] == [("discard", "discarded"), ("replay", "sent")]
     assert run("list") == []
+
+
+def test_a_letter_replayed_to_its_group_is_handled_by_it_alone(settings, payments, engine, given_up):
+    others = booking(payments.name, group="others")
+    with given_up(1) as letters, open_subscriber(others, settings=settings, engine=engine) as beside:
+        deliver(beside, records=1)
+        letters.replay(to="group")
+        with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+            assert deliver(subscriber, records=1).handled == 1
+        assert beside.run_once(timeout=0.5).records == 0
+        assert beside.lag().records == 0
+    assert amounts(engine) == [1, 1]
+
+
+def test_a_letter_that_dies_again_in_the_retry_topic_is_open_again(settings, payments, engine, given_up):
+    with given_up(1) as letters:
+        letters.replay()
+        declared = booking(payments.name, fails_on=[1], attempts=1)
+        with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+            assert deliver(subscriber, records=1).dead == 1
+        assert [letter.id for letter in letters.open()] != ["0@0"]
+        assert letters.replay().count == 1
+        with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+            assert deliver(subscriber, records=1).handled == 1
+        assert not list(letters.open())
+        assert [action.result for action in letters.actions()] == ["sent", "sent"]
+    assert amounts(engine) == [1]
+
+
+def test_letters_of_a_store_in_postgresql_are_replayed_and_discarded_once(engine):
+    with SqlEventStore(engine) as store:
+        store.create_tables()
+        for number in (1, 2, 3):
+            store.append("payment-1", [Payment.Received(amount=number)], expected=ANY)
+
+        def delivered(**options):
+            declared = booking("payment", attempts=1, **options)
+            with Subscriber(declared, StoreSource(store, declared, category="payment"), engine=engine) as subscriber:
+                while subscriber.run_once(timeout=0).records:
+                    pass
+                return subscriber.report
+
+        assert delivered(fails_on=[2, 3]).dead == 2
+        letters = store_letters(store, "payment", group="books")
+        first, second = letters.open()
+        assert letters.discard([second.id]).count == letters.replay([first.id], edit={"amount": 7}).count == 1
+        assert delivered(fails_on=[7]).dead == 1
+        assert letters.replay().count == delivered().handled == 1
+        assert not list(letters.open())
+    assert amounts(engine) == [1, 2]
+    assert [action.result for action in letters.actions()] == ["discarded", "dead", "handled"]
