@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from projections.columns import ColumnType
 from projections.declaring.event_fields import FieldKind, check_leaf, kind_at, leaves, paths
 from projections.declaring.filtering import row_schema
-from projections.errors import InvalidDefinition, InvalidPredicate, UnknownColumn
+from projections.errors import InvalidDefinition, InvalidPredicate
 from projections.predicates import Predicate, family_of
 from projections.timing.operands import (
     PREVIOUS,
@@ -45,14 +45,6 @@ def columns_computed(pattern: Pattern) -> list[str]:
 def own_name(column: str) -> str:
     """The name of the column of which one is the value in the row before."""
     return column.removeprefix(PREVIOUS)
-
-
-def require_columns(names: Iterable[str], known: Iterable[str], what: str) -> None:
-    """UnknownColumn for the first that is not there."""
-    there = list(known)
-    for name in names:
-        if name not in there:
-            raise UnknownColumn(f"{what} names column {name!r}", remedy=f"the columns are: {', '.join(there)}")
 
 
 def check_pattern(pattern: Pattern, columns: Mapping[str, ColumnType]) -> None:

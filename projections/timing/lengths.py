@@ -34,10 +34,11 @@ class Length:
         return bool(self.months) or self.micros % DAY == 0
 
     def __str__(self) -> str:
-        if self.months:
-            return f"{self.months} months"
-        unit = next(name for name, micros in reversed(_UNITS.items()) if self.micros % micros == 0)
-        return f"{self.micros // _UNITS[unit]} {unit}s"
+        unit = (
+            "month" if self.months else next(n for n, micros in reversed(_UNITS.items()) if self.micros % micros == 0)
+        )
+        number = self.months or self.micros // _UNITS[unit]
+        return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def length(written: Lasting, *, what: str) -> Length:

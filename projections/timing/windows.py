@@ -22,7 +22,7 @@ from projections.declaring.binding import bind
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.outputs.view_topics import ViewTopic
 from projections.tables import Table, checked_identifier
-from projections.timing.lengths import DAY, Lasting, Length, length, positive
+from projections.timing.lengths import DAY, Lasting, Length, exact, positive
 from projections.timing.promises import InWindows
 from projections.views import Columns, Declaration, Input, View, as_columns, key_of_partitions
 
@@ -49,7 +49,7 @@ class Tumbling:
 
     grid: Grid
 
-    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The columns of partitions, and the columns that tell the rows of one apart."""
         return (), table.key
 
@@ -61,9 +61,9 @@ class Hopping:
     size: Length
     grid: Grid
 
-    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A row is in several windows, which their beginnings tell apart."""
-        return table.key, ("start",)
+        return table.key, (f"{named}_start",)
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Cumulative:
     grid: Grid
     step: Length
 
-    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A row is in several windows, which their ends tell apart."""
-        return table.key, ("end",)
+        return table.key, (f"{named}_end",)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Session:
     gap: int
     by: tuple[str, ...]
 
-    def key(self, table: Input) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A session is of rows of one partition."""
         return self.by, table.key
 
@@ -142,15 +142,11 @@ def session(gap: Lasting, *, by: Columns) -> Session:
     first row, and ends ``gap`` after its last: there a row is still part of it. Sessions of one key never overlap. A
     row that comes between two of them makes them one; when it goes, they are two again. Raises InvalidDefinition.
     """
-    found, columns = positive(gap, what="gap"), as_columns(by)
-    if found.months or not columns:
-        raise InvalidDefinition(
-            f"a gap of {gap}" if found.months else "a session of nothing",
-            remedy="write the gap in days or less"
-            if found.months
-            else "name the columns whose sessions they are: by=…",
-        )
-    return Session(found.micros, columns)
+    positive(gap, what="gap")
+    columns = as_columns(by)
+    if not columns:
+        raise InvalidDefinition("session has no columns in by", remedy="name the columns of its key, by='customer_id'")
+    return Session(exact(gap, what="gap"), columns)
 
 
 def windowed(
@@ -175,14 +171,13 @@ def windowed(
 
     checked_identifier(name, what="view")
     checked_identifier(named, what="window")
-    by, own = window.key(table)
+    by, own = window.key(table, named)
     chosen = None if columns is None else tuple(dict.fromkeys((*table.key, *by, on, *columns)))
     if isinstance(table, Table):
         _require_columns(table, name, on, chosen or ())
-    apart = tuple(f"{named}_{column}" for column in own) if by == table.key else own
     role = table.name or f"{name}_rows"
     function = Windowing(window, on, chosen, named, _parameter(role))
-    declared = Declaration(name, key_of_partitions(by, apart), (), {}, by=by, topic=ViewTopic.of(topic))
+    declared = Declaration(name, key_of_partitions(by, own), (), {}, by=by, topic=ViewTopic.of(topic))
     windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
     return replace(bind(declared, function, {role: table}), windows=windows)
 
@@ -193,11 +188,23 @@ def lasts(window: Window) -> int | None:
     >>> lasts(tumbling("1 hour"))
     3600000000
     """
-    if isinstance(window, Session):
-        return None
-    size = window.size if isinstance(window, Hopping) else window.grid.step
+    match window:
+        case Session():
+            return None
+        case Hopping():
+            return hop_lasts(window)
+    return _on_clocks(window.grid.step, window.grid)
+
+
+def hop_lasts(window: Hopping) -> int:
+    """How many microseconds a window of a hop lasts at most."""
+    return _on_clocks(window.size, window.grid) if window.size.is_of_days else window.size.micros
+
+
+def _on_clocks(size: Length, grid: Grid) -> int:
+    """How many microseconds pass at most while the clocks of a grid go on by a size."""
     # Clocks are set back by an hour or two, and once were by a day.
-    return _longest(size) + (0 if window.grid.zone is None else DAY)
+    return _longest(size) + (0 if grid.zone is None else DAY)
 
 
 def windows_of(window: Hopping) -> int:
@@ -206,24 +213,22 @@ def windows_of(window: Hopping) -> int:
 
 
 def _grid(step: Length, offset: Lasting, zone: str | None) -> Grid:
-    moved = length(offset, what="offset")
-    if moved.months:
-        raise InvalidDefinition(f"an offset of {offset!r}", remedy="write it in days or less")
+    moved = exact(offset, what="offset")
     if zone is None:
-        return Grid(step, moved.micros)
+        return Grid(step, moved)
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         raise InvalidDefinition(
             f"zone {zone!r} is no time zone", remedy="name one of the IANA database, such as 'Europe/Berlin'"
         ) from None
-    if not step.is_of_days and (moved.micros or not (HOUR % step.micros == 0 or _divides_a_day(step))):
+    if not step.is_of_days and (moved or not (HOUR % step.micros == 0 or _divides_a_day(step))):
         raise InvalidDefinition(
-            f"windows every {step}{f' from {offset} on' if moved.micros else ''} on the clocks of {zone}",
+            f"windows every {step}{f' from {offset} on' if moved else ''} do not fit the clocks of {zone}",
             remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days; an offset is for"
             " days; or leave zone out",
         )
-    return Grid(step, moved.micros, zone)
+    return Grid(step, moved, zone)
 
 
 def _divides_a_day(step: Length) -> bool:

@@ -206,12 +206,12 @@ def test_several_matches_of_a_partition_need_a_key(spark):
 
 REACHES = {
     "long enough": (FRAUD.skip_to_next_row(), "10 seconds", None),
-    "too short": (FRAUD.skip_to_next_row(), "9 seconds", "looks on for 10000000 µs"),
-    "matches that follow matches": (FRAUD, "1 day", "depends on rows of any time"),
+    "too short": (FRAUD.skip_to_next_row(), "9 seconds", "looks 10 seconds away, and a reach of 9 seconds"),
+    "matches that follow matches": (FRAUD, "1 day", "looks at rows of any time"),
     "the row before": (
         small.then(label("up", field("amount") > previous("amount"))).within("1 second").skip_to_next_row(), "1 day",
-        "depends on rows of any time"),
-    "no bound": (small.times(3).skip_to_next_row(), "1 day", "depends on rows of any time"),
+        "looks at rows of any time"),
+    "no bound": (small.times(3).skip_to_next_row(), "1 day", "looks at rows of any time"),
 }  # fmt: skip
 
 
@@ -241,16 +241,16 @@ def test_a_view_may_match_within_parts_of_its_partitions(spark):
 
 
 REFUSED = {
-    "a column that is not there": ({"time": "paid"}, "names column 'paid'"),
+    "a column that is not there": ({"time": "paid"}, "no column 'paid'"),
     "a condition on a column that is not there": (
-        {"pattern": label("a", field("price") > 1)}, "names column 'price'"),
+        {"pattern": label("a", field("price") > 1)}, "no column 'price'"),
     "the row before, of a column that is not there": (
-        {"pattern": label("a", field("amount") > previous("price"))}, "names column 'price'"),
-    "a measure of a column that is not there": ({"measures": {"x": small.last("price")}}, "names column 'price'"),
+        {"pattern": label("a", field("amount") > previous("price"))}, "no column 'price'"),
+    "a measure of a column that is not there": ({"measures": {"x": small.last("price")}}, "no column 'price'"),
     "a measure of a label that is not there": (
         {"measures": {"x": rows_of("huge").last("id")}}, "names label 'huge'"),
     "what is no measure": ({"measures": {"x": 3}}, "measure 'x' is 3"),
-    "a time that is a text": ({"time": "note"}, "'note' is string"),
+    "a time that is a text": ({"time": "note"}, "'note' of the rows is string"),
     "a total of floats": ({"measures": {"x": small.total("size")}}, "floating-point"),
     "a total of floats in a condition": (
         {"pattern": small.then(label("a", small.total("size") > 1))}, "floating-point"),
@@ -273,6 +273,9 @@ REFUSED = {
     "a Python function of batches": (
         {"then": lambda found: found.mapInArrow(lambda batches: batches, found.schema)},
         "a Python function of batches"),
+    "a Python function of groups, with the marks of a match": (
+        {"then": lambda found: found.groupBy("account").applyInArrow(lambda rows: rows, found.schema)},
+        "FlatMapGroupsInArrow, of which nothing shows"),
 }  # fmt: skip
 
 

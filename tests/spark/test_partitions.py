@@ -203,7 +203,10 @@ OUTSIDE = {
     "an aggregate by another column": ("SELECT max(shop) AS shop, amount FROM {orders} GROUP BY amount", "amount",
                                        "an aggregate by"),
     "a rollup": ("SELECT shop, amount, count(*) AS n FROM {orders} GROUP BY ROLLUP (shop, amount)", "amount",
-                 "totals of several groupings"),
+                 "rows repeated for each of several groupings"),
+    "windows of Spark that overlap": (
+        "SELECT shop, window.start AS s, count(*) AS n FROM {orders} GROUP BY shop, window(timestamp_micros(at),"
+        " '1 day', '1 hour')", "s", "windows that overlap"),
     "groups of the side that may be missing": (
         "SELECT v.shop, count(*) AS n FROM {orders} o LEFT JOIN {visits} v ON o.shop = v.shop GROUP BY v.shop", None,
         "an aggregate by"),
@@ -287,3 +290,15 @@ def test_a_view_that_looks_outside_its_partition_or_at_a_chance_order_is_refused
         planned(spark, text, key=key)
     assert words in caught.value.message
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("of_one_row", [True, False])
+@pytest.mark.parametrize("keyed", [{"by": "shop", "key": "id"}, {"key": "id"}], ids=["by partitions", "by references"])
+def test_rows_with_the_schema_of_a_parameter_are_not_taken_for_those_of_its_table(spark, keyed, of_one_row):
+    def more(visits):
+        rows = [(1, 2, 3, 4)] if of_one_row else []
+        return visits.union(visits.sparkSession.createDataFrame(rows, visits.schema))
+
+    declared = view(tables={"visits": visits}, **keyed)(more)
+    with pytest.raises(InvalidDefinition, match="rows made with the schema of its parameter 'visits'"):
+        view_columns(small_batch_session(spark), ProjectionGroup("copies", [declared]))

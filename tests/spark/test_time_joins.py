@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.frames import handed
 from projections.spark.views.view_functions import view_columns
+from projections.timing.promises import Reach
 from tests.integration.payments import entries_of
 from tests.spark.test_as_of import paid, rows_of
 
@@ -75,6 +77,15 @@ def test_a_join_that_only_asks_whether_there_is_a_match_has_the_columns_of_the_l
     assert planned(spark, within(how), key="search_id") == OURS
 
 
+def test_a_floating_point_column_may_be_beside_a_condition(spark):
+    assert planned(spark, with_more("1D * term"), key="search_id") == [*OURS, "more", *THEIRS]
+
+
+def test_one_column_of_the_right_is_taken_by_its_name(spark):
+    for joined in (within(take="click_id"), as_of(take="click_id")):
+        assert planned(spark, joined) == [*OURS, "click_id"]
+
+
 def test_a_stream_is_joined_with_itself_under_other_names(spark):
     def followers(searches, clicks, visits):
         times, taken = ("searched_at", "searched_at"), {"next_id": "search_id"}
@@ -125,20 +136,56 @@ def without_a_key(**options):
     return keyless
 
 
-def with_a_map(searches, clicks, visits):
-    mapped = searches.withColumn("terms", F.create_map(F.lit("term"), "term"))
-    return join_as_of(mapped, clicks, on="session", times=TIMES, condition="page > term")
+def with_more(more):
+    """A function of a view whose left side has a column more, in SQL."""
+
+    def joined(searches, clicks, visits):
+        more_of_each = searches.withColumn("more", F.expr(more))
+        return join_as_of(more_of_each, clicks, on="session", times=TIMES, condition="page > term")
+
+    return joined
+
+
+REACHES = {  # what a function looks at, and a reach that is too short for it
+    "the later bound": (within(lower="-1 minute"), "9 minutes", "looks 10 minutes away, and a reach of 9 minutes"),
+    "the earlier bound": (within("full", lower="-11 minutes"), "10 minutes", "looks 11 minutes away"),
+    "a semi join": (within("semi"), "1 minute", "looks 10 minutes away"),
+    "a tolerance": (as_of(tolerance="1 hour"), "59 minutes", "looks 1 hour away"),
+    "a tolerance and a condition": (as_of(tolerance="1 hour", condition="page > term"), "59 minutes", "looks 1 hour"),
+    "no tolerance": (as_of(), "300 days", "looks at rows of any time"),
+    "no tolerance, and a condition": (as_of(condition="page > term"), "300 days", "looks at rows of any time"),
+}  # fmt: skip
+
+
+def reaching(spark, function, length):
+    """A view that promises how far it looks."""
+    found = declared(lambda *frames: function(*frames).withColumn("click_id", F.col("search_id")), key="search_id")
+    promised = replace(found, reach=Reach(length, on="searched_at"))
+    return view_columns(small_batch_session(spark), ProjectionGroup("joins", [promised]))
+
+
+@pytest.mark.parametrize("case", REACHES)
+def test_a_join_that_looks_further_than_its_view_says_is_refused(spark, case):
+    function, length, words = REACHES[case]
+    with pytest.raises(InvalidDefinition) as caught:
+        reaching(spark, function, length)
+    assert words in caught.value.message
+
+
+def test_a_join_may_look_as_far_as_its_view_says(spark):
+    for function in (within("semi"), as_of(tolerance="10 minutes"), within("semi", lower="-10 minutes")):
+        assert reaching(spark, function, "10 minutes")
 
 
 REFUSED = {
     "bounds the wrong way round": (within(lower="1 second", upper="-1 second"), "no time between", "exchange them"),
     "a bound of months": (within(upper="1 month"), "upper '1 month' is of months", "30 days"),
     "a bound without a unit": (within(upper="10"), "'10' is no length of time", "'10 minutes'"),
-    "a time that is no column": (within(times=("at", "clicked_at")), "left side of a join by time has no column 'at'",
+    "a time that is no column": (within(times=("at", "clicked_at")), "rows of the left have no column 'at'",
                                  "searched_at"),
-    "another one": (within(times=("searched_at", "at")), "right side of a join by time has no column 'at'",
+    "another one": (within(times=("searched_at", "at")), "rows of the right have no column 'at'",
                     "clicked_at"),
-    "a time that is a number": (as_of(times=("term", "clicked_at")), "'term' of the left side is bigint",
+    "a time that is a number": (as_of(times=("term", "clicked_at")), "'term' of the rows of the left is bigint",
                                 "timestamp_micros(term)"),
     "one time": (as_of(times="searched_at"), "the times 'searched_at'", "name two"),
     "an unknown kind of join": (within("cross"), "cannot join 'cross'", "inner, left, right, full, semi, anti"),
@@ -148,7 +195,7 @@ REFUSED = {
     "a column to join on that is not there": (as_of(on="shop"), "no column 'shop'", "session"),
     "nothing to join on": (as_of(on=()), "on no columns", "columns of by"),
     "a name that both sides have": (within(take={"term": "page"}), "two columns 'term'", "right_term"),
-    "an unknown column that is taken": (within(take=["term"]), "right side of a join by time has no column 'term'",
+    "an unknown column that is taken": (within(take=["term"]), "rows of the right have no column 'term'",
                                         "page"),
     "columns of a side that only has to be there": (within("semi", take=["page"]), "a semi join has none",
                                                     "leave out take"),
@@ -163,7 +210,9 @@ REFUSED = {
         "a join of rows of several partitions", "by the columns of by"),
     "several matches under one key": (lambda *f: within()(*f).drop("click_id"), "click_id", "select it too"),
     "a condition of an unknown column": (as_of(condition="price > 3"), "price", "term"),
-    "a map that a condition would compare": (with_a_map, "'terms' has a map", "leave it out"),
+    "a map that a condition would compare": (with_more("map('term', term)"), "'more' is map", "leave it out"),
+    "a floating-point number in a list that a condition would compare": (
+        with_more("array(1D * term)"), "'more' is array<double>", "leave it out"),
 }  # fmt: skip
 
 
@@ -322,6 +371,14 @@ def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(
     found = view(tables={"entries": entries}, by="payment_id", key="entry")(newest)
     rows = newest(*handed(found, {"entries": rows_of(small, entries, records)}))
     assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
+
+
+def test_left_rows_that_differ_in_the_sign_of_zero_alone_have_each_a_match_of_their_own(spark):
+    searches, clicks, visits = rows(spark, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0)])
+    both = searches.select("*", F.expr("explode(array(0D, -0D, NULL, 'NaN'))").alias("sign"))
+    found = as_of(condition="page = IF(CAST(sign AS string) = '-0.0', 3, 4)")(both, clicks, visits)
+    assert {(str(row.sign), row.click_id) for row in found.collect()} == {
+        ("0.0", 4), ("-0.0", 3), ("None", 4), ("nan", 4)}  # fmt: skip
 
 
 def test_left_rows_that_are_equal_throughout_are_each_kept(spark):

@@ -86,6 +86,22 @@ def test_a_row_is_in_the_window_of_its_time_on_the_clocks_of_a_zone(spark, zone)
             assert its == {right}, (zone, step, moment)
 
 
+HOPS = {"15 minutes": 15, "1 hour": 60, "6 hours": 360}
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia"])
+def test_a_row_is_in_every_hop_of_a_day_however_many_hours_the_day_has(spark, zone):
+    clocks, day = ZoneInfo(zone), timedelta(days=1)
+    moments = [moment for one in CHANGES[zone] for moment in moments_around(one, 0, random.Random(2))]
+    for step, minutes in HOPS.items():
+        found = windows(spark, hopping("1 day", step, zone=zone), moments)
+        for moment, its in zip(moments, found, strict=True):
+            now = moment.timestamp()
+            around = beginnings(zone, moment - 2 * day, moment + day, timedelta(minutes=minutes))
+            ends = {b: instant(datetime.fromtimestamp(b, clocks).replace(tzinfo=None) + day, clocks) for b in around}
+            assert its == {(b, end) for b, end in ends.items() if b <= now < end}, (zone, step, moment)
+
+
 def test_days_of_berlin_last_23_and_25_hours_and_its_two_half_past_two_are_apart(spark):
     berlin = ZoneInfo("Europe/Berlin")
     spring, autumn = datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 10, 25, 12, tzinfo=UTC)
@@ -164,6 +180,11 @@ def test_windows_of_windows_are_views_of_views(spark):
         ("id", "window_start"), ("id", "window_start", "day_end"), ("shop", "id")]  # fmt: skip
 
 
+def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(spark):
+    alone = windowed("alone", visits, session("1 hour", by="id"), on="at", columns=[])
+    assert list(planned(spark, alone)["alone"]) == ["id", "at", "window_start", "window_end"]
+
+
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
@@ -171,16 +192,22 @@ def test_windows_of_windows_are_views_of_views(spark):
         (lambda: tumbling("0 days"), "size '0 days' is not positive"),
         (lambda: tumbling("1 day", zone="Europe/Atlantis"), "'Europe/Atlantis' is no time zone"),
         (lambda: tumbling("1 day", zone="../etc/passwd"), "is no time zone"),
-        (lambda: tumbling("45 minutes", zone="Europe/Berlin"), "windows every 45 minutes on the clocks"),
-        (lambda: tumbling("1 hour", offset="5 minutes", zone="Europe/Berlin"), "from 5 minutes on on the clocks"),
-        (lambda: tumbling("1 day", offset="1 month"), "an offset of '1 month'"),
+        (
+            lambda: tumbling("45 minutes", zone="Europe/Berlin"),
+            "windows every 45 minutes do not fit",
+        ),
+        (
+            lambda: tumbling("1 hour", offset="5 minutes", zone="Europe/Berlin"),
+            "from 5 minutes on do not fit",
+        ),
+        (lambda: tumbling("1 day", offset="1 month"), "offset '1 month' is of months"),
         (lambda: hopping("1 day", "-1 hour"), "every '-1 hour' is not positive"),
         (lambda: hopping("1 year", "1 minute"), "a row would be in 535680 windows"),
         (lambda: cumulative("1 day", "1 month"), "a window of 1 day cannot grow by 1 month"),
         (lambda: cumulative("1 hour", "1 day"), "a window of 1 hour cannot grow by 1 day"),
         (lambda: session("-10 minutes", by="shop"), "gap '-10 minutes' is not positive"),
-        (lambda: session("1 month", by="shop"), "a gap of 1 month"),
-        (lambda: session("1 minute", by=()), "a session of nothing"),
+        (lambda: session("1 month", by="shop"), "gap '1 month' is of months"),
+        (lambda: session("1 minute", by=()), "session has no columns in by"),
         (lambda: windowed("w", visits, tumbling("1 day"), on="when"), "takes column 'when'"),
         (lambda: windowed("w", visits, tumbling("1 day"), on="at", columns=["price"]), "takes column 'price'"),
         (lambda: windowed("w", visits, session("1 day", by="user"), on="at"), "'user' at a time"),
@@ -195,7 +222,7 @@ def test_what_cannot_be_a_window_is_refused_when_it_is_declared(declare, words):
 
 
 def test_what_the_columns_show_is_refused_when_the_view_is_planned(spark):
-    with pytest.raises(InvalidDefinition, match="'day' is date, and a window is of times"):
+    with pytest.raises(InvalidDefinition, match="'day' of the rows is date, and a time is a timestamp"):
         planned(spark, windowed("w", visits, tumbling("1 day"), on="day"))
     one = windowed("one", visits, tumbling("1 day"), on="at")
     with pytest.raises(InvalidDefinition, match="the rows have a column 'window_start' already"):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from projections.errors import InvalidDefinition
 from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides, all_of
+from projections.spark.views.marks import ANY_TIME, LOOKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql.types import DataType
 
 Direction = Literal["backward", "forward", "nearest"]
 
@@ -65,7 +67,12 @@ class Search:
         for way in DIRECTIONS[self.direction]:
             closest = F.max_by(self._own(_TAKEN), self._own(way)).over(self._window(way))
             rows = rows.withColumn(self.sides.own(f"{_FOUND}_{way}"), closest)
-        return rows.where(self._own(_TAKEN).isNull()).withColumn(self.sides.own(_FOUND), self._closest())
+        ours = rows.where(self._own(_TAKEN).isNull())
+        return ours.select("*", self._closest().alias(self.sides.own(_FOUND), metadata=self._looks()))
+
+    def _looks(self) -> dict[str, int]:
+        """How far from its own time a row of the left looks."""
+        return {LOOKS: ANY_TIME if self.reach is None else self.reach}
 
     def _both(self) -> DataFrame:
         """One side under the other, nulls in the columns that are the other's."""
@@ -116,13 +123,15 @@ class Search:
         """The closest of the rows for which a condition holds, by what the rows of the left differ in."""
         from pyspark.sql import functions as F
 
-        sides, left = self.sides, self.sides.left
-        _require_comparable(left)
+        own, texts = self.sides.own, _texts(self.sides)
+        alike = [texts.get(c, c) for c in self.sides.left.columns]
+        as_texts = [F.col(c).cast("string").alias(text) for c, text in texts.items()]
         pairs = self._pairs().where(F.expr(condition) if isinstance(condition, str) else condition)
-        found = F.max_by(self._own(_TAKEN), self._closeness()).alias(sides.own(_FOUND))
-        best = pairs.groupBy(*left.columns).agg(found)
-        renamed = best.select(*(F.col(c).alias(sides.own(c)) for c in left.columns), self._own(_FOUND))
-        return left.join(renamed, all_of(F.col(c).eqNullSafe(self._own(c)) for c in left.columns), "left")
+        found = F.max_by(self._own(_TAKEN), self._closeness()).alias(own(_FOUND), metadata=self._looks())
+        best = pairs.select("*", *as_texts).groupBy(*alike).agg(found)
+        renamed = best.select(*(F.col(c).alias(own(f"of_{c}")) for c in alike), own(_FOUND))
+        left = self.sides.left.select("*", *as_texts)
+        return left.join(renamed, all_of(F.col(c).eqNullSafe(self._own(f"of_{c}")) for c in alike), "left")
 
     def _pairs(self) -> DataFrame:
         """All rows of both sides that may match."""
@@ -156,10 +165,30 @@ class Search:
         return F.struct(-F.abs(apart), apart <= 0, self._own(_ORDER))
 
 
-def _require_comparable(left: DataFrame) -> None:
-    maps = [field.name for field in left.schema.fields if "map<" in field.dataType.simpleString()]
-    if maps:
-        raise InvalidDefinition(
-            f"join_as_of with a condition compares rows of the left, and {maps[0]!r} has a map",
-            remedy="leave it out on the left, and join it afterwards by the key",
-        )
+def _texts(sides: Sides) -> dict[str, str]:
+    """Names for the texts of the left's floating-point columns, by which 0.0 and -0.0 differ as no group has them."""
+    from pyspark.sql.types import DoubleType, FloatType
+
+    found = {}
+    for field in sides.left.schema.fields:
+        if isinstance(field.dataType, DoubleType | FloatType):
+            found[field.name] = sides.own(f"text_{field.name}")
+        elif not _is_comparable(field.dataType):
+            raise InvalidDefinition(
+                f"join_as_of with a condition compares rows of the left, and {field.name!r} is"
+                f" {field.dataType.simpleString()}",
+                remedy="leave it out on the left, and join it afterwards by the key",
+            )
+    return found
+
+
+def _is_comparable(kind: DataType) -> bool:
+    """Whether values that are equal are one: no map has an order, and within lists and records no zero is turned."""
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    match kind:
+        case ArrayType():
+            return _is_comparable(kind.elementType)
+        case StructType():
+            return all(_is_comparable(field.dataType) for field in kind.fields)
+    return not isinstance(kind, MapType | DoubleType | FloatType)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from projections.errors import InvalidDefinition
 from projections.spark.timing.closest import DIRECTIONS, Direction, Search
 from projections.spark.timing.pairs import Pairs
-from projections.spark.timing.sides import Columns, Sides, Taken, key_of, require_columns, sides_of
+from projections.spark.timing.row_columns import in_order, key_of, require_columns
+from projections.spark.timing.sides import RIGHT, Columns, Sides, Taken, sides_of
 from projections.timing import lengths
 from projections.timing.lengths import Lasting
+from projections.views import as_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -140,9 +142,9 @@ def _order(right: DataFrame, ties: Columns) -> list[Column]:
     """Which of several rows of one time is meant: the greatest in this order."""
     from pyspark.sql import functions as F
 
-    named = (ties,) if isinstance(ties, str) else tuple(ties)
-    require_columns(right, "right", named)
-    order = [*(F.col(c) for c in named), *key_of(right)]
+    named = as_columns(ties)
+    require_columns(right, named, what=RIGHT)
+    order = [*map(F.col, named), *in_order(right, key_of(right))]
     if not order:
         raise InvalidDefinition(
             "join_as_of was given a right side of which two rows may have one time, and no key says which is meant",

@@ -34,8 +34,9 @@ from projections.spark.timing.matches import (
     OfFirst,
     Output,
 )
+from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time
 from projections.spark.views.conditions import condition
-from projections.spark.views.marks import ENTRY, NUMBERED, PARTITION, ROW_KEY
+from projections.spark.views.marks import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.views.view_functions import column_type
 from projections.timing.automaton import Automaton
 from projections.timing.checking import (
@@ -44,7 +45,6 @@ from projections.timing.checking import (
     columns_computed,
     columns_of,
     own_name,
-    require_columns,
 )
 from projections.timing.operands import PREVIOUS, Taken, is_plain
 from projections.timing.patterns import Pattern, Step, as_pattern
@@ -81,7 +81,7 @@ def match_pattern(
     A match is known by its first row, and so a change leaves alone all others that begin and end as before. Raises
     InvalidDefinition, InvalidPredicate or UnknownColumn when the view is planned.
     """
-    own = as_columns(key) or tuple(field.name for field in rows.schema.fields if ROW_KEY in field.metadata)
+    own = as_columns(key) or key_of(rows)
     asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})
     layout = asked.layout(per, labelled)
     from pyspark.sql.types import StructField, StructType
@@ -110,12 +110,11 @@ class _Asked:
                 "match_pattern without columns of partitions, or of a key",
                 remedy="name both: by='account', and what tells the rows of an account apart, key='payment_id'",
             )
-        place = f"pattern {self.pattern.step}"
         self._require_no_names_of_ours()
         named = (*self.by, self.time, *self.order, *self.key)
-        require_columns(named, self._kinds, "match_pattern")
-        require_columns(map(own_name, columns_of(self.pattern)), self._kinds, place)
-        self._require_time()
+        require_columns(self.rows, named)
+        require_columns(self.rows, map(own_name, columns_of(self.pattern)), place=f"pattern {self.pattern.step}")
+        require_time(self.rows, self.time)
         for name, measure in self.measures.items():
             self._require_measure(name, measure)
         check_pattern(self.pattern, self._typed(columns_of(self.pattern)))
@@ -131,13 +130,6 @@ class _Asked:
                 f"the rows have a column {ours[0]!r}", remedy="name it without a leading underscore"
             )
 
-    def _require_time(self) -> None:
-        if (kind := self._kinds[self.time].simpleString()) != "timestamp":
-            raise InvalidDefinition(
-                f"{self.time!r} is {kind}, and rows follow each other by times",
-                remedy="name a column of timestamps, or cast it before match_pattern",
-            )
-
     def _require_measure(self, name: str, measure: Taken) -> None:
         if not isinstance(measure, Taken):
             raise InvalidDefinition(
@@ -145,7 +137,7 @@ class _Asked:
             )
         self.pattern.require_labels(measure.labels, f"measure {name!r}")
         columns = [] if measure.column is None else [measure.column]
-        require_columns(columns, self._kinds, f"measure {name!r}")
+        require_columns(self.rows, columns, place=f"measure {name!r}")
         if measure.function not in ("first", "last"):
             check_measure(measure, self._typed(columns))
 
@@ -202,7 +194,9 @@ class _Asked:
         """What a plan's reader is to know of a column of the result."""
         if name in self.by:
             return {PARTITION: name}
-        return {ROW_KEY: True} if isinstance(output, OfFirst | OfEach) and output.column in self.key else {}
+        if not isinstance(output, OfFirst | OfEach) or output.column not in self.key:
+            return {}
+        return {ROW_KEY: True} | ({ENTRY: True} if ENTRY in self.rows.schema[output.column].metadata else {})
 
     def decided(self, layout: Layout) -> DataFrame:
         """The rows that a match may have, in their order, with what Spark knows of each."""
@@ -226,18 +220,12 @@ class _Asked:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        # Of two events of one aggregate, the later one has the greater version, and not the greater text.
-        entries = [
-            field.name for field in self.rows.schema.fields if field.name in self.key and ENTRY in field.metadata
-        ]
-        versions = [F.substring_index(name, "@", -1).cast("bigint") for name in entries]
-        in_order = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *versions, *self.key)
-        before = {name: F.lag(own_name(name)).over(in_order) for name in columns if name.startswith(PREVIOUS)}
+        window = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *in_order(self.rows, self.key))
+        before = {name: F.lag(own_name(name)).over(window) for name in columns if name.startswith(PREVIOUS)}
         timed = self.rows.where(F.col(self.time).isNotNull())
-        number = F.row_number().over(in_order)
-        return timed.withColumns({NUMBER: number, **before}).withMetadata(
-            NUMBER, {NUMBERED: -1 if (span := self.pattern.span) is None else span}
-        )
+        number = F.row_number().over(window)
+        marks = {NUMBERED: True, LOOKS: ANY_TIME if (span := self.pattern.span) is None else span}
+        return timed.withColumns({NUMBER: number, **before}).withMetadata(NUMBER, marks)
 
     def _possible(self, rows: DataFrame, places: Mapping[int, str]) -> DataFrame:
         """The rows of which a condition may be true, in partitions that have as many of each label as a match needs."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from projections.spark.timing.sides import Sides, all_of
+from projections.spark.views.marks import LOOKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,7 +54,8 @@ class Pairs:
         return all_of([self.sides.equal(), one_stretch, self.sides.apart().between(self.first, self.last)])
 
     def _one(self, rows: DataFrame, at: Column) -> DataFrame:
-        return rows.withColumn(self.sides.own("one"), self._stretch(at))
+        looks = {LOOKS: max(abs(self.first), abs(self.last))}
+        return rows.select("*", self._stretch(at).alias(self.sides.own("one"), metadata=looks))
 
     def _several(self, rows: DataFrame, at: Column, first: int, last: int) -> DataFrame:
         from pyspark.sql import functions as F

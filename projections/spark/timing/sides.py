@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.views.marks import ENTRY, ROW_KEY
+from projections.errors import InvalidDefinition
+from projections.spark.timing.row_columns import require_columns, require_time
+from projections.views import as_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Columns = str | Sequence[str]
-Taken = Mapping[str, str] | Sequence[str]
+Taken = Mapping[str, str] | Columns
+
+LEFT: Final = "the rows of the left"
+RIGHT: Final = "the rows of the right"
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,11 @@ def sides_of(
     take: Taken | None,
 ) -> Sides:
     """Both sides, checked: the columns are there, the times are timestamps; InvalidDefinition or UnknownColumn."""
-    shared = (on,) if isinstance(on, str) else tuple(on)
+    shared = as_columns(on)
     if not shared:
         raise InvalidDefinition("a join by time on no columns", remedy="name in on the columns of by that both have")
-    for frame, side in ((left, "left"), (right, "right")):
-        require_columns(frame, side, shared)
+    for frame, side in ((left, LEFT), (right, RIGHT)):
+        require_columns(frame, shared, what=side)
     _require_times(left, right, times)
     taken = _named(take, right, shared)
     _require_taken(taken, left, right)
@@ -90,49 +94,24 @@ def all_of(conditions: Iterable[Column]) -> Column:
     return reduce(lambda one, other: one & other, conditions)
 
 
-def key_of(rows: DataFrame) -> list[Column]:
-    """What tells the rows of a table apart, a later event of one aggregate being the greater; none where it is lost."""
-    from pyspark.sql import functions as F
-
-    marked = [field for field in rows.schema.fields if ROW_KEY in field.metadata]
-    versions = [F.substring_index(f.name, "@", -1).cast("bigint") for f in marked if ENTRY in f.metadata]
-    return [*versions, *(F.col(field.name) for field in marked)]
-
-
-def require_columns(frame: DataFrame, side: str, columns: Sequence[str]) -> None:
-    """Refuse a column that a side does not have; UnknownColumn."""
-    for column in columns:
-        if column not in frame.columns:
-            raise UnknownColumn(
-                f"the {side} side of a join by time has no column {column!r}",
-                remedy=f"its columns are: {', '.join(frame.columns)}",
-            )
-
-
 def _require_times(left: DataFrame, right: DataFrame, times: tuple[str, str]) -> None:
     if isinstance(times, str) or len(times) != 2:
         raise InvalidDefinition(
             f"a join by time was given the times {times!r}", remedy="name two: that of the left, and that of the right"
         )
-    for frame, side, time in ((left, "left", times[0]), (right, "right", times[1])):
-        require_columns(frame, side, [time])
-        kind = frame.schema[time].dataType.simpleString()
-        if kind != "timestamp":
-            raise InvalidDefinition(
-                f"{time!r} of the {side} side is {kind}, and a time is a timestamp",
-                remedy=f"convert it first, with timestamp_micros({time}) or cast({time} AS timestamp)",
-            )
+    for frame, side, time in ((left, LEFT, times[0]), (right, RIGHT, times[1])):
+        require_time(frame, time, what=side)
 
 
 def _named(take: Taken | None, right: DataFrame, on: Sequence[str]) -> dict[str, str]:
     """Column of the result → column of the right."""
     if take is None:
         return {c: c for c in right.columns if c not in on}
-    return dict(take) if isinstance(take, Mapping) else {c: c for c in take}
+    return dict(take) if isinstance(take, Mapping) else {c: c for c in as_columns(take)}
 
 
 def _require_taken(taken: Mapping[str, str], left: DataFrame, right: DataFrame) -> None:
-    require_columns(right, "right", list(taken.values()))
+    require_columns(right, taken.values(), what=RIGHT)
     for name, source in taken.items():
         if name in left.columns:
             raise InvalidDefinition(

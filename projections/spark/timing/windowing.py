@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 from projections.spark.timing.boundaries import added, following, latest
+from projections.spark.timing.row_columns import require_time
 from projections.timing.lengths import DAY
-from projections.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, windows_of
+from projections.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +33,7 @@ class Windowing:
         """The rows that have a time, beside the beginning and the end of their window."""
         from pyspark.sql import functions as F
 
-        _require_time(rows, self._on)
+        require_time(rows, self._on)
         start, end = f"{self._named}_start", f"{self._named}_end"
         columns = list(self._columns or rows.columns)
         for name in (start, end, _AT):
@@ -43,17 +44,6 @@ class Windowing:
         timed = rows.where(F.col(self._on).isNotNull()).withColumn(_AT, F.unix_micros(self._on))
         placed = _PLACED[type(self._window)](timed, self._window, start, end)
         return placed.select(*columns, start, end)
-
-
-def _require_time(rows: DataFrame, on: str) -> None:
-    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-    if on not in kinds:
-        raise UnknownColumn(f"the rows have no column {on!r}", remedy=f"their columns are: {', '.join(kinds)}")
-    if kinds[on] != "timestamp":
-        raise InvalidDefinition(
-            f"{on!r} is {kinds[on]}, and a window is of times",
-            remedy="name a column of timestamps, or cast it in a view",
-        )
 
 
 def _tumbling(rows: DataFrame, window: Tumbling, start: str, end: str) -> DataFrame:
@@ -69,7 +59,8 @@ def _hopping(rows: DataFrame, window: Hopping, start: str, end: str) -> DataFram
     # Where clocks are set, two beginnings may be half a step apart: half steps back pass over none of them.
     parts = 1 if window.grid.zone is None and not window.grid.step.months else 2
     stride = (window.grid.step.micros or window.grid.step.months * _LEAST_MONTH) // parts
-    back = F.sequence(F.lit(0).cast("bigint"), F.lit(parts * windows_of(window) + 1).cast("bigint"))
+    count = hop_lasts(window) // stride + parts + 1
+    back = F.sequence(F.lit(0).cast("bigint"), F.lit(count).cast("bigint"))
     begins = F.transform(back, lambda n: F.timestamp_micros(latest(F.col(_AT) - n * stride, window.grid)))
     beginning = rows.withColumn(start, F.explode(F.array_distinct(begins)))
     ends = added(F.unix_micros(start), window.size, window.grid.zone)

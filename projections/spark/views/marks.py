@@ -1,4 +1,4 @@
-"""What the metadata of columns says to whoever reads the plan of a view."""
+"""What the metadata of columns says about them in the plan of a view."""
 
 from __future__ import annotations
 
@@ -8,4 +8,6 @@ ROLE: Final = "factfold.role"  # the view's parameter that a column is of
 PARTITION: Final = "factfold.partition"  # the column of ``by`` whose value it is, of a function of ours
 ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a view over partitions
 ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
-NUMBERED: Final = "factfold.numbered"  # for how many microseconds a match of the rows looks on, -1 if for ever
+NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
+LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
+ANY_TIME: Final = -1  # of such a distance: there is none

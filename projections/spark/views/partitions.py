@@ -15,15 +15,17 @@ from projections.spark.scala import items
 from projections.spark.views.aggregates import require_right
 from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subqueries
 from projections.spark.views.equal_values import require_no_equal_ones
-from projections.spark.views.marks import NUMBERED, PARTITION, ROLE, ROW_KEY
+from projections.spark.views.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROLE, ROW_KEY
 from projections.spark.views.partition_joins import Side, equates, joined
 from projections.spark.views.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
 from projections.spark.views.windows import require_certain
+from projections.timing.lengths import Length
 from projections.views import may_be_null
 
 if TYPE_CHECKING:
+    from projections.timing.promises import Reach
     from projections.views import View
 
 _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
@@ -31,8 +33,9 @@ _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "Repartitio
 _CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
 _ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
 _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
-_CUT: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
-               "Sample": "a sample", "Expand": "totals of several groupings"}  # fmt: skip
+_LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
+                   "Sample": "a sample"}  # fmt: skip
+_REPEATED: Final = "Expand"
 
 
 def require_partitioned(view: View, plan: Any) -> None:
@@ -75,6 +78,8 @@ class _Tracing:
     def rows(self, node: Any, wanted: Sequence[Any] = ()) -> LocalRows:
         """What is known of the rows of an operator, above which the ``wanted`` conditions hold."""
         name, children = str(node.nodeName()), items(node.children())
+        if self._view.reach is not None:
+            self._require_reach(node, self._view.reach)
         if name == "CTERelationRef":
             return self._reference(node)
         if name == "WithCTE":
@@ -84,8 +89,16 @@ class _Tracing:
             return self._leaf(node)
         if name in _SAME_ROWS:
             return self.rows(children[0], wanted)
-        if name in _CUT:
-            return self._cut(name, self.rows(children[0]))
+        if name in _LIMITED:
+            raise Untraceable(
+                f"{_LIMITED[name]}, which looks at all partitions",
+                "number the rows of each: row_number() OVER (PARTITION BY … ORDER BY …) <= 3",
+            )
+        if name == _REPEATED:
+            raise Untraceable(
+                "rows repeated for each of several groupings, as by ROLLUP, UNPIVOT or windows that overlap",
+                "write a view for each grouping; for windows that overlap, windowed(…, hopping(…))",
+            )
         found = getattr(self, f"_{_METHODS[name]}", None) if name in _METHODS else None
         if found is None:
             raise Untraceable(
@@ -120,12 +133,6 @@ class _Tracing:
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
         present = () if may_be_null(table) else tuple(frozenset({ids[column]}) for column in table.key)
         return LocalRows(by, (own,), present=present)
-
-    def _cut(self, name: str, below: LocalRows) -> LocalRows:
-        raise Untraceable(
-            f"{_CUT[name]}, which looks at all partitions",
-            "number the rows of each: row_number() OVER (PARTITION BY … ORDER BY …) <= 3",
-        )
 
     # ---- rows one by one
 
@@ -242,19 +249,6 @@ class _Tracing:
         self._require_within(found, items(node.output()), f"{str(node.nodeName()).upper()}")
         return replace(found, unique=(attributes(items(node.output())),), united=False, parts=())
 
-    def _mapped(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        """Rows that a function of ours makes of each group; the marked columns of them are those of ``by``."""
-        below, output = self.rows(children[0]), items(node.output())
-        self._require_within(below, items(node.groupingAttributes()), "a function of groups")
-        marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
-        if not set(self._view.by) <= marked.keys():
-            raise Untraceable(
-                "a Python function of groups, of which nothing shows which rows it returns",
-                "use match_pattern(…), or window functions over the columns of by",
-            )
-        by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
-        return LocalRows(by, united=True)
-
     def _in_order(self, node: Any, children: Sequence[Any]) -> LocalRows:
         """Rows that match_pattern makes of those of a partition, which follow each other; marked in the same way.
 
@@ -264,13 +258,12 @@ class _Tracing:
         own = {a.name(): a for a in items(children[0].output())}
         marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
         # What is numbered is matched next: no result of ours has such a column.
-        spans = [a.metadata().getLong(NUMBERED) for a in own.values() if a.metadata().contains(NUMBERED)]
-        if not (spans and set(self._view.by) <= marked.keys()):
+        numbered = any(a.metadata().contains(NUMBERED) for a in own.values())
+        if not (numbered and set(self._view.by) <= marked.keys()):
             raise Untraceable(
                 "a Python function of batches, of which nothing shows which rows it brings together",
                 "use match_pattern(…) by the columns of by, or a function of columns (udf)",
             )
-        self._require_reach(spans[0])
         self._require_within(below, [own[column] for column in marked], "match_pattern")
         by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
         key = [a for a in output if a.metadata().contains(ROW_KEY)]
@@ -279,19 +272,21 @@ class _Tracing:
         unique = (attributes([*key, *(marked[column] for column in further)]),) if below.tell_apart(of_row) else ()
         return LocalRows(by, unique, united=not unique, exploded="match_pattern" if unique else None)
 
-    def _require_reach(self, span: int) -> None:
-        """Refuse a pattern to which rows count that a view with a reach forgets."""
-        reach = self._view.reach
-        if reach is not None and span < 0:
-            raise Untraceable(
-                "a pattern of which a match depends on rows of any time, and a reach",
-                "use skip_to_next_row() and within, and no previous(…); or leave reach out",
-            )
-        if reach is not None and span > reach.micros:
-            raise Untraceable(
-                f"a pattern that looks on for {span} µs, and a reach of {reach.micros} µs",
-                "let reach be within, or longer",
-            )
+    def _require_reach(self, node: Any, reach: Reach) -> None:
+        """Refuse a join or a pattern that looks further than its view says, at rows that may be forgotten."""
+        marks = [a.metadata() for a in items(node.output())]
+        for span in (one.getLong(LOOKS) for one in marks if one.contains(LOOKS)):
+            if span == ANY_TIME:
+                raise Untraceable(
+                    "a join or a pattern that looks at rows of any time, and a reach",
+                    "bound what it looks at: tolerance=… in join_as_of; within and skip_to_next_row() in a pattern, and"
+                    " no previous(…); or leave reach out",
+                )
+            if span > reach.micros:
+                raise Untraceable(
+                    f"a join or a pattern that looks {Length(span)} away, and a reach of {Length(reach.micros)}",
+                    f"let it reach as far: reach=Reach('{Length(span)}', on={reach.on!r})",
+                )
 
     # ---- partitions
 
@@ -353,8 +348,7 @@ class _Tracing:
 _METHODS: Final = {
     "Project": "project", "Filter": "filter", "Generate": "generate", "Window": "window", "Aggregate": "aggregate",
     "Distinct": "distinct", "Deduplicate": "distinct", "Join": "join", "LateralJoin": "lateral", "Union": "united",
-    "Except": "set_operation", "Intersect": "set_operation", "FlatMapGroupsInArrow": "mapped",
-    "MapInArrow": "in_order",
+    "Except": "set_operation", "Intersect": "set_operation", "MapInArrow": "in_order",
 }  # fmt: skip
 
 _TOLD: Final = ("Project", "Filter", "Join")  # which are told what holds above them

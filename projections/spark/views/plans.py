@@ -21,6 +21,11 @@ def operators(plan: Any) -> Iterator[str]:
     return (node.nodeName() for node in _nodes(plan))
 
 
+def leaves(plan: Any) -> Iterator[Any]:
+    """The operators that rows come from, those of its subqueries included."""
+    return (node for node in _nodes(plan) if not items(node.children()))
+
+
 def is_attribute(expression: Any) -> bool:
     """Whether an expression is a column of what is below it."""
     return kind(expression) == "AttributeReference"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from projections.group import ProjectionGroup
 from projections.outputs.finals import require_time
 from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
+from projections.spark.scala import items
 from projections.spark.views.frames import handed
 from projections.spark.views.lineage import require_own_key, require_traced
 from projections.spark.views.marks import ROLE
@@ -22,6 +23,7 @@ from projections.spark.views.partitions import require_partitioned
 from projections.spark.views.plans import (
     analysed_plan,
     environmental,
+    leaves,
     nondeterministic,
     operators,
 )
@@ -70,8 +72,10 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
-        result = view(*(spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames))
+        given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
+        result = view(*given)
         _refuse_moments(view, result)
+        _refuse_copies(view, result, given)
         rows = None if view.by else _refuse_unreached(view, result)
         schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")
@@ -190,6 +194,21 @@ def _refuse_moments(view: View, result: DataFrame) -> None:
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
+
+
+def _refuse_copies(view: View, result: DataFrame, given: Sequence[DataFrame]) -> None:
+    """Refuse rows made with the schema of a parameter: its marks would make them rows of the parameter's table."""
+    ours = {leaf.rdd().id() for frame in given for leaf in leaves(analysed_plan(frame))}
+    for leaf in leaves(analysed_plan(result)):
+        marks = next((column.metadata() for column in items(leaf.output())), None)
+        if leaf.nodeName() == "CTERelationRef" or marks is None or not marks.contains(ROLE):
+            continue
+        if leaf.nodeName() != "LogicalRDD" or leaf.rdd().id() not in ours:
+            raise _refused(
+                view,
+                f"rows made with the schema of its parameter {marks.getString(ROLE)!r}",
+                "give them a schema of their own, createDataFrame(rows, 'id BIGINT, …'), or write them into a table",
+            )
 
 
 @contextmanager
