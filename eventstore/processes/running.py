@@ -7,14 +7,14 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.backends.sql.source import StoreSource
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.dispatcher import Dispatcher
-from eventstore.errors import SubscriptionGaveUp
+from eventstore.errors import CheckpointMoved, SubscriptionGaveUp
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import ProcessEngine
 from eventstore.processes.process import Process
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from eventstore.aggregate import Aggregate
+
+_STANDBY_SECONDS: Final = 1.0
 
 Tell = Callable[[DeliveryReport | WorkReport], None]
 
@@ -87,7 +89,7 @@ def run_processes(
     """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
 
     Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
-    Kafka's topics, without from the store itself, where one runner a process reads at a time. `commands` are aggregates
+    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `commands` are aggregates
     whose scheduled commands are sent too. SubscriptionGaveUp after too many failures in a row; other errors end it.
     """
     worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
@@ -119,8 +121,11 @@ def _deliver(
 ) -> None:
     outwaiting = _outwaiting("process", process.category, restarts)
     while not stop.is_set():
-        with outwaiting.over(stop), open_process(store, process, settings=settings) as opened:
-            opened.run(stop=stop, on_batch=on_batch)
+        try:
+            with outwaiting.over(stop), open_process(store, process, settings=settings) as opened:
+                opened.run(stop=stop, on_batch=on_batch)
+        except CheckpointMoved:  # another runner delivers: this one takes over where it ends
+            stop.wait(_STANDBY_SECONDS)
 
 
 def _outwaiting(what: str, place: str, restarts: Restarts | None) -> Outwaiting:

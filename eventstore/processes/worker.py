@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from eventstore.aggregate import Aggregate
 
-_BATCH: Final = 500
+# A transaction that holds locks, and keeps readers of the store waiting, for some tenths of a second at most.
+_BATCH: Final = 100
 _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = timedelta(seconds=1)
 _GLANCE_SECONDS: Final = 0.1

@@ -18,6 +18,7 @@ from factfold.cli import (
     events,
     histories,
     prepare,
+    processes,
     relay,
     service_schema,
     stack,
@@ -45,6 +46,7 @@ def application() -> typer.Typer:
     app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
+    app.add_typer(processes.app, name="processes")
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(service_schema.app, name="schema")  # with the commands of schema
     app.add_typer(relay.app, name="relay")

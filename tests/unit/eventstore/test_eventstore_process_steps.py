@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Annotated
 
 import pytest
 
-from eventstore import Aggregate, event
+from eventstore import Aggregate, Personal, event
 from eventstore.errors import DeclarationError, InvalidEventData
-from eventstore.processes import Process, reacts, replies, starts, times_out
+from eventstore.event_types import event_type_of
+from eventstore.processes import Process, functional, reacts, replies, starts, times_out
 from eventstore.processes.errors import ProcessAlreadyStarted, TooManySteps
+from eventstore.processes.reactions import impersonal
 from eventstore.testing.processes import accepted, clock, command, given, refused
 from tests.unit.eventstore.fulfilment import PAID, PLACED, Fulfilment, Item, Order, Payment
 
@@ -260,3 +264,62 @@ def test_a_state_field_that_a_new_version_brings_has_its_default():
     process = Late("1")
     Late.evolve(process, found.steps[0])
     assert process.since == "?"
+
+
+class Customer(Aggregate):
+    @event
+    class Registered:
+        name: Annotated[str, Personal(erased="?")]
+
+
+class Greeting(Process):
+    name: str = ""
+
+    @starts(Customer.Registered)
+    def registered(self, event: Customer.Registered) -> None:
+        self.name = event.name
+
+
+def test_a_process_never_sees_a_personal_value_and_records_none():
+    kind = event_type_of(Customer.Registered)
+    addressed = Greeting.reactions.addressed("customer.registered", 1, {"name": "Ann"}, "7")
+    ((shown,),) = addressed.values()
+    assert shown.name == "?"
+    assert impersonal(kind, {"name": "Ann"}) == {"name": "?"}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    amount: Decimal = Decimal(0)
+    given_up: bool = False
+
+
+def decide(state: Waiting, given: object) -> tuple[Waiting, list[functional.Decision]]:
+    match given:
+        case Order.Placed(sku=sku):
+            reserve = functional.send(sku, Item.reserve, order_id="o1", quantity=2)
+            undo = functional.undone_by(reserve, Item.release, order_id="o1", quantity=2)
+            return state, [undo, functional.set_timer("payment", after=timedelta(minutes=30))]
+        case Payment.Received(amount=amount):
+            return replace(state, amount=amount), [functional.take_back("payment"), functional.done()]
+        case functional.TimeOut("payment"):
+            return state, [functional.compensate("late")]
+        case functional.Compensated():
+            return replace(state, given_up=True), []
+    return state, []
+
+
+def test_a_process_of_functions_decides_as_one_of_methods_does():
+    waiting = functional.process_of(
+        "waiting",
+        initial_state=Waiting,
+        decide=decide,
+        starts={Order.Placed: None},
+        reacts={Payment.Received: "order_id"},
+        timers=["payment"],
+        sends=[Item],
+    )
+    ready = given(waiting, PLACED, accepted(Item.reserve), id="o1")
+    ready.when(PAID).then(state={"amount": Decimal(9)}, timers=[], status="done")
+    undoing = ready.when(clock.advance("31m")).then(commands=[RELEASE], state={"given_up": False})
+    undoing.when(accepted(Item.release)).then(state={"given_up": True}, status="compensated")

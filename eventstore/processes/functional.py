@@ -1,0 +1,185 @@
+"""Processes written as functions: a state, and one function that decides about each input.
+
+    Waiting = process_of(
+        "waiting",
+        initial_state=lambda: Basket(),
+        starts={Order.Placed: None},
+        reacts={Payment.Received: "order_id"},
+        timers=["payment"],
+        decide=decide,
+        sends=[Order],
+    )
+
+    def decide(state: Basket, input: Order.Placed | Payment.Received | TimeOut) -> tuple[Basket, list[Decision]]: ...
+
+After the workflows of Emmett (https://event-driven-io.github.io/emmett/): what `process_of` returns is a process as any
+other, so everything else takes it. The state's fields are those of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import new_class
+from typing import Any, Final, TypeVar
+
+from eventstore.aggregate import Aggregate
+from eventstore.errors import DeclarationError
+from eventstore.processes.process import Process, Reply, Sending
+from eventstore.processes.reactions import Correlation, compensated, late, reacts, replies, starts, times_out
+
+S = TypeVar("S")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeOut:
+    """A timer that is due, as `decide` gets it."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compensated:
+    """Every compensation was accepted, as `decide` gets it."""
+
+
+Decision = Callable[[Process], object]
+"""What `decide` returns: made by `send`, `set_timer`, `take_back`, `done` and `compensate` of this module."""
+
+
+def send(aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
+    """Decide to send a command."""
+    return lambda process: process.send(aggregate_id, command, *args, **kwargs)
+
+
+def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
+    """Decide to send a command that another one compensates."""
+
+    def decide(process: Process) -> Sending:
+        sending = sent(process)
+        if not isinstance(sending, Sending):
+            raise DeclarationError("only a command is compensated", remedy="undone_by(send(…), Item.release, …)")
+        return sending.undone_by(command, *args, **kwargs)
+
+    return decide
+
+
+def set_timer(name: str, *, after: timedelta | None = None, at: datetime | None = None) -> Decision:
+    """Decide to set a timer."""
+    return lambda process: process.timeout(name, after=after, at=at)
+
+
+def take_back(name: str) -> Decision:
+    """Decide to take back a timer."""
+    return lambda process: process.cancel(name)
+
+
+def done() -> Decision:
+    """Decide that the instance has come to its end."""
+    return lambda process: process.done()
+
+
+def compensate(reason: str) -> Decision:
+    """Decide to undo what was accepted."""
+    return lambda process: process.compensate(reason)
+
+
+Decide = Callable[[S, Any], tuple[S, Sequence[Decision]]]
+_EVENTS: Final = (("starts", starts), ("reacts", reacts), ("late", late))
+
+
+def process_of(
+    category: str,
+    *,
+    initial_state: Callable[[], S],
+    decide: Decide[S],
+    starts: Mapping[type, Correlation],
+    reacts: Mapping[type, Correlation] | None = None,
+    late: Mapping[type, Correlation] | None = None,
+    answers: Sequence[Callable[..., object]] = (),
+    timers: Sequence[str] = (),
+    sends: Sequence[type[Aggregate]] = (),
+    version: int = 1,
+    earlier: Sequence[type[Process]] = (),
+) -> type[Process]:
+    """Make a process of a function, which gets the state and an event, a `Reply`, a `TimeOut` or `Compensated`.
+
+    Each mapping says how an event names its instance, None for the id of its stream; ``answers`` are commands whose
+    replies are wanted, ``timers`` the names of timers. DeclarationError where the state is no dataclass.
+    """
+    state = type(initial_state())
+    if not dataclasses.is_dataclass(state):
+        raise DeclarationError(
+            f"the state of {category} is a {state.__name__}, whose fields nobody can list",
+            remedy="make it a frozen dataclass",
+            place=category,
+        )
+    body = _state_of(initial_state())
+    body |= _handlers(decide, state, {"starts": starts, "reacts": reacts or {}, "late": late or {}})
+    body |= _named_handlers(decide, state, answers, timers)
+    options = {"category": category, "sends": sends, "version": version, "earlier": earlier}
+    made: type[Process] = new_class(category, (Process,), options, lambda namespace: namespace.update(body))
+    return made
+
+
+def _state_of(initial: Any) -> dict[str, Any]:
+    fields = dataclasses.fields(initial)
+    values = {field.name: getattr(initial, field.name) for field in fields}
+    return {
+        **values,
+        "__annotations__": {field.name: field.type for field in fields},
+        "__module__": type(initial).__module__,
+    }
+
+
+def _handlers(decide: Decide[Any], state: type, events: Mapping[str, Mapping[type, Correlation]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for way, marking in _EVENTS:
+        for event, correlation in events[way].items():
+            found[f"{way}_{event.__qualname__.replace('.', '_')}"] = marking(event, id=correlation)(
+                _deciding(decide, state, None)
+            )
+    return found
+
+
+def _named_handlers(
+    decide: Decide[Any], state: type, answers: Sequence[Callable[..., object]], timers: Sequence[str]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"after_compensation": compensated(_deciding(decide, state, Compensated()))}
+    for command in answers:
+        found[f"answer_to_{command.__qualname__.replace('.', '_')}"] = replies(command)(_deciding(decide, state, None))
+    for name in timers:
+        found[f"timer_{name}"] = times_out(name)(_deciding(decide, state, TimeOut(name)))
+    return found
+
+
+def _deciding(decide: Decide[Any], state: type, fixed: object | None) -> Callable[..., None]:
+    """A handler that lets the function decide, about its input or about what is always the same."""
+
+    def run(process: Process, given: object) -> None:
+        before = state(**{field.name: getattr(process, field.name) for field in dataclasses.fields(state)})
+        after, decisions = decide(before, given)
+        for field in dataclasses.fields(state):
+            setattr(process, field.name, getattr(after, field.name))
+        for decision in decisions:
+            decision(process)
+
+    if fixed is None:
+        return lambda self, given: run(self, given)
+    return lambda self: run(self, fixed)
+
+
+__all__ = [
+    "Compensated",
+    "Decision",
+    "Reply",
+    "TimeOut",
+    "compensate",
+    "done",
+    "process_of",
+    "send",
+    "set_timer",
+    "take_back",
+    "undone_by",
+]

@@ -1,0 +1,249 @@
+"""`factfold processes`: run, list, show, stats, retry, cancel, migrate."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold.cli.archive import parse_duration
+from factfold.cli.definitions import load_aggregate, load_definition
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.restarts import LIMIT, RestartLimit
+from factfold.cli.shown_values import as_json as as_json_values
+from factfold.cli.shown_values import printable
+from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import Database, Json, Schema, Source
+
+if TYPE_CHECKING:
+    from eventstore import SqlEventStore
+    from eventstore.messages import RecordedEvent
+    from eventstore.processes import Process
+    from eventstore.processes.administration import InstanceStatus, Processes
+
+app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
+
+Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment; all without one.")]
+Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
+Target = Annotated[str, typer.Argument(help="The process's class, as module:Name.", metavar="MODULE:NAME")]
+Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
+
+
+@app.callback()
+def processes() -> None:
+    """Process managers: what runs, what waits for what, what is stuck."""
+    log_to_stderr()
+
+
+@app.command()
+def run(
+    targets: Annotated[list[str], typer.Argument(help="The processes' classes, each as module:Name.")],
+    database: Database,
+    schema: Schema = None,
+    source: Source = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Take events from Kafka's topics, not from the store itself.")
+    ] = False,
+    commands: Annotated[
+        list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
+    ] = None,
+    restarts: RestartLimit = LIMIT,
+    as_json: Json = False,
+) -> None:
+    """Deliver events to processes, send their commands and fire their timers, until a signal comes.
+
+    Start it several times to share the work.
+    """
+    from eventstore import Restarts, Settings
+    from eventstore.processes.running import run_processes
+
+    kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
+    stop = stop_on_signal()
+    with _store(database, schema, source) as store:
+        typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
+        sys.stdout.flush()
+        settings = Settings() if kafka else None
+        report = run_processes(
+            store, kinds, stop=stop, settings=settings, commands=aggregates, restarts=Restarts(limit=restarts)
+        )
+    told = dataclasses.asdict(report)
+    said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
+    typer.echo(json.dumps(told) if as_json else said)
+
+
+@app.command(name="list")
+def list_(
+    database: Database,
+    process: Name = None,
+    schema: Schema = None,
+    stuck: Annotated[
+        str | None, typer.Option("--stuck", help="Only what has a problem, or did nothing for so long: 90s, 1h, 2d.")
+    ] = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Those that have ended, too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """List instances, those that stand still for the longest first; exit code 3 if --stuck finds any."""
+    age = None if stuck is None else parse_duration(stuck)
+    with _store(database, schema) as store:
+        found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
+    if as_json:
+        typer.echo(json.dumps([_status_json(one) for one in found]))
+    else:
+        for one in found:
+            typer.echo(
+                f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}"
+            )
+            if one.problem:
+                typer.echo(f"  problem: {printable(one.problem)}")
+        typer.echo(f"{len(found):,} {'instance' if len(found) == 1 else 'instances'}")
+    if stuck is not None and found:
+        raise typer.Exit(3)
+
+
+@app.command()
+def show(stream: Stream, database: Database, schema: Schema = None, as_json: Json = False) -> None:
+    """Show one instance with its steps: what came, what was decided, the state after it."""
+    name, instance = _parts(stream)
+    with _store(database, schema) as store:
+        found = _processes(store)
+        status, steps = found.show(name, instance), found.steps(name, instance)
+    if as_json:
+        typer.echo(json.dumps({**_status_json(status), "steps": [_step_json(step) for step in steps]}))
+        return
+    _tell(status)
+    for step in steps:
+        _tell_step(step)
+
+
+@app.command()
+def stats(database: Database, process: Name = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Count instances by process and status."""
+    with _store(database, schema) as store:
+        found = _processes(store).stats(process)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in found]))
+        return
+    for one in found:
+        typer.echo(
+            f"{one.process}  {one.status}: {one.instances:,}"
+            + f", {one.troubled:,} with a problem" * bool(one.troubled)
+        )
+
+
+@app.command()
+def retry(target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False) -> None:
+    """Do again what was set aside, or the compensation that failed."""
+    kind = load_process(target)
+    with _store(database, schema) as store:
+        _tell(_processes(store, kind).retry(kind.category, instance), as_json=as_json)
+
+
+@app.command()
+def cancel(
+    target: Target,
+    instance: Instance,
+    database: Database,
+    schema: Schema = None,
+    compensate: Annotated[
+        bool, typer.Option("--compensate/--no-compensate", help="Undo what was accepted, or leave it as it is.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """End an instance."""
+    kind = load_process(target)
+    with _store(database, schema) as store:
+        _tell(_processes(store, kind).cancel(kind.category, instance, compensate=compensate), as_json=as_json)
+
+
+@app.command()
+def migrate(
+    target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False
+) -> None:
+    """Move an instance to the newest version of its class, by replaying its inputs; no command is sent again."""
+    kind = load_process(target)
+    with _store(database, schema) as store:
+        _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)
+
+
+def load_process(spec: str) -> type[Process]:
+    """The process that `module:name` names; DeclarationError says which half is wrong."""
+    from eventstore.errors import DeclarationError
+    from eventstore.processes import Process
+
+    found = load_definition(spec, type, what="process", example="shop.processes:Fulfilment")
+    if not issubclass(found, Process):
+        raise DeclarationError(f"{spec!r} is no process", remedy="name a class that inherits from Process")
+    return found
+
+
+@contextmanager
+def _store(database: str, schema: str | None, source: str | None = None) -> Iterator[SqlEventStore]:
+    from eventstore import SqlEventStore
+    from eventstore.topics import DEFAULT_SOURCE
+
+    with SqlEventStore(database, schema=schema, source=DEFAULT_SOURCE if source is None else source) as opened:
+        yield opened
+
+
+def _processes(store: SqlEventStore, *kinds: type[Process]) -> Processes:
+    from eventstore.processes.administration import Processes
+
+    return Processes(store, kinds)
+
+
+def _parts(stream: str) -> tuple[str, str]:
+    from eventstore import StreamName
+
+    parsed = StreamName.parse(stream)
+    return parsed.category, parsed.id
+
+
+def _tell(status: InstanceStatus, *, as_json: bool = False) -> None:
+    if as_json:
+        typer.echo(json.dumps(_status_json(status)))
+        return
+    typer.echo(f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code")
+    typer.echo(f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}")
+    typer.echo(f"  waits for {status.waits_for}")
+    if status.problem:
+        typer.echo(f"  problem: {printable(status.problem)}")
+
+
+def _status_json(status: InstanceStatus) -> dict[str, Any]:
+    told: dict[str, Any] = as_json_values(status)
+    return {**told, "idle": status.idle.total_seconds()}
+
+
+def _step_json(step: RecordedEvent) -> dict[str, Any]:
+    told = {"version": step.version, "time": step.time, **step.data, "state": json.loads(step.data["state"])}
+    found: dict[str, Any] = as_json_values(told)
+    return found
+
+
+def _tell_step(step: RecordedEvent) -> None:
+    data = step.data
+    cause = data["cause"]
+    typer.echo(
+        f"{step.version:>4}  {cause['time']:%Y-%m-%d %H:%M:%S}  {cause['kind']} {cause['name']} → {data['status']}"
+    )
+    for sent in data["sent"]:
+        typer.echo(f"      sends {sent['command']} to {sent['to']} {printable(sent['arguments'])}")
+    for timer in data["timers"]:
+        typer.echo(f"      timer {timer['name']}, due {timer['due']:%Y-%m-%d %H:%M:%S} UTC")
+    for name in data["cancelled"]:
+        typer.echo(f"      takes back timer {name}")
+    for text in (data["note"], data["problem"]):
+        if text:
+            typer.echo(f"      {printable(text)}")
+    typer.echo(f"      state {printable(data['state'])}")
+
+
+def _age(time: timedelta) -> str:
+    return str(timedelta(seconds=int(time.total_seconds())))

@@ -1,0 +1,95 @@
+"""`factfold processes`: what it lists, shows and repairs, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from typer.testing import CliRunner
+
+from eventstore import Dispatcher, SqlEventStore
+from eventstore.backends.sql.database import Database
+from eventstore.processes.administration import InstanceStatus, ProcessCount
+from eventstore.processes.engine import ProcessEngine
+from eventstore.processes.worker import ProcessWorker, WorkReport
+from factfold.cli.entry import application
+from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+from tests.unit.test_documented_json import documented, fields
+
+TARGET = "tests.unit.eventstore.fulfilment:Fulfilment"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a command over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    began = datetime.now(UTC) - timedelta(minutes=10)
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        shop, now = Dispatcher(store), [began - timedelta(hours=1)]
+        shop.send("tea", Item.receive, quantity=5)
+        engine = ProcessEngine(store, [Fulfilment])
+        worker = ProcessWorker(store, [Fulfilment], clock=lambda: now[0])
+        for order, moment in (("o2", now[0]), ("o1", began)):
+            now[0] = moment
+            shop.send(order, Order.place, sku="tea", quantity=1, amount=Decimal(9))
+            with Database(store.engine, store.tables).writing() as tx:
+                engine.take_events(tx, list(store.read_stream(f"order-{order}")), now=now[0])
+            worker.drain()
+            if order == "o2":
+                shop.send("tea", Item.close)
+                now[0] += timedelta(minutes=31)
+                worker.drain()
+
+    def invoke(*arguments, json_=True):
+        options = ["--json"] if json_ else []
+        return CliRunner().invoke(application(), ["processes", *arguments, "--database", url, *options])
+
+    return invoke
+
+
+def told(done, code=0):
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_keys_are_those_of_the_page(run):
+    (first, _) = told(run("list"))
+    assert list(first) == documented("processes list")[: len(fields(InstanceStatus))] == fields(InstanceStatus)
+    assert list(told(run("stats"))[0]) == documented("processes stats") == fields(ProcessCount)
+    assert documented("processes run") == fields(WorkReport)
+
+
+def test_what_is_stuck_is_listed_with_its_reason_and_exit_code_3(run):
+    (stuck,) = told(run("list", "--stuck", "1h"), code=3)
+    assert (stuck["instance"], stuck["status"]) == ("o2", "compensation_failed")
+    assert "the shelf is closed" in stuck["problem"]
+    shown = run("list", "--stuck", "1h", json_=False).stdout
+    assert "waits for somebody who retries its compensation\n  problem: item.release" in shown
+
+
+def test_what_waits_says_for_what(run):
+    waiting = told(run("show", "fulfilment-o1"))
+    assert waiting["waits_for"].startswith("timer payment, due 2")
+    assert [step["cause"]["name"] for step in waiting["steps"]] == ["order.placed", "item.reserve"]
+    assert waiting["steps"][-1]["state"]["reserved"] is True
+    assert "sends item.reserve to tea" in run("show", "fulfilment-o1", json_=False).stdout
+
+
+def test_an_instance_is_cancelled_and_another_retried(run):
+    assert told(run("cancel", TARGET, "o1"))["status"] == "compensating"
+    assert told(run("retry", TARGET, "o2"))["status"] == "compensating"
+    assert told(run("list", "--stuck", "1h")) == []
+
+
+def test_an_instance_that_is_not_there_is_an_error_with_exit_code_1(run):
+    done = run("show", "fulfilment-o9")
+    assert done.exit_code == 1
+    assert "there is no fulfilment 'o9'" in str(done.exception)
+
+
+def test_a_class_that_is_no_process_is_an_error(run):
+    done = run("retry", "tests.unit.eventstore.fulfilment:Order", "o1")
+    assert "is no process" in str(done.exception)
