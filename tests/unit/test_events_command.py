@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import sqlite3
 from decimal import Decimal
@@ -260,3 +261,29 @@ def test_a_replay_of_nothing_in_particular_is_refused(url: str) -> None:
 def test_a_replay_is_bounded_by_versions(url: str) -> None:
     words = ["events", "replay", f"{GUESTBOOK}:ship", "--stream", "order-o1", "--from", "1"]
     assert lines(url, *words)[0]["events"] == 0
+
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
+
+
+def documented(command: str) -> set[str]:
+    """The code in a command's line of the table, but for values and for names of other commands."""
+    (line,) = [found for found in PAGE.read_text().splitlines() if found.startswith(f"| `{command}`")]
+    return set(re.findall(r"`(\w+)`", line.partition("|")[2].partition("|")[2])) - FORMS
+
+
+FORMS = {"event", "json", "text", "bytes", "deleted", "command"}
+
+
+def test_the_keys_of_the_page_are_those_that_are_printed(url: str) -> None:
+    (shown,), (stream,) = lines(url, "events", "show", "order-o1@0"), lines(url, "streams", "show", "order-o1")
+    (traced,) = lines(url, "trace", "talk")
+    replayed = [*_replayed(url), *_replayed(url, "--yes")]
+    assert documented("events tail") == set(shown) - FORMS
+    assert documented("streams show") == {*stream, "before", "after"}
+    assert documented("trace") == {*traced, *traced["steps"][0], "group", "topic", "outcome", "time"} - FORMS
+    assert documented("events replay") == set(replayed)
+
+
+def _replayed(url: str, *words: str) -> dict[str, Any]:
+    return lines(url, "events", "replay", f"{GUESTBOOK}:ship", "--all", *words)[0]
