@@ -127,6 +127,12 @@ def view_topic(name: str, *, partitions: int, compaction_lag_ms: int) -> TopicSp
     return TopicSpec(name, partitions, {**_COMPACT, **lags, "max.message.bytes": str(MAX_ROUTED_BYTES)})
 
 
+def final_topic(name: str, *, partitions: int) -> TopicSpec:
+    """Describe a topic of final results: each is in it once, and nothing is ever removed."""
+    longest = {"max.message.bytes": str(MAX_ROUTED_BYTES)}
+    return TopicSpec(name, partitions, {"cleanup.policy": "delete", **_UNLIMITED, **longest})
+
+
 def history_topic(name: str, *, partitions: int) -> TopicSpec:
     """Describe a topic of row changes that keeps every one of them: for those who ask what was, not only what is."""
     return TopicSpec(name, partitions, {"cleanup.policy": "delete", **_UNLIMITED})

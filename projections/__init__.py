@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from projections.group import ProjectionGroup
     from projections.logs.archive import ArchivedLog
     from projections.outputs.finals import FinalResults
-    from projections.outputs.view_topics import ViewTopic
+    from projections.outputs.view_topics import FinalTopic, ViewTopic
     from projections.predicates import Predicate, field, of_type
     from projections.rebuilding.comparing import ViewComparison, diff
     from projections.rebuilding.cutover import cut_over, rollback
@@ -71,6 +71,7 @@ __all__ = [
     "ComparedGroup",
     "Environment",
     "FinalResults",
+    "FinalTopic",
     "Follower",
     "NoServingGeneration",
     "NotYetApplied",
@@ -152,7 +153,7 @@ _HOMES = {
     "group": ("ProjectionGroup",),
     "logs.archive": ("ArchivedLog",),
     "outputs.finals": ("FinalResults",),
-    "outputs.view_topics": ("ViewTopic",),
+    "outputs.view_topics": ("FinalTopic", "ViewTopic"),
     "predicates": ("Predicate", "field", "of_type"),
     "rebuilding.comparing": ("ViewComparison", "diff"),
     "rebuilding.cutover": ("cut_over", "rollback"),

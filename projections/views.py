@@ -132,6 +132,8 @@ class View:
         declared = f"{self.references}|{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
+        results = None if self.final is None else self.final.published
+        topic += "" if results is None else f"|final results in {results.name}"
         reach = "" if self.reach is None else f"|reach {self.reach}"
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from projections.errors import InvalidDefinition
+from projections.outputs.view_topics import FinalTopic
 from projections.timing.lengths import Lasting, exact
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class FinalResults:
     views' database. Time passes with that clock, once the run has applied all that was in the log: no later row is
     waited for, and neither a quiet topic nor a row stamped in the future has a part in it. A row that breaks the
     promise corrects the view, and is listed as late. Rows more than ``max_ahead`` in the future are counted.
+    ``topic`` is where the results are published too: each once, and nothing is removed from it.
 
     Raises InvalidDefinition.
     """
@@ -33,6 +35,7 @@ class FinalResults:
     on: str
     after: Lasting
     max_ahead: Lasting = "1 day"
+    topic: str | FinalTopic | None = None
 
     def __post_init__(self) -> None:
         if self.after is None:
@@ -40,6 +43,12 @@ class FinalResults:
         for name, micros in (("after", self.after_micros), ("max_ahead", self.ahead_micros)):
             if micros < 0:
                 raise InvalidDefinition(f"{name} {getattr(self, name)!r} is negative", remedy=_NO_PROMISE)
+        _ = self.published
+
+    @property
+    def published(self) -> FinalTopic | None:
+        """The topic of the results, None where they are in a table alone."""
+        return FinalTopic.of(self.topic)
 
     @property
     def after_micros(self) -> int:

@@ -1,5 +1,7 @@
 """What a view's commits leave in the outbox, published to its topic: at least once, each key's records in their order.
 
+Final results are published beside it, each exactly once (`projections.outputs.publishing_results`).
+
 A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. Who is
 killed in between is followed by one that publishes the chunk again, which changes nothing for whoever reads it: no key
 is in it twice, and nothing of the group came between.
@@ -17,7 +19,8 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
-from projections.outputs.view_topics import RowProducer, topics_of
+from projections.outputs.publishing_results import ResultPublisher
+from projections.outputs.view_topics import RowProducer, results_topics, rows_topics, topics_of
 from projections.tablestore import outbox
 
 if TYPE_CHECKING:
@@ -28,14 +31,21 @@ log = structlog.get_logger()
 
 
 class ViewPublisher:
-    """Publishes a group's outbox; made by ``opened_publisher``."""
+    """Publishes a group's outbox, and final results to the topics ``results``; made by ``opened_publisher``."""
 
     def __init__(
-        self, store: Transactions, producer: RowProducer, group: str, *, metrics: RunMetrics | None = None
+        self,
+        store: Transactions,
+        producer: RowProducer,
+        group: str,
+        *,
+        results: Sequence[str] = (),
+        metrics: RunMetrics | None = None,
     ) -> None:
         self._store = store
         self._producer = producer
         self._group = group
+        self._results = ResultPublisher(store, producer, group, results)
         self._metrics = metrics
 
     def publish(self) -> int:
@@ -47,6 +57,7 @@ class ViewPublisher:
             with self._store.transaction() as connection:
                 outbox.remove_upto(connection, self._group, chunk.last)
             published += sum(map(len, chunk.rows.values()))
+        published += self._results.publish()
         if published:
             self._tell()
             log.info("view records published", group=self._group, records=published)
@@ -66,7 +77,7 @@ class ViewPublisher:
 def opened_publisher(
     environment: Environment, group: ProjectionGroup, *, metrics: RunMetrics | None = None
 ) -> Iterator[ViewPublisher | None]:
-    """The publisher of a group's view topics, None for a group without any.
+    """The publisher of the topics of a group's views, None for a group without any.
 
     Raises TopicMismatch, InvalidDefinition for a log without topics, and TopicMissing where one was lost.
     """
@@ -78,21 +89,22 @@ def opened_publisher(
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with environment.log.view_topics().producer(group.name) as producer:
-        yield ViewPublisher(store, producer, group.name, metrics=metrics)
+        yield ViewPublisher(store, producer, group.name, results=list(results_topics(group)), metrics=metrics)
 
 
 def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
-    """Make the view topics of a group that are missing, and check the others.
+    """Make the topics of a group's views that are missing, and check the others.
 
-    One that a view has filled and that is gone is noted: it is filled again by the next cut-over. Raises TopicMismatch
-    for a topic of another shape, or with records of others, InvalidDefinition for one of another view.
+    One that a view has filled and that is gone is noted: with rows it is filled again by the next cut-over, with final
+    results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
+    InvalidDefinition for one of another view.
     """
     specs = [topic.spec for topic in topics_of(group)]
     if not specs:
         return
     store, topics = _outbox(environment, group), environment.log.view_topics()
     with store.looking() as connection:
-        outbox.require_ours(connection, group.name, {v.topic.name: v.name for v in group.kept if v.topic is not None})
+        outbox.require_ours(connection, group.name, rows=rows_topics(group), results=results_topics(group))
     made = topics.ensure(specs)
     ids = environment.log.topic_ids([spec.name for spec in specs])
     with store.transaction() as connection:

@@ -1,4 +1,4 @@
-"""View topics: the rows of a view in Kafka, the newest of each key, for services and for views of other groups."""
+"""Topics that views fill: their rows, the newest of each key, or their final results, each once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from eventstore.errors import InvalidIdentifier
 from eventstore.identifiers import check_topic
-from eventstore.topics import DEFAULT_PARTITIONS, TopicSpec, view_topic
+from eventstore.topics import DEFAULT_PARTITIONS, TopicSpec, final_topic, view_topic
 from projections.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ class ViewTopic:
     compaction_lag: timedelta = timedelta(days=1)
 
     def __post_init__(self) -> None:
-        try:
-            check_topic(self.name)
-        except InvalidIdentifier as error:
-            raise InvalidDefinition(error.message, remedy=error.remedy) from error
+        _require_name(self.name)
         if self.partitions < 1 or self.compaction_lag < timedelta(milliseconds=1):
             raise InvalidDefinition(
                 f"view topic {self.name!r} has {self.partitions} partitions and a lag of {self.compaction_lag}",
@@ -51,23 +48,78 @@ class ViewTopic:
         return view_topic(self.name, partitions=self.partitions, compaction_lag_ms=lag)
 
 
-def topics_of(group: ProjectionGroup) -> Iterator[ViewTopic]:
-    """The view topics that a group fills."""
-    return (view.topic for view in group.kept if view.topic is not None)
+@dataclass(frozen=True)
+class FinalTopic:
+    """A topic that holds a view's final results, each once: its name, and its partitions, which are fixed for life.
+
+    Results are in the order they were given out within a partition. Raises InvalidDefinition.
+    """
+
+    name: str
+    partitions: int = DEFAULT_PARTITIONS
+
+    def __post_init__(self) -> None:
+        _require_name(self.name)
+        if self.partitions < 1:
+            raise InvalidDefinition(
+                f"topic {self.name!r} of final results has {self.partitions} partitions",
+                remedy="give it at least one partition",
+            )
+
+    @staticmethod
+    def of(topic: str | FinalTopic | None) -> FinalTopic | None:
+        """What final results were declared with."""
+        return FinalTopic(topic) if isinstance(topic, str) else topic
+
+    @property
+    def spec(self) -> TopicSpec:
+        """The topic as it has to be."""
+        return final_topic(self.name, partitions=self.partitions)
+
+
+def _require_name(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except InvalidIdentifier as error:
+        raise InvalidDefinition(error.message, remedy=error.remedy) from error
+
+
+def rows_topics(group: ProjectionGroup) -> Mapping[str, str]:
+    """The views of a group whose rows fill a topic, by its name."""
+    return {view.topic.name: view.name for view in group.kept if view.topic is not None}
+
+
+def results_topics(group: ProjectionGroup) -> Mapping[str, str]:
+    """The views of a group whose final results fill a topic, by its name."""
+    topics = ((view, view.final.published) for view in group.kept if view.final is not None)
+    return {topic.name: view.name for view, topic in topics if topic is not None}
+
+
+def topics_of(group: ProjectionGroup) -> Iterator[ViewTopic | FinalTopic]:
+    """The topics that the views of a group fill."""
+    for view in group.kept:
+        filled = view.topic, None if view.final is None else view.final.published
+        yield from (topic for topic in filled if topic is not None)
 
 
 def check_topics(group: ProjectionGroup) -> None:
-    """Raise InvalidDefinition where two views of a group fill one topic, or the group reads what it fills."""
+    """Raise InvalidDefinition where a topic would be filled twice, or the group reads what it fills."""
     names = [topic.name for topic in topics_of(group)]
     for name in names:
         if names.count(name) > 1:
-            raise _refused(name, f"is filled by two views of group {group.name!r}")
+            raise _refused(name, f"is filled {_by(name, group)} of group {group.name!r}")
         if name in group.topics:
             raise _refused(name, f"is filled by group {group.name!r}, which reads it too")
 
 
+def _by(topic: str, group: ProjectionGroup) -> str:
+    view = rows_topics(group).get(topic)
+    both = view is not None and view == results_topics(group).get(topic)
+    return f"with the rows and the final results of view {view!r}" if both else "by two views"
+
+
 def _refused(topic: str, why: str) -> InvalidDefinition:
-    remedy = "give every view a topic of its own; within a group, a view reads another one by its name"
+    remedy = "fill every topic once; within a group, a view reads another one by its name"
     return InvalidDefinition(f"topic {topic!r} {why}", remedy=remedy)
 
 
@@ -76,14 +128,20 @@ Row = dict[str, Any]
 
 
 class RowProducer(Protocol):
-    """Takes the rows of view topics."""
+    """Takes the rows of topics, and says what is in these."""
 
     def send(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Append the rows of each topic, in their order; returns once all are stored for good, or none is."""
 
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The offset after the last record of each partition."""
+
+    def keys_between(self, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> set[str]:
+        """The keys of the records from ``start`` (the beginning of a partition that is not in it) up to ``end``."""
+
 
 class ViewTopics(Protocol):
-    """Where view topics are: the part of a log that views are written to."""
+    """Where the topics of views are: the part of a log that views are written to."""
 
     def ensure(self, topics: Sequence[TopicSpec]) -> list[str]:
         """Make those that are missing and return their names; TopicMismatch for one of another shape."""

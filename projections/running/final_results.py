@@ -40,5 +40,8 @@ class FinalsDue:
             at = finals.now(connection)
         if not reached(progress, self._log.end_offsets(list(self._topics))):
             return {}
+        with self._store.looking() as connection:
+            if not finals.is_due(connection, self._layout, self._run, at=at):
+                return {}
         with self._store.transaction() as connection:
             return finals.give_out(connection, self._layout, self._run, at=at)

@@ -148,6 +148,8 @@ class Runner:
                 self._metrics.forgot(rows)
         if self._finals is not None and self._may_go_on and (given := self._finals.give_out(self.progress)):
             log.info("final results given out", group=self._group.name, **given)
+            if self._publisher is not None:
+                self._publisher.publish()
 
     def lag(self) -> RunLag:
         """How far the run is behind what it has seen last."""

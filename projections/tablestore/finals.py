@@ -8,7 +8,6 @@ when the next one will be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from eventstore.backends.sql.upserts import upsert
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.tablestore import runs
+from projections.tablestore.final_tables import final_tables
 from projections.tablestore.handing_over import Rows
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.runs import Run
@@ -30,66 +30,28 @@ _RESULT: Final = ("group_name", "view", "key", "value")
 _LATE: Final = (*_RESULT, "reason")
 
 
-@dataclass(frozen=True)
-class FinalTables:
-    """``results`` in the order they were given out, ``late`` changes in the order they came, ``passed`` by view."""
-
-    results: sa.Table
-    late: sa.Table
-    passed: sa.Table
-
-
-def _tables(prefix: str, schema: str | None) -> FinalTables:
-    metadata = sa.MetaData(schema=schema)
-    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-
-    def listed(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
-        return sa.Table(
-            f"{prefix}{name}",
-            metadata,
-            sa.Column("seq", number, primary_key=True, autoincrement=True),
-            sa.Column("group_name", sa.Text, nullable=False),
-            sa.Column("view", sa.Text, nullable=False),
-            sa.Column("key", sa.Text, nullable=False),
-            sa.Column("value", sa.Text),
-            *columns,
-            sa.Column("at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
-            sqlite_autoincrement=True,
-        )
-
-    results = listed("final_results", sa.UniqueConstraint("group_name", "view", "key"))
-    late = listed("late_changes", sa.Column("reason", sa.Text, nullable=False))
-    passed = sa.Table(
-        f"{prefix}final_times",
-        metadata,
-        sa.Column("group_name", sa.Text, primary_key=True),
-        sa.Column("view", sa.Text, primary_key=True),
-        sa.Column("upto", sa.BigInteger, nullable=False),
-        sa.Column("next_due", sa.BigInteger),
-    )
-    sa.Index(f"{prefix}late_changes_of_view", late.c.group_name, late.c.view)
-    return FinalTables(results, late, passed)
-
-
-_IN_A_SCHEMA, _BY_NAME = _tables("", "factfold"), _tables("factfold_", None)
-
-
-def final_tables(connection: sa.Connection) -> FinalTables:
-    """The tables as this database has them."""
-    return _IN_A_SCHEMA if connection.dialect.name == "postgresql" else _BY_NAME
-
-
-def create_final_tables(connection: sa.Connection) -> None:
-    """Create them unless they are there; the schema is."""
-    final_tables(connection).results.metadata.create_all(connection, checkfirst=True)
-
-
 def now(connection: sa.Connection) -> int:
     """What the database's clock shows, in microseconds since 1970."""
     if connection.dialect.name == "postgresql":
         return int(connection.scalar(sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")) or 0)
     # SQLite has no clock of its own: it asks this machine's, to the millisecond.
     return int(float(connection.scalar(sa.text("SELECT (julianday('now') - 2440587.5) * 86400000")) or 0)) * 1000
+
+
+def is_due(connection: sa.Connection, layout: GenerationLayout, run: Run, *, at: int) -> bool:
+    """Whether ``give_out`` would write anything, asked without a lock."""
+    return runs.serves(connection, run) and any(
+        _is_due(connection, run.group, view, final, at) for view, final in _final(layout)
+    )
+
+
+def _is_due(connection: sa.Connection, group: str, view: ViewLayout, final: FinalResults, at: int) -> bool:
+    since, known = _passed(connection, group, view.name)
+    upto = at - final.after_micros
+    if upto > since + _REST or _next_due(connection, view, final, upto) != known:
+        return True
+    new = _new(connection, group, view, _between(connection, view, final, since, upto))
+    return upto > since and bool(connection.scalar(sa.select(new.exists())))
 
 
 def give_out(connection: sa.Connection, layout: GenerationLayout, run: Run, *, at: int) -> dict[str, int]:
@@ -196,14 +158,20 @@ def _between(
 
 
 def _add(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Select[str, str]) -> int:
-    """Append results in the order of their keys, those that were given out by an earlier definition left out."""
+    """Append results in the order of their keys."""
+    new = _new(connection, group, view, records).subquery()
+    rows = sa.select(sa.literal(group), sa.literal(view.name), *new.c).order_by(new.c.key)
+    statement = sa.insert(final_tables(connection).results).from_select(_RESULT, rows)
+    done = connection.execute(statement, execution_options={"preserve_rowcount": True})
+    return int(done.rowcount)
+
+
+def _new(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Select[str, str]) -> sa.Select[str, str]:
+    """Those of the records that were not given out, as they may have been by an earlier definition."""
     results = final_tables(connection).results
     key, value = records.subquery().c
     mine = sa.and_(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
-    rows = sa.select(sa.literal(group), sa.literal(view.name), key, value).where(~sa.exists().where(mine)).order_by(key)
-    statement = sa.insert(results).from_select(_RESULT, rows)
-    done = connection.execute(statement, execution_options={"preserve_rowcount": True})
-    return int(done.rowcount)
+    return sa.select(key.label("key"), value).where(~sa.exists().where(mine))
 
 
 def _note_changed(connection: sa.Connection, group: str, view: ViewLayout) -> None:

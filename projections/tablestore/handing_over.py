@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.columns import ColumnType, Kind
-from projections.tablestore import runs
+from projections.tablestore import final_topics, runs
 from projections.tablestore.json_rows import json_object
 from projections.tablestore.layout import GenerationLayout, ViewLayout
 from projections.tablestore.outbox import require_ours
@@ -91,11 +91,19 @@ def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
     return ((view.definition.topic.name, view) for view in layout.views.values() if view.definition.topic is not None)
 
 
+def _of_results(layout: GenerationLayout) -> Mapping[str, str]:
+    """The views whose final results fill a topic, by its name."""
+    final = ((view.name, view.definition.final) for view in layout.views.values())
+    topics = ((name, found.published) for name, found in final if found is not None)
+    return {topic.name: name for name, topic in topics if topic is not None}
+
+
 def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, group: str) -> None:
     """Add what makes each topic equal to this generation's view; the caller holds all rows of the group's runs.
 
     That is the difference to the view whose rows the topic holds, tombstones included, or the whole view. A topic that
-    this generation has no more gets nothing more. Raises InvalidDefinition for a topic of another view.
+    this generation has no more gets nothing more. A topic of final results goes on where it stands, since these are of
+    no generation. Raises InvalidDefinition for a topic of another view.
     """
     published = dict(_published(layout))
     for topic, view in published.items():
@@ -108,6 +116,7 @@ def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, gr
         now = sa.update(topics).where(topics.c.topic == topic).values(lost=False, rows_of=rows.to_json())
         connection.execute(now)
     _give_up_others(connection, group, list(published))
+    final_topics.take(connection, group, _of_results(layout))
 
 
 def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) -> sa.Row[Any]:
@@ -116,7 +125,7 @@ def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) 
     new = {"topic": topic, "group_name": group, "view": view.name, "lost": True, "rows_of": Rows.of(view).to_json()}
     connection.execute(upsert(connection, topics).values(new).on_conflict_do_nothing(index_elements=["topic"]))
     found = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
-    require_ours(connection, group, {topic: view.name})
+    require_ours(connection, group, rows={topic: view.name})
     return found
 
 

@@ -1,16 +1,17 @@
-"""The outbox of view topics, as the publisher sees it: the first records, those that wait, topics that were lost."""
+"""The outbox of topics, as the publisher sees it: the first records, those that wait, topics that were lost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.errors import InvalidDefinition
 from projections.outputs.view_topics import Row
+from projections.tablestore.final_tables import final_tables
 from projections.tablestore.outbox_tables import outbox_tables
 
 # What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
@@ -31,7 +32,8 @@ def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
 
     A chunk that is published twice is the same to every reader, since no key is in it twice.
     """
-    chunk = _bounded(outbox_tables(connection).records, group)
+    records = outbox_tables(connection).records
+    chunk = bounded(sa.select(records).where(records.c.group_name == group))
     newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
     query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
     found = connection.execute(query.order_by(chunk.c.seq)).all()
@@ -41,10 +43,9 @@ def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
     return Chunk(rows, found[-1].seq) if found else None
 
 
-def _bounded(records: sa.Table, group: str) -> sa.CTE:
-    first = (
-        sa.select(records).where(records.c.group_name == group).order_by(records.c.seq).limit(CHUNK_ROWS).cte("first")
-    )
+def bounded(records: sa.Select[Any]) -> sa.CTE:
+    """The first of numbered records, as many as a transaction of Kafka's takes."""
+    first = records.order_by(records.selected_columns.seq).limit(CHUNK_ROWS).cte("first")
     length = sa.func.coalesce(sa.func.length(first.c.value), 0)
     before = sa.func.sum(length).over(order_by=first.c.seq) - length
     sized = sa.select(*first.c, before.label("before")).cte("sized")
@@ -58,7 +59,7 @@ def remove_upto(connection: sa.Connection, group: str, last: int) -> None:
 
 
 def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
-    """By group and topic, the records that wait; 0 for a topic without any."""
+    """By group and topic, the records and final results that wait; 0 for a topic without any."""
     tables = outbox_tables(connection)
     found: dict[str, dict[str, int]] = {}
     for group, topic in connection.execute(sa.select(tables.topics.c.group_name, tables.topics.c.topic)):
@@ -66,30 +67,56 @@ def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
     of = (tables.records.c.group_name, tables.records.c.topic)
     for group, topic, rows in connection.execute(sa.select(*of, sa.func.count()).group_by(*of)):
         found.setdefault(group, {})[topic] = rows
+    for group, topic, rows in connection.execute(_results_waiting(connection)):
+        found.setdefault(group, {})[topic] = rows
     return found
 
 
+def _results_waiting(connection: sa.Connection) -> sa.Select[str, str, int]:
+    topics, results = final_tables(connection).topics, final_tables(connection).results
+    theirs = sa.and_(results.c.group_name == topics.c.group_name, results.c.view == topics.c.view)
+    rows = sa.select(sa.func.count()).where(theirs, results.c.seq > topics.c.upto).scalar_subquery()
+    return sa.select(topics.c.group_name, topics.c.topic, rows).where(topics.c.filled)
+
+
 def note_topics(connection: sa.Connection, ids: Mapping[str, str], *, made: Sequence[str]) -> None:
-    """Note which topics there are now: those that were made anew, by us or by anybody, lack what a view published."""
+    """Note which topics there are now: those that were made anew, by us or by anybody, lack what a view published.
+
+    One of final results is filled again by its publisher, and one of rows by the next cut-over.
+    """
     tables = outbox_tables(connection)
     known = {row.topic: row.topic_id for row in connection.execute(sa.select(tables.ids))}
     anew = {topic for topic, id in ids.items() if known.get(topic, id) != id} | set(made)
     connection.execute(sa.update(tables.topics).where(tables.topics.c.topic.in_(anew)).values(lost=True))
+    results = final_tables(connection).topics
+    empty = {"upto": 0, "ends": sa.null(), "revision": results.c.revision + 1}
+    connection.execute(sa.update(results).where(results.c.topic.in_(anew)).values(empty))
     for topic, id in ids.items():
         statement = upsert(connection, tables.ids).values(topic=topic, topic_id=id)
         connection.execute(statement.on_conflict_do_update(index_elements=["topic"], set_={"topic_id": id}))
 
 
-def require_ours(connection: sa.Connection, group: str, views: Mapping[str, str]) -> None:
-    """Raise InvalidDefinition for a topic that is filled by another view than the one given for it."""
-    topics = outbox_tables(connection).topics
-    for found in connection.execute(sa.select(topics).where(topics.c.topic.in_(list(views)))):
-        if (found.group_name, found.view) != (group, views[found.topic]):
-            raise InvalidDefinition(
-                f"topic {found.topic!r} holds the rows of view {found.view!r} of group {found.group_name!r}",
-                remedy="give the view a topic of another name",
-                place=f"view {views[found.topic]}",
-            )
+def require_ours(
+    connection: sa.Connection,
+    group: str,
+    *,
+    rows: Mapping[str, str] | None = None,
+    results: Mapping[str, str] | None = None,
+) -> None:
+    """Raise InvalidDefinition for a topic that is filled otherwise than by the view given for it.
+
+    ``rows`` are the views whose rows fill a topic, by its name, ``results`` those whose final results do.
+    """
+    rows, results = rows or {}, results or {}
+    of_rows, of_results = outbox_tables(connection).topics, final_tables(connection).topics
+    for topics, what, ours in ((of_rows, "rows", rows), (of_results, "final results", results)):
+        for found in connection.execute(sa.select(topics).where(topics.c.topic.in_([*rows, *results]))):
+            if (found.group_name, found.view) != (group, ours.get(found.topic)):
+                raise InvalidDefinition(
+                    f"topic {found.topic!r} holds the {what} of view {found.view!r} of group {found.group_name!r}",
+                    remedy="give the view a topic of another name",
+                    place=f"view {({**rows, **results})[found.topic]}",
+                )
 
 
 def lost(connection: sa.Connection, group: str) -> list[str]:
@@ -101,5 +128,9 @@ def lost(connection: sa.Connection, group: str) -> list[str]:
 
 def unfilled(connection: sa.Connection, topics: Sequence[str]) -> list[str]:
     """Those of the topics that no view of this database fills yet."""
-    known = set(connection.scalars(sa.select(outbox_tables(connection).topics.c.topic)))
+    known = {
+        topic
+        for table in (outbox_tables(connection).topics, final_tables(connection).topics)
+        for topic in connection.scalars(sa.select(table.c.topic))
+    }
     return [topic for topic in topics if topic not in known]

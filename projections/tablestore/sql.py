@@ -24,6 +24,7 @@ from projections.tablestore import finals, horizon, retained, runs
 from projections.tablestore.arrow import Target
 from projections.tablestore.dialects import Dialect
 from projections.tablestore.differences import key_not_unique, repeated_keys
+from projections.tablestore.final_tables import create_final_tables
 from projections.tablestore.handing_over import hand_over_generation, hands_over
 from projections.tablestore.layout import (
     GenerationLayout,
@@ -141,7 +142,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
         with self.transaction() as connection:
             create_runs_table(connection)
             create_outbox_tables(connection)
-            finals.create_final_tables(connection)
+            create_final_tables(connection)
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""

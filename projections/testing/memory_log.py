@@ -150,6 +150,15 @@ class MemoryViewTopics:
             for row in records:
                 self.log.append(topic, _bytes(row["key"]), _bytes(row["value"]))
 
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The number of records."""
+        return self.log.end_offsets([topic])[topic]
+
+    def keys_between(self, topic: str, start: Mapping[int, int], end: Mapping[int, int]) -> set[str]:
+        """The keys of the records of a range."""
+        records = self.log.records(topic)[start.get(_PARTITION, 0) : end[_PARTITION]]
+        return {(key or b"").decode() for key, _ in records}
+
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()

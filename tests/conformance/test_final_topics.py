@@ -1,0 +1,242 @@
+"""A topic has each final result once: over generations, restarts and kills, on both databases; no Spark, no broker."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore.errors import TopicMismatch
+from projections.errors import InvalidDefinition
+from projections.outputs.publishing import prepare_topics
+from projections.tablestore import final_topics, outbox
+from projections.tablestore.final_tables import final_tables
+from projections.testing.memory_log import MemoryViewTopics
+from tests.conformance.final_rows import TOPIC, Finals, group_of
+from tests.conformance.topic_folds import Died, dies_instead_of
+
+# The others are the same statements again.
+on_sqlite = pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+
+
+@pytest.fixture
+def shop(store):
+    return Finals(store)
+
+
+def test_each_result_comes_into_the_topic_once_and_in_order_through_a_cut_over_and_a_rollback(shop):
+    first, its_layout = shop.serve(group_of(), range(6))
+    assert shop.give_out(first, its_layout, 3) == 2
+    assert (shop.waiting(), shop.publish(group_of()), shop.publish(group_of())) == ({TOPIC: 2}, 2, 0)
+    run, layout = shop.serve(group_of(2), range(7))
+    shop.give_out(run, layout, 5)
+    shop.publish(group_of(2))
+    first = shop.serve_again(group_of(), first, its_layout)
+    shop.give_out(first, its_layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2, 3, 4, 5]
+    assert shop.log.records(TOPIC) == shop.given()
+    assert shop.waiting() == {TOPIC: 0}
+
+
+@on_sqlite
+def test_a_generation_that_does_not_serve_publishes_nothing(shop):
+    retired, its_layout = shop.serve(group_of(), [0])
+    shop.serve(group_of(2), [])
+    built, layout = shop.built(group_of(3), [1])
+    assert shop.give_out(retired, its_layout, 30) + shop.give_out(built, layout, 30) == 0
+    assert shop.publish(group_of(2)) == 0
+
+
+def killed_after_sending(shop, monkeypatch):
+    """A publisher that dies when its results are in the topic, and the database does not know it."""
+    run, layout = shop.serve(group_of(), range(6))
+    shop.give_out(run, layout, 3)
+    with dies_instead_of(final_topics, "note_sent", monkeypatch), pytest.raises(Died):
+        shop.publish(group_of())
+    assert shop.ids() == [0, 1]
+    shop.give_out(run, layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_publisher_that_is_killed_after_sending_is_followed_by_one_that_leaves_out_what_is_there(shop, monkeypatch):
+    killed_after_sending(shop, monkeypatch)
+    assert shop.waiting() == {TOPIC: 0}
+
+
+def test_the_planted_fault_is_seen_what_is_in_the_topic_is_not_looked_at(shop, monkeypatch):
+    monkeypatch.setattr(MemoryViewTopics, "keys_between", lambda *_: set())
+    with pytest.raises(AssertionError):
+        killed_after_sending(shop, monkeypatch)
+
+
+@on_sqlite
+def test_a_publisher_that_is_killed_before_sending_loses_nothing(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), range(3))
+    shop.give_out(run, layout, 30)
+    with dies_instead_of(MemoryViewTopics, "send", monkeypatch), pytest.raises(Died):
+        shop.publish(group_of())
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2]
+
+
+@on_sqlite
+@pytest.mark.parametrize("killed", range(4))
+def test_a_publisher_that_is_killed_after_any_chunk_sends_none_twice(shop, monkeypatch, killed):
+    monkeypatch.setattr(outbox, "CHUNK_ROWS", 2)
+    run, layout = shop.serve(group_of(), range(7))
+    shop.give_out(run, layout, 30)
+    note_sent, chunks = final_topics.note_sent, []
+
+    def noted_until_killed(*arguments, **options):
+        chunks.append(arguments)
+        if len(chunks) > killed:
+            raise Died
+        return note_sent(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(final_topics, "note_sent", noted_until_killed)
+        with pytest.raises(Died):
+            shop.publish(group_of())
+    shop.publish(group_of())
+    assert shop.ids() == list(range(7))
+
+
+@on_sqlite
+def test_a_publisher_looks_at_no_more_of_a_topic_than_what_was_sent_last(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), range(5))
+    looked, keys_between = [], MemoryViewTopics.keys_between
+
+    def noted(topics, topic, start, end):
+        looked.append(end[0] - start.get(0, 0))
+        return keys_between(topics, topic, start, end)
+
+    monkeypatch.setattr(MemoryViewTopics, "keys_between", noted)
+    for minute in range(2, 7):
+        shop.give_out(run, layout, minute)
+        shop.publish(group_of())
+    assert looked == [0, 1, 1, 1, 1]
+
+
+@on_sqlite
+def test_what_another_publisher_notes_meanwhile_is_not_taken_back(shop):
+    run, layout = shop.serve(group_of(), range(3))
+    shop.give_out(run, layout, 2)
+    with shop.store.looking() as connection:
+        unsent = final_topics.first_unsent(connection, "sold", TOPIC)
+    shop.publish(group_of())
+    with shop.store.transaction() as connection:
+        assert not final_topics.note_sent(connection, unsent, ends={0: 0})
+    shop.give_out(run, layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2]
+
+
+@on_sqlite
+def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), range(3))
+    shop.give_out(run, layout, 30)
+    note_sent, refused = final_topics.note_sent, []
+
+    def refused_once(connection, unsent, *, ends):
+        if not refused:
+            refused.append(unsent)
+            outbox.note_topics(connection, {}, made=[TOPIC])  # as a rebuild notes a topic that was made anew
+        return note_sent(connection, unsent, ends=ends)
+
+    monkeypatch.setattr(final_topics, "note_sent", refused_once)
+    shop.publish(group_of())
+    assert (shop.ids(), shop.waiting()) == ([0, 1, 2], {TOPIC: 0})
+
+
+def test_a_topic_that_was_deleted_is_filled_again_with_every_result(shop):
+    run, layout = shop.serve(group_of(), range(4))
+    shop.give_out(run, layout, 3)
+    shop.publish(group_of())
+    shop.log._topics.pop(TOPIC)
+    shop.give_out(run, layout, 4)
+    assert shop.publish(group_of()) == 3
+    assert shop.ids() == [0, 1, 2]
+    shop.serve(group_of(2), range(4))
+    assert shop.publish(group_of(2)) == 0
+
+
+@on_sqlite
+def test_a_topic_that_somebody_made_anew_is_filled_but_for_what_a_runner_has_put_into_it(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), range(4))
+    for minute in (2, 3):
+        shop.give_out(run, layout, minute)
+        shop.publish(group_of())
+    kept = shop.log.records(TOPIC)[1]
+    shop.log._topics[TOPIC] = [kept]
+    monkeypatch.setattr(type(shop.log), "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
+    shop.give_out(run, layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [1, 0, 2, 3]
+
+
+@on_sqlite
+def test_a_topic_that_is_declared_later_gets_the_results_that_were_given_out_before(shop):
+    run, layout = shop.serve(group_of(topic=None), range(3))
+    shop.give_out(run, layout, 3)
+    assert (shop.waiting(), shop.publish(group_of(topic=None))) == ({}, 0)
+    run, layout = shop.serve(group_of(2), range(3))
+    shop.publish(group_of(2))
+    assert shop.ids() == [0, 1]
+
+
+def test_a_topic_goes_on_where_it_stands_after_a_version_that_has_none(shop):
+    first, its_layout = shop.serve(group_of(), range(4))
+    shop.give_out(first, its_layout, 3)
+    shop.publish(group_of())
+    without, layout = shop.serve(group_of(2, topic=None), range(4))
+    shop.give_out(without, layout, 4)
+    assert (shop.waiting(), shop.publish(group_of(2, topic=None)), shop.ids()) == ({}, 0, [0, 1])
+    first = shop.serve_again(group_of(), first, its_layout)
+    shop.give_out(first, its_layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2, 3]
+
+
+@on_sqlite
+def test_a_database_that_is_restored_from_a_backup_publishes_nothing_again(shop):
+    run, layout = shop.serve(group_of(), range(5))
+    shop.give_out(run, layout, 2)
+    shop.publish(group_of())
+    with shop.store.looking() as connection:
+        tables = final_tables(connection)
+        backup = {t: dict(connection.execute(sa.select(t)).mappings().one()) for t in (tables.passed, tables.topics)}
+    shop.give_out(run, layout, 4)
+    shop.publish(group_of())
+    with shop.store.transaction() as connection:
+        connection.execute(sa.delete(tables.results).where(tables.results.c.seq > 1))
+        for table, values in backup.items():
+            connection.execute(sa.update(table).values(values))
+    for minute in (3, 4, 5, 30):  # one after the other, by publishers of their own
+        shop.give_out(run, layout, minute)
+        shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2, 3, 4]
+
+
+@on_sqlite
+def test_rows_and_final_results_of_a_view_have_topics_of_their_own(shop):
+    group = group_of(rows="rows")
+    run, layout = shop.serve(group, range(2))
+    shop.give_out(run, layout, 2)
+    assert shop.publish(group) == 3
+    assert (shop.ids("rows"), shop.ids()) == ([0, 1], [0])
+
+
+def test_topics_of_others_are_refused(shop):
+    shop.log.append("taken", b"k", b"{}")
+    with pytest.raises(TopicMismatch, match="no view of this database wrote"):
+        prepare_topics(shop.environment, group_of(topic="taken"))
+    shop.serve(group_of(rows="rows"), range(2))
+    for other, holds in (
+        (group_of(name="other"), "the final results of view 'sold' of group 'sold'"),
+        (group_of(topic="rows"), "the rows of view 'sold' of group 'sold'"),
+        (group_of(topic="others", rows=TOPIC), "the final results of view 'sold' of group 'sold'"),
+    ):
+        with pytest.raises(InvalidDefinition, match=holds) as caught:
+            prepare_topics(shop.environment, other)
+        assert caught.value.remedy == "give the view a topic of another name"
