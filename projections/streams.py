@@ -182,12 +182,17 @@ def _event_time(time: str | None, types: Sequence[EventType], fields: Mapping[st
             remedy="name a datetime field that every event of the stream has, or leave time out: when it was recorded",
         )
     kind = setters[0].column_type()
-    if kind.kind == "timestamp" and not setters[0].personal:
-        return time
-    raise InvalidDefinition(
-        f"field {time!r} of {types[0].name} is {kind.ddl}, and an event time is a timestamp that is not personal",
-        remedy="declare the field as datetime, or leave time out: the time at which the event was recorded",
-    )
+    if setters[0].personal:
+        raise InvalidDefinition(
+            f"field {time!r} of {types[0].name} is personal, and an event keeps its time after an erasure",
+            remedy="name a field that is not personal, or leave time out: the time at which the event was recorded",
+        )
+    if kind.kind != "timestamp":
+        raise InvalidDefinition(
+            f"field {time!r} of {types[0].name} is {kind.ddl}, and an event time is a timestamp",
+            remedy="declare the field as datetime, or leave time out: the time at which the event was recorded",
+        )
+    return time
 
 
 def _require_distinct(columns: Sequence[str], place: str) -> None:

@@ -107,6 +107,16 @@ def test_versions_have_the_columns_and_the_key_of_their_table_and_a_row_for_each
     assert customer_versions.row_key == ("id", "_epoch", "_pos")
 
 
+def test_a_personal_field_is_no_event_time():
+    class Visit(Aggregate):
+        @event
+        class Made:
+            at: Annotated[dt.datetime, Personal(erased=dt.datetime(1970, 1, 1, tzinfo=dt.UTC))]
+
+    with pytest.raises(InvalidDefinition, match=r"'at' of visit\.made is personal"):
+        Stream.from_events(Visit, events=Visit.Made, key="entry", id="visit", time="at")
+
+
 def test_a_view_looks_versions_up_by_key_and_time():
     @view(key="payment_id", references={"customer_id": customer_versions})
     def payment_risk(payments, customer_versions):
