@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -28,15 +28,21 @@ class SentRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """An open letter and the places of all its copies: a subscriber that was killed may have sent it twice."""
+    """An open letter and the places of all its copies: a subscriber that was killed may have sent it twice.
+
+    The letter tells what the newest copy says, under the id of the oldest, which stays. `origin` is the topic, the
+    partition and the offset that it came from, as far as the headers say it.
+    """
 
     letter: Letter
     places: tuple[Place, ...]
+    key: bytes | None
+    origin: tuple[str | None, int | None, int | None]
 
     @property
-    def newest(self) -> Place:
-        """The place that its id names."""
-        return self.places[-1]
+    def first(self) -> Place:
+        """The place of the oldest copy."""
+        return self.places[0]
 
 
 def id_of(place: Place) -> str:
@@ -87,10 +93,11 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
         place = record.partition, record.offset
         if place in settled:
             continue
-        letter = letter_of(record)
-        identity = letter.origin, told(record).get("group"), letter.event_id
-        before = copies[identity].places if identity in copies else ()
-        copies[identity] = FoundLetter(letter, (*before, place))
+        letter, end = letter_of(record), told(record)
+        identity = letter.origin, end.get("group"), letter.event_id
+        places = (*(copies[identity].places if identity in copies else ()), place)
+        origin = end.get("topic"), _number(end.get("partition")), _number(end.get("offset"))
+        copies[identity] = FoundLetter(replace(letter, id=id_of(places[0])), places, record.key, origin)
     return {found.letter.id: found for found in copies.values()}
 
 

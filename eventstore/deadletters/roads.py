@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from eventstore.deadletters.records import SentRecord, header, origin_partition, own_headers
+from eventstore.deadletters.records import FoundLetter, SentRecord, header, origin_partition, own_headers
+from eventstore.deadletters.tails import stream_and_version, with_later_events
 from eventstore.errors import ReplayRefused
 from eventstore.kafka.admin import OffsetReader, cleanup_policies, ensure_topics
 from eventstore.kafka.groups import group_offsets
@@ -15,25 +17,52 @@ Road = Callable[[TopicRecord], SentRecord]
 """Returns what to publish for a letter's record; ReplayRefused where it cannot go there."""
 
 
-def to_topic(settings: Settings, topic: str) -> Road:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The letters that one command replays, and whether their payload is edited."""
+
+    letters: Sequence[FoundLetter]
+    edited: bool
+
+
+def to_topic(settings: Settings, topic: str, chosen: Chosen, *, group: str | None) -> Road:
     """Return the road back to a topic, in the partition that a record came from; ReplayRefused, TopicMissing.
 
-    A compacted topic is refused: compaction would delete the record's first copy and leave the one behind newer events.
+    In a compacted topic a repeated event takes the place of its first copy, behind newer events of its stream. Only a
+    projection's letters go there, unedited, and only together with every later event of their stream.
     """
-    if "compact" in cleanup_policies(settings, [topic])[topic].split(","):
-        raise ReplayRefused(
-            f"{topic!r} is compacted: a repeated event would stay behind newer events of its stream",
-            remedy="replay to the group (--to group), letters of branches to their branch (--branches MODULE:NAME), "
-            "and rebuild projections (factfold projections rebuild)",
-            place=topic,
-        )
     with OffsetReader(settings) as offsets:
         count = offsets.partitions([topic])[topic]
+    held: frozenset[str] = frozenset()
+    if "compact" in cleanup_policies(settings, [topic])[topic].split(","):
+        _require_projection(settings, topic, group, edited=chosen.edited)
+        held = with_later_events(settings, topic, chosen.letters)
 
     def sent(record: TopicRecord) -> SentRecord:
+        if (stream := stream_and_version(record.key)[0]) in held:
+            raise ReplayRefused(
+                f"{topic!r} holds events of {stream} that this one would stay behind: later ones that are not replayed",
+                remedy="replay all letters of the stream once its group has set those events aside, too",
+                place=topic,
+            )
         return _sent(record, topic, _partition(record, topic, count))
 
     return sent
+
+
+def _require_projection(settings: Settings, topic: str, group: str | None, *, edited: bool) -> None:
+    if group is None or group_offsets(settings, topic, group=group):
+        raise ReplayRefused(
+            f"{topic!r} is compacted: a repeated event would stay behind newer events of its stream",
+            remedy="replay to the group (--to group), letters of branches to their branch (--branches MODULE:NAME)",
+            place=topic,
+        )
+    if edited:
+        raise ReplayRefused(
+            f"{topic!r} is compacted: an edited event would take the place of the recorded one",
+            remedy="let the service record an event that corrects it, or discard the letter",
+            place=topic,
+        )
 
 
 def to_group(settings: Settings, topic: str, group: str) -> Road:

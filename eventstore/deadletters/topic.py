@@ -8,7 +8,7 @@ settled: a command that was killed at any point is simply run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from eventstore.deadletters.records import (
     read_settlement,
     settlement,
 )
-from eventstore.deadletters.roads import Road, to_group, to_topic
+from eventstore.deadletters.roads import Chosen, Road, to_group, to_topic
 from eventstore.errors import LetterMissing, ReplayRefused
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
@@ -58,7 +58,10 @@ def group_letters(
     return TopicLetters(
         settings,
         dead_letter_topic_of(topic, group),
-        roads={"group": lambda: to_group(settings, topic, group), "topic": lambda: to_topic(settings, topic)},
+        roads={
+            "group": lambda chosen: to_group(settings, topic, group),
+            "topic": lambda chosen: to_topic(settings, topic, chosen, group=group),
+        },
         default="group",
         clock=clock,
     )
@@ -75,7 +78,7 @@ class TopicLetters(Letters):
         settings: Settings,
         name: str,
         *,
-        roads: Mapping[Target, Callable[[], Road]],
+        roads: Mapping[Target, Callable[[Chosen], Road]],
         default: Target,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -116,16 +119,20 @@ class TopicLetters(Letters):
         target = to or self._default
         if edit is not None:
             require_single(ids, self._name)
-        road = self._road(target)
+        self._require_road(target)
 
-        def act(found: FoundLetter, record: TopicRecord) -> SentRecord:
-            _require_record(found.letter, self._name)
-            sent = road(record)
-            return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
+        def acting(letters: Sequence[FoundLetter]) -> Act:
+            road = self._roads[target](Chosen(letters, edited=edit is not None))
 
-        return self._settle(
-            ids, act, self._action("replay", by, result="sent", to=target, edited=edit is not None), on_progress
-        )
+            def act(found: FoundLetter, record: TopicRecord) -> SentRecord:
+                _require_record(found.letter, self._name)
+                sent = road(record)
+                return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
+
+            return act
+
+        action = self._action("replay", by, result="sent", to=target, edited=edit is not None)
+        return self._settle(ids, acting, action, on_progress)
 
     def discard(
         self,
@@ -136,9 +143,8 @@ class TopicLetters(Letters):
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
         """Settle letters; their records stay in the dead-letter topic."""
-        return self._settle(
-            ids, lambda found, record: None, self._action("discard", by, result="discarded", why=why), on_progress
-        )
+        action = self._action("discard", by, result="discarded", why=why)
+        return self._settle(ids, lambda letters: lambda found, record: None, action, on_progress)
 
     def actions(self) -> Iterator[Action]:
         """Read the topic of settled letters."""
@@ -154,14 +160,13 @@ class TopicLetters(Letters):
         self._offsets.close()
         self._decoding.close()
 
-    def _road(self, target: Target) -> Road:
-        if target in self._roads:
-            return self._roads[target]()
-        raise ReplayRefused(
-            f"letters of {self._name!r} cannot be sent to a {target}",
-            remedy=f"send them to one of: {', '.join(self._roads)}",
-            place=self._name,
-        )
+    def _require_road(self, target: Target) -> None:
+        if target not in self._roads:
+            raise ReplayRefused(
+                f"letters of {self._name!r} cannot be sent to a {target}",
+                remedy=f"send them to one of: {', '.join(self._roads)}",
+                place=self._name,
+            )
 
     def _action(self, action: Any, by: str | None, **fields: Any) -> Callable[[Letter], Action]:
         who = by or operator()
@@ -177,7 +182,7 @@ class TopicLetters(Letters):
     def _settle(
         self,
         ids: Collection[str] | None,
-        act: Act,
+        acting: Callable[[Sequence[FoundLetter]], Act],
         action: Callable[[Letter], Action],
         on_progress: OnProgress,
     ) -> Settled:
@@ -187,7 +192,7 @@ class TopicLetters(Letters):
             found = self._open()  # now that no other command can settle any of them
             require_open(ids or (), found, self._name)
             chosen = [one for letter_id, one in found.items() if ids is None or letter_id in ids]
-            done = 0
+            act, done = acting(chosen), 0
             for part in self._parts(chosen):
                 self._publish(publisher, part, act, action, left)
                 done += len(part)
@@ -226,7 +231,7 @@ class TopicLetters(Letters):
 
     def _parts(self, chosen: list[FoundLetter]) -> Iterator[Part]:
         """Read the records of letters again, so many at once as one transaction takes."""
-        by_place = {found.newest: found for found in chosen}
+        by_place = {found.first: found for found in chosen}
         part: Part = []
         size = 0
         for record in self._records(by_place):

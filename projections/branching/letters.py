@@ -51,7 +51,10 @@ class _BranchLetters(TopicLetters):
         super().__init__(
             settings,
             f"{topic}.{DEAD_LETTER}",
-            roads={"branch": lambda: self._to_branch(branches), "topic": lambda: to_topic(settings, topic)},
+            roads={
+                "branch": lambda chosen: self._to_branch(branches),
+                "topic": lambda chosen: to_topic(settings, topic, chosen, group=None),
+            },
             default="branch",
             clock=clock,
         )

@@ -20,14 +20,17 @@ from eventstore import (
 )
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import topic as topic_letters
+from eventstore.deadletters.roads import Chosen
 from eventstore.event_types import event_type_of
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
+from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.serialization import AvroDecoder
-from eventstore.topics import event_topic
+from eventstore.topics import dead_letter_topic, event_topic
 from factfold.cli.entry import application
 from tests.integration.delivering import booking, deliver
+from tests.integration.log_writer import LogWriter
 from tests.ledger import Payment, amounts
 
 
@@ -158,12 +161,38 @@ def test_a_compacted_topic_and_a_group_that_reads_nothing_are_refused(settings, 
         letters.replay(to="branch")
     compacted = f"{payments.name}.events"
     ensure_topics(settings, [event_topic(compacted, partitions=1)])
-    with pytest.raises(ReplayRefused, match="compacted"):
-        topic_letters.to_topic(settings, compacted)
+    with pytest.raises(ReplayRefused, match="is compacted: a repeated event"):
+        topic_letters.to_topic(settings, compacted, Chosen([], edited=False), group=None)
+    with pytest.raises(ReplayRefused, match="is compacted: an edited event"):
+        topic_letters.to_topic(settings, compacted, Chosen([], edited=True), group="views")
     with pytest.raises(ReplayRefused, match="group 'typo' has no place"):
         topic_letters.to_group(settings, payments.name, "typo")
     with pytest.raises(LetterMissing, match="no dead-letter topic"):
         group_letters(settings, payments.name, group="typo")
+
+
+def test_a_projection_s_letters_go_back_to_a_compacted_topic_as_whole_ends_of_streams(settings):
+    writer = LogWriter(settings, Payment)
+    topic = writer.events_topic
+    sent = [writer.event(stream, Payment.Received(amount=n)) for n in (1, 2, 3) for stream in ("a", "b")]
+    writer.send(sent)
+    originals = [one for one in read_range(settings, topic) if one.key != b"payment-b@2"]
+    name = f"{topic}.views.dead-letter"
+    ensure_topics(settings, [dead_letter_topic(name)])
+    headers = [(one, (("dead_letter_topic", topic), ("dead_letter_partition", one.partition),
+                      ("dead_letter_offset", one.offset))) for one in originals]  # fmt: skip
+    RecordProducer(settings).send(
+        OutgoingRecord(topic=name, key=one.key, value=one.value, headers=tuple((k, str(v).encode()) for k, v in told))
+        for one, told in headers
+    )
+    with group_letters(settings, topic, group="views") as letters:
+        done = letters.replay(to="topic")
+        assert done.count == 3
+        assert all("events of payment-b that" in why for why in done.left.values())
+        assert len(list(letters.open())) == len(done.left) == 2
+    keys = [one.key.decode() for one in read_range(settings, topic)]
+    assert [key for key in keys if "-a@" in key] == ["payment-a@0", "payment-a@1", "payment-a@2"] * 2
+    assert [key for key in keys if "-b@" in key] == ["payment-b@0", "payment-b@1", "payment-b@2"]
 
 
 def test_the_command_lists_discards_and_tells_what_was_done(settings, payments, given_up, monkeypatch):

@@ -14,6 +14,7 @@ from eventstore.deadletters.causes import by_cause, pattern_of
 from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
+    FoundLetter,
     letter_of,
     open_letters,
     origin_partition,
@@ -21,6 +22,7 @@ from eventstore.deadletters.records import (
     read_settlement,
     settlement,
 )
+from eventstore.deadletters.tails import held_back
 from eventstore.event_types import event_type_of
 from eventstore.plain_json import dump_plain, load_plain
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
@@ -67,12 +69,45 @@ def test_a_letter_without_its_record_says_why_it_cannot_be_replayed(told, why):
 def test_copies_of_one_death_are_one_letter_and_a_later_death_is_another():
     again = record(3, offset=90)
     found = open_letters([record(1), record(2), again], settled=())
-    assert {letter_id: one.places for letter_id, one in found.items()} == {"0@2": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
+    assert {letter_id: one.places for letter_id, one in found.items()} == {"0@1": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
 
 
 def test_settled_places_are_not_open_and_a_death_at_the_same_place_later_is():
     assert not open_letters([record(1), record(2)], settled={(0, 1), (0, 2)})
     assert list(open_letters([record(1), record(2)], settled={(0, 1)})) == ["0@2"]
+
+
+def test_a_letter_with_copies_tells_of_its_last_death_under_the_id_of_its_first():
+    (found,) = open_letters([record(1, attempts=1), record(2, attempts=3)], settled=()).values()
+    assert (found.letter.id, found.letter.attempts, found.first) == ("0@1", 3, (0, 1))
+
+
+def event_record(key):
+    return TopicRecord("order", 0, 0, key, b"value", (), 0)
+
+
+@pytest.mark.parametrize(
+    ("letters", "records", "held"),
+    [
+        ([b"order-7@1", b"order-7@2"], [b"order-7@1", b"order-7@2", b"order-8@5"], set()),
+        ([b"order-7@1"], [b"order-7@1", b"order-7@2"], {"order-7"}),
+        ([b"order-7@1", b"order-7@2"], [b"order-7@0", b"order-7@2"], set()),
+        ([b"order-7@1", b"order-8@1"], [b"order-7@2", b"order-8@1"], {"order-7"}),
+        ([b"order-7@2", b"order-7@1"], [], {"order-7"}),
+        ([b"no version", None], [b"no version", None, b"order-7@1"], set()),
+    ],
+    ids=[
+        "all of its later events",
+        "one is left out",
+        "an earlier one is repaired",
+        "each stream by itself",
+        "out of order",
+        "no key",
+    ],
+)
+def test_a_stream_with_later_events_that_are_no_letters_is_held_back(letters, records, held):
+    found = [FoundLetter(letter_of(record(1)), ((0, 1),), key, ("order", 0, 0)) for key in letters]
+    assert held_back(found, map(event_record, records)) == held
 
 
 def test_an_action_is_read_as_it_was_written():
