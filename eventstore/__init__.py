@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from eventstore.backends.sql.async_store import AsyncSqlEventStore
     from eventstore.backends.sql.keys import SqlKeyStore
     from eventstore.backends.sql.letters import store_letters
+    from eventstore.backends.sql.replaying import Replay
     from eventstore.backends.sql.store import SqlEventStore
     from eventstore.backends.sql.tenants import tenant_store, tenants
     from eventstore.deadletters.causes import by_cause
@@ -91,7 +92,13 @@ if TYPE_CHECKING:
     from eventstore.field_types import Digits
     from eventstore.functional import FunctionalAggregate, decider
     from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position, StreamName
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.selection import Selection
+    from eventstore.inspection.store_log import StoreLog
+    from eventstore.inspection.stream_states import stream_state
+    from eventstore.inspection.tracing import trace
     from eventstore.kafka.confluent_registry import ConfluentRegistry, configured_registry
+    from eventstore.kafka.entries import TopicLog
     from eventstore.messages import Command, Metadata, NewEvent, RecordedEvent
     from eventstore.middleware import logged, required, traced
     from eventstore.personal import Personal
@@ -141,6 +148,7 @@ __all__ = [
     "Digits",
     "Dispatcher",
     "Drop",
+    "Entry",
     "Erasure",
     "EventIdTaken",
     "EventStore",
@@ -196,6 +204,7 @@ __all__ = [
     "RelayReport",
     "RelayStatus",
     "Rename",
+    "Replay",
     "ReplayRefused",
     "Restarts",
     "Result",
@@ -204,6 +213,7 @@ __all__ = [
     "SchemaError",
     "SchemaIncompatible",
     "SchemaRegistry",
+    "Selection",
     "Send",
     "Settings",
     "SnapshotStore",
@@ -211,6 +221,7 @@ __all__ = [
     "Source",
     "SqlEventStore",
     "SqlKeyStore",
+    "StoreLog",
     "StoreNewer",
     "StoreNotPrepared",
     "StoreRestored",
@@ -225,6 +236,7 @@ __all__ = [
     "Subscription",
     "SubscriptionError",
     "SubscriptionGaveUp",
+    "TopicLog",
     "TopicMismatch",
     "TopicMissing",
     "TopicNotRelayed",
@@ -251,9 +263,11 @@ __all__ = [
     "run_async_subscription",
     "run_subscription",
     "store_letters",
+    "stream_state",
     "subscription",
     "tenant_store",
     "tenants",
+    "trace",
     "traced",
 ]
 
@@ -270,6 +284,7 @@ _HOMES = {
     "backends.memory": ("MemoryEventStore",),
     "backends.sql.async_store": ("AsyncSqlEventStore",),
     "backends.sql.keys": ("SqlKeyStore",),
+    "backends.sql.replaying": ("Replay",),
     "backends.sql.store": ("SqlEventStore",),
     "backends.sql.tenants": (
         "tenant_store",
@@ -311,10 +326,16 @@ _HOMES = {
         "STREAM_EXISTS",
         "StreamName",
     ),
+    "inspection.entries": ("Entry",),
+    "inspection.selection": ("Selection",),
+    "inspection.store_log": ("StoreLog",),
+    "inspection.stream_states": ("stream_state",),
+    "inspection.tracing": ("trace",),
     "kafka.confluent_registry": (
         "ConfluentRegistry",
         "configured_registry",
     ),
+    "kafka.entries": ("TopicLog",),
     "messages": (
         "Command",
         "Metadata",

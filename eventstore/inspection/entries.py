@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from eventstore.inspection.selection import Selection
 from eventstore.messages import RecordedEvent
 
-Form = Literal["event", "json", "text", "bytes", "deleted"]
+Form = Literal["event", "avro", "json", "text", "bytes", "deleted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class Entry:
     """An event of a store, or a record of a topic.
 
     `log` names the store or the topic, and `place` where in it: `order-o1@3`, `order[2]@17`. `form` says what `data`
-    is: an event's fields, a JSON value, a text, bytes, or None for a record without a value. `problem` says why a
-    record that claims to be an event is shown as bytes.
+    is: an event's fields, an Avro or JSON value, a text, bytes, or None for a record without a value. `problem` says
+    why a record whose Avro cannot be decoded is shown as bytes.
     """
 
     log: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import json
 from collections import deque
@@ -9,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from uuid import UUID
 
 from eventstore.closing import Closing
 from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import EventsNotFound, KafkaError, SchemaError
+from eventstore.errors import EventsNotFound, KafkaError, SchemaError, TopicMissing, UnknownSchema
 from eventstore.inspection.entries import Entry
 from eventstore.inspection.selection import Selection
 from eventstore.kafka.admin import OffsetReader
@@ -25,6 +26,9 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import FRAME, AvroDecoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, event_of
+
+if TYPE_CHECKING:
+    from eventstore.kafka.confluent_registry import ConfluentRegistry
 
 # The last records of a partition: behind them are markers of transactions, and records that are not selected.
 _WINDOW: Final = 64
@@ -47,6 +51,8 @@ class TopicLog(Closing):
         self._personal = PersonalData(keys)
         self._offsets = OffsetReader(settings)
         self._schemas: TopicSchemas | None = None
+        self._registry: ConfluentRegistry | None = None
+        self._unknown: dict[int, SchemaError | KafkaError] = {}
         self._decoder = AvroDecoder(self._schema)
 
     @property
@@ -100,8 +106,9 @@ class TopicLog(Closing):
     def close(self) -> None:
         """Let the connections go."""
         self._offsets.close()
-        if self._schemas is not None:
-            self._schemas.close()
+        for opened in (self._schemas, self._registry):
+            if opened is not None:
+                opened.close()
 
     def _bounds(self, selection: Selection) -> tuple[dict[int, int], dict[int, int]]:
         """From where and up to where records may be selected; nothing before the first of its time is read."""
@@ -146,27 +153,58 @@ class TopicLog(Closing):
         return [self._entry(record) for record in records]
 
     def _entry(self, record: TopicRecord) -> Entry:
-        """What a record holds. One that claims to be an event and cannot be read is shown, with the reason."""
-        value, problem = record.value, None
-        if value is not None and value[:1] == b"\0" and len(value) >= FRAME:
+        """What a record holds. One whose Avro cannot be decoded is shown as bytes, with the reason."""
+        value, key, problem = record.value, self._key(record.key), None
+        if _is_framed(value):
             try:
-                event = self._event(record, value)
-                return _entry(record, "event", event.data, event=event)
+                schema, data = self._decoder.decode(value)
+                if not any(name == "ce_id" for name, _ in record.headers):
+                    return _entry(record, "avro", data, key=key)
+                event = self._event(record, schema, data)
+                return _entry(record, "event", event.data, key=key, event=event)
             except (SchemaError, KafkaError) as error:
                 problem = error.message
-        return _without_event(record, problem)
+        return _without_event(record, problem, key=key)
 
-    def _event(self, record: TopicRecord, value: bytes) -> RecordedEvent:
-        schema, data = self._decoder.decode(value)
+    def _event(self, record: TopicRecord, schema: RegisteredSchema, data: dict[str, Any]) -> RecordedEvent:
         found = event_of(record.headers, schema=schema, data=data, place=record.place)
         (shown,) = self._personal.disclose([(schema, data, Origin(found.stream, found.id.hex))])
-        return event_of(record.headers, schema=schema, data=shown, place=record.place)
+        return dataclasses.replace(found, data=shown)
+
+    def _key(self, key: bytes | None) -> str | None:
+        if _is_framed(key):
+            with suppress(SchemaError, KafkaError):
+                return json.dumps(self._decoder.decode(key)[1], default=str, ensure_ascii=False)
+        return None if key is None else key.decode(errors="backslashreplace")
 
     def _schema(self, schema_id: int) -> RegisteredSchema:
-        """One schema; the topic of schemas is looked for where there is an event: others do without it."""
-        if self._schemas is None:
-            self._schemas = TopicSchemas(self._settings)
-        return self._schemas.schema(schema_id)
+        """One schema. What was not known stays so, as long as the log is open: a registry is asked once."""
+        if (failed := self._unknown.get(schema_id)) is not None:
+            raise failed
+        try:
+            return self._looked_up(schema_id)
+        except (SchemaError, KafkaError) as error:
+            self._unknown[schema_id] = error
+            raise
+
+    def _looked_up(self, schema_id: int) -> RegisteredSchema:
+        """The topic of schemas is read where there is Avro: others do without it; then a registry is asked."""
+        try:
+            if self._schemas is None:
+                self._schemas = TopicSchemas(self._settings)
+            return self._schemas.schema(schema_id)
+        except (UnknownSchema, TopicMissing):
+            if self._settings.registry is None:
+                raise
+        if self._registry is None:
+            from eventstore.kafka.confluent_registry import ConfluentRegistry  # whose packages few need
+
+            self._registry = ConfluentRegistry(self._settings.registry)
+        return self._registry.schema(schema_id)
+
+
+def _is_framed(value: bytes | None) -> TypeGuard[bytes]:
+    return value is not None and value[:1] == b"\0" and len(value) >= FRAME
 
 
 def _is_selected(selection: Selection, record: TopicRecord) -> bool:
@@ -184,16 +222,16 @@ def _version(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _without_event(record: TopicRecord, problem: str | None) -> Entry:
+def _without_event(record: TopicRecord, problem: str | None, *, key: str | None) -> Entry:
     value = record.value
     if value is None:
-        return _entry(record, "deleted", None)
+        return _entry(record, "deleted", None, key=key)
     if problem is None:
         with suppress(ValueError, RecursionError):
-            return _entry(record, "json", json.loads(value))
+            return _entry(record, "json", json.loads(value), key=key)
         with suppress(UnicodeDecodeError):
-            return _entry(record, "text", value.decode())
-    return _entry(record, "bytes", value, problem=problem)
+            return _entry(record, "text", value.decode(), key=key)
+    return _entry(record, "bytes", value, key=key, problem=problem)
 
 
 def _entry(record: TopicRecord, form: Any, data: Any, **more: Any) -> Entry:
@@ -203,7 +241,6 @@ def _entry(record: TopicRecord, form: Any, data: Any, **more: Any) -> Entry:
         time=_time(record),
         form=form,
         data=data,
-        key=None if record.key is None else record.key.decode(errors="backslashreplace"),
         headers={name: (value or b"").decode(errors="backslashreplace") for name, value in record.headers},
         **more,
     )

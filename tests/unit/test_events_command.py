@@ -272,7 +272,7 @@ def documented(command: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", line.partition("|")[2].partition("|")[2])) - FORMS
 
 
-FORMS = {"event", "json", "text", "bytes", "deleted", "command"}
+FORMS = {"event", "avro", "json", "text", "bytes", "deleted", "command"}
 
 
 def test_the_keys_of_the_page_are_those_that_are_printed(url: str) -> None:
