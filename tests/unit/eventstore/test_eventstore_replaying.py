@@ -247,3 +247,62 @@ def test_a_conversation_can_be_replayed(store: SqlEventStore) -> None:
     store.append("order-o7", [Order.Placed(amount=7)], expected=ANY, metadata=Metadata(correlation_id="talk"))
     Replay(store, booking(), Selection(correlation_id="talk")).run()
     assert effects(store) == [("order-o7", 7)]
+
+
+def test_a_subscription_to_several_topics_gets_its_events_in_the_order_of_the_store(store: SqlEventStore) -> None:
+    store.append("payment-p1", [Payment.Received(amount=5)], expected=ANY)
+    store.append("order-o1", [Order.Placed(amount=4)], expected=ANY)
+
+    @subscription(["order", "payment"], group="ledger")
+    def book(events: list[RecordedEvent], tx: sa.Connection) -> None:
+        rows = [{"stream": one.stream, "amount": one.data.get("amount", 0)} for one in events]
+        tx.execute(sa.insert(SEEN), rows)
+
+    chosen = Selection(streams=("order-o1", "payment-p1"), from_version=0)
+    assert Replay(store, book, chosen).run().handled == 6
+    assert effects(store)[-3:] == [("order-o1", 0), ("payment-p1", 5), ("order-o1", 4)]
+    known = SqlInboxes(store.engine).reactions([one.id for one in store.read_all()])
+    assert sorted({one.topic for found in known.values() for one in found}) == ["order", "payment"]
+
+
+@pytest.mark.parametrize(("delivered_by_store", "kept_as"), [(True, "acme-order@acme-"), (False, "acme-order")])
+def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(
+    tmp_path: Path, delivered_by_store: bool, kept_as: str
+) -> None:
+    """A store whose topics have a prefix, and a handler in a database of its own."""
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path / 'handler.db'}")
+    METADATA.create_all(elsewhere)
+
+    @subscription("acme-order", group="booking")
+    def book(event: Order.Placed, tx: sa.Connection) -> None: ...
+
+    with SqlEventStore(f"sqlite:///{tmp_path / 'acme.db'}", topic_prefix="acme-") as acme:
+        acme.create_tables()
+        acme.append("order-o1", [Order.Placed(amount=1)], expected=ANY)
+        if delivered_by_store:
+            source = StoreSource(acme, book, category="order", engine=elsewhere)
+            with Subscriber(book, source, engine=elsewhere) as subscriber:
+                subscriber.run_once()
+        replay = Replay(acme, book, Selection(streams=("order-o1",)), engine=elsewhere)
+        assert replay.plan().known == int(delivered_by_store)
+        assert replay.run().handled == 1
+        ((reaction,),) = SqlInboxes(elsewhere).reactions([one.id for one in acme.read_all()]).values()
+    elsewhere.dispose()
+    assert reaction.topic == kept_as
+
+
+def test_an_event_that_was_given_up_counts_as_handled_after_its_replay(store: SqlEventStore) -> None:
+    failing = booking(fails_at=2, attempts=1)
+    with Subscriber(failing, StoreSource(store, failing, category="order"), engine=store.engine) as subscriber:
+        subscriber.run_once()
+    assert inbox(store)["order-o1", 1] == "dead"
+    Replay(store, booking(), Selection(streams=("order-o1",))).run()
+    assert inbox(store)["order-o1", 1] == "handled"
+
+
+def test_a_replay_tells_how_far_it_is(store: SqlEventStore) -> None:
+    told: list[int] = []
+    Replay(store, booking(), Selection(categories=("order",))).run(
+        on_progress=lambda report: told.append(report.handled)
+    )
+    assert told == [6]
