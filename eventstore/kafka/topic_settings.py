@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
+from eventstore.errors import TopicMismatch
 from eventstore.kafka.admin import (
     DEADLINE_SECONDS,
     cleanup_policies,
@@ -27,6 +28,7 @@ from eventstore.kafka.admin import (
 )
 from eventstore.settings import Settings
 
+_LIMITS: Final = ("retention.ms", "retention.bytes")
 _TOMBSTONES: Final = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
@@ -60,6 +62,18 @@ def tombstone_lives(
         for topic, config in configs.items()
         if "compact" in policy_of(config)
     }
+
+
+def require_unlimited(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> None:
+    """Raise TopicMismatch for a topic whose old records are deleted; TopicMissing, BrokerUnreachable, BrokerRefused."""
+    admin = AdminClient(quiet(settings.kafka))
+    for topic, config in topic_configs(admin, topics, settings.kafka.bootstrap_servers, deadline).items():
+        for limit in (f"{name}={config[name].value}" for name in _LIMITS if config[name].value != "-1"):
+            raise TopicMismatch(
+                f"topic {topic!r} has {limit}: its old records would be deleted",
+                remedy="set retention.ms=-1 and retention.bytes=-1 on the topic, or use another topic",
+                place=topic,
+            )
 
 
 def limit_retention(

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
-from confluent_kafka.admin import AdminClient
-
-from eventstore.errors import TopicMismatch
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics, quiet, topic_configs
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.topic_settings import require_unlimited
 from eventstore.settings import Settings
 from eventstore.topics import TopicSpec
 from projections.outputs.view_topics import Row
-
-_LIMITS: Final = ("retention.ms", "retention.bytes")
-_UNLIMITED: Final = "-1"
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class KafkaViewTopics:
         """Make those that are missing and return their names; TopicMismatch, BrokerUnreachable, BrokerRefused."""
         made = ensure_topics(self.settings, topics)
         kept = [topic.name for topic in topics if topic.config["cleanup.policy"] == "delete"]
-        _require_unlimited(self.settings, kept)
+        require_unlimited(self.settings, kept)
         return made
 
     def holding(self, topics: Sequence[str]) -> list[str]:
@@ -70,17 +64,3 @@ class KafkaRowProducer:
         kept = self.offsets.beginning_offsets([topic])[topic]
         first = {partition: max(start.get(partition, 0), kept[partition]) for partition in end}
         return {(record.key or b"").decode() for record in read_range(self.settings, topic, start=first, end=end)}
-
-
-def _require_unlimited(settings: Settings, topics: Sequence[str]) -> None:
-    """Raise TopicMismatch for a topic of which the broker removes what is old."""
-    admin = AdminClient(quiet(settings.kafka))
-    configs = topic_configs(admin, topics, settings.kafka.bootstrap_servers, DEADLINE_SECONDS)
-    for topic, config in configs.items():
-        limits = [f"{name}={config[name].value}" for name in _LIMITS if config[name].value != _UNLIMITED]
-        for limit in limits:
-            raise TopicMismatch(
-                f"topic {topic!r} has {limit}, and final results are never removed",
-                remedy="set retention.ms=-1 and retention.bytes=-1 on the topic, or use another topic",
-                place=topic,
-            )
