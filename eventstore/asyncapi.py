@@ -16,6 +16,7 @@ from eventstore.aggregate import Aggregate
 from eventstore.command_schemas import command_schema
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType
+from eventstore.processes.process import Process
 from eventstore.subscriptions import Subscription
 from eventstore.topics import DEFAULT_SOURCE, HEADER_COLUMNS, HEADER_CONSTANTS, SCHEMAS_TOPIC, topic_of_category
 
@@ -63,7 +64,11 @@ class Service:
 
     def topic_of(self, aggregate: type[Aggregate]) -> str:
         """Return the topic of an aggregate's events."""
-        return self.topics.get(aggregate.category) or topic_of_category(aggregate.category, source=self.source)
+        return self.topic_of_category(aggregate.category)
+
+    def topic_of_category(self, category: str) -> str:
+        """Return the topic of a category's events."""
+        return self.topics.get(category) or topic_of_category(category, source=self.source)
 
 
 def asyncapi(service: Service) -> Document:
@@ -103,6 +108,9 @@ class _Writing:
         for aggregate in service.aggregates:
             self._events(aggregate)
             self._commands(aggregate)
+        for process in service.aggregates:
+            if issubclass(process, Process):
+                self._process(process)
         for routed in service.routed:
             self._branches(routed)
         for subscription in service.subscriptions:
@@ -128,6 +136,24 @@ class _Writing:
                 "messages": {name: _ref("components/messages", name) for name in names},
             }
             self._operation(f"receive.{channel}", "receive", channel, summary=f"Commands of {aggregate.__qualname__}.")
+
+    def _process(self, process: type[Process]) -> None:
+        """A process receives the events it reacts to, and sends commands within the service or its store."""
+        for category in sorted(process.reactions.categories):
+            topic = self._service.topic_of_category(category)
+            kinds = {one.name: one for one in process.reactions.kinds.values() if one.name.startswith(f"{category}.")}
+            self._topic(topic, kinds.values(), f"Read by {process.category}.")
+            group = f"{process.category}-process"
+            told = {"x-process": process.category, "x-sends": sorted(process.commands_sent)}
+            self._operation(
+                f"receive.{group}.{topic}",
+                "receive",
+                topic,
+                messages=list(kinds),
+                summary=f"{process.__qualname__}, effectively once.",
+                bindings=_group(group),
+                **told,
+            )
 
     def _branches(self, routed: Routed) -> None:
         kinds = list(routed.aggregate.event_types.values())
@@ -158,7 +184,7 @@ class _Writing:
             channel,
             messages=messages,
             summary=f"{subscription.name}, {subscription.guarantee.replace('-', ' ')}.",
-            bindings={"kafka": {"groupId": {"type": "string", "enum": [subscription.group]}}},
+            bindings=_group(subscription.group),
             **{"x-guarantee": subscription.guarantee},
         )
 
@@ -250,6 +276,10 @@ def _header_types() -> Iterator[tuple[str, Document]]:
     }
     for _, header in HEADER_COLUMNS:
         yield header, {"type": "string", **told.get(header, {})}
+
+
+def _group(name: str) -> Document:
+    return {"kafka": {"groupId": {"type": "string", "enum": [name]}}}
 
 
 def _ref(folder: str, name: str) -> Document:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -149,9 +150,20 @@ def replay(
         store = opened.enter_context(opened_store(database, schema, named_keys(key_store, master_keys)))
         again = _replay(opened, store, declared, chosen, handler_database, branches, after=reached)
         if yes:
-            _tell_report(again.run(), as_json=as_json)
+            with _watched() as told:
+                report = again.run(on_progress=told)
+            _tell_report(report, as_json=as_json)
         else:
             _tell_plan(again.plan(), declared, store, as_json=as_json)
+
+
+@contextmanager
+def _watched() -> Iterator[Callable[[ReplayReport], None]]:
+    """On a terminal, say how far a replay is while it goes on."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("handling events again") as status:
+        yield lambda report: status.update(f"{report.handled:,} events handled again")
 
 
 def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOptions) -> Entry:

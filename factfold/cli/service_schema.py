@@ -100,10 +100,11 @@ def _module(name: str) -> Any:
 
 def _is_described(found: object) -> bool:
     from eventstore import Aggregate, Subscription
+    from eventstore.processes import Process
     from projections import Branches
 
     if isinstance(found, type):
-        return issubclass(found, Aggregate) and bool(found.event_types)
+        return issubclass(found, Aggregate) and found is not Process and bool(found.event_types)
     return isinstance(found, Subscription | Branches)
 
 

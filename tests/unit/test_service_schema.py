@@ -19,6 +19,7 @@ from eventstore import Aggregate, RecordedEvent, SqlEventStore, command, event, 
 from eventstore.asyncapi import Routed, Service, asyncapi
 from eventstore.command_schemas import command_schema
 from eventstore.errors import DeclarationError, FactfoldError
+from eventstore.processes import Process, starts
 from factfold.cli.entry import application
 from tests.unit.guestbook import Customer, Order, ship
 
@@ -166,6 +167,22 @@ def test_a_pattern_that_matches_no_topic_here_is_a_channel_without_an_address() 
     assert list(document["operations"]) == ["receive.audit.audit.pattern"]
 
 
+class Fulfilment(Process, sends=[Order]):
+    @starts(Order.Placed)
+    def begin(self, event: Order.Placed) -> None:
+        self.send(Order.ship, self.id, "Post")
+
+
+def test_a_process_receives_what_it_reacts_to_and_says_what_it_sends() -> None:
+    document = asyncapi(Service(title="shop", source="/shop", aggregates=[Order, Fulfilment]))
+    operation = document["operations"]["receive.fulfilment-process.shop.order"]
+    assert [one["$ref"].rpartition("/")[2] for one in operation["messages"]] == ["order.placed"]
+    assert operation["x-sends"] == ["order.place", "order.ship"]
+    assert document["operations"]["send.shop.fulfilment"]["channel"] == {"$ref": "#/channels/shop.fulfilment"}
+    for reference in references(document):
+        assert resolved(document, reference) is not None
+
+
 @dataclass
 class Address:
     street: str
@@ -246,6 +263,7 @@ def test_the_branches_of_a_service_are_described(monkeypatch: pytest.MonkeyPatch
         ("no.such.module:x", "there is no definition"),
         (f"{GUESTBOOK}:Decimal", "is a type"),
         ("tests.waiting", "there is nothing to describe"),
+        ("eventstore.processes", "there is nothing to describe"),
     ],
 )
 def test_what_cannot_be_described_is_refused(target: str, cause: str) -> None:
