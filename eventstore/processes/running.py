@@ -89,8 +89,9 @@ def run_processes(
     """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
 
     Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
-    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `commands` are aggregates
-    whose scheduled commands are sent too. SubscriptionGaveUp after too many failures in a row; other errors end it.
+    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `commands` are
+    aggregates whose scheduled commands are sent too. SubscriptionGaveUp after too many failures in a row; other errors
+    end it.
     """
     worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
     jobs: list[Callable[[], object]] = [partial(_work, worker, stop, restarts, on_batch)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import structlog
 
@@ -104,6 +105,11 @@ class ProcessWorker:
     def run_once(self) -> WorkReport:
         """Do what is due now, a batch at most; StoreUnavailable."""
         report = WorkReport()
+        # Looked for by a read: an idle worker takes no write lock.
+        with self._database.statement() as connection:
+            due = self._rows.next_due(connection, list(self._engine.processes))
+        if due is None or due > self._clock():
+            return report
         for claim in (self._of_processes, self._alone):
             report.add(claim())
         self.report.add(report)
@@ -136,8 +142,11 @@ class ProcessWorker:
             return self._work(tx, self._rows.claim_alone(tx, now=now, limit=self._batch), now)
 
     def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
-        report, done, inputs = WorkReport(), [], []
+        report, done, inputs = WorkReport(), list[UUID](), list[Addressed]()
+        free = self._rows.reserve(tx, {row.stream for row in due if row.kind == COMMAND})
         for row in due:
+            if row.kind == COMMAND and row.stream not in free:
+                continue
             if row.kind == COMMAND:
                 reply = self._sent(tx, row, now)
                 if reply is None:

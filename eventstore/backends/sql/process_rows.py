@@ -8,12 +8,15 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import ARRAY, Connection, Row, Text, and_, bindparam, delete, func, literal, select, tuple_, update
 
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.upserts import upsert
 from eventstore.messages import Metadata
+
+# "process" as a number: advisory locks of others are made of other seeds.
+_LOCKS: Final = 0x70726F63657373
 
 COMMAND: Final = "command"
 TIMER: Final = "timer"
@@ -61,6 +64,11 @@ class Scheduled:
     correlation_id: str | None = None
     causation_id: str | None = None
     traceparent: str | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream that a command is sent to."""
+        return f"{self.name.partition('.')[0]}-{self.target}"
 
     @property
     def key(self) -> Key | None:
@@ -162,6 +170,18 @@ class ProcessRows:
         )
         ids = list(tx.execute(query.limit(limit).with_for_update(skip_locked=True)).scalars())
         return self._read(tx, ids)
+
+    def reserve(self, tx: Connection, streams: Iterable[str]) -> set[str]:
+        """Return those streams of commands that no other worker is writing to, until the end of the transaction.
+
+        Two batches that wait for each other's streams would end in a deadlock. SQLite has one writer anyway.
+        """
+        wanted = sorted(streams)
+        if tx.dialect.name != "postgresql" or not wanted:
+            return set(wanted)
+        names = func.unnest(literal(wanted, ARRAY(Text))).column_valued("stream")
+        free = select(names).where(func.pg_try_advisory_xact_lock(func.hashtextextended(names, _LOCKS)))
+        return set(tx.execute(free).scalars())
 
     def failed(self, tx: Connection, row_id: UUID, *, due: datetime | None, error: str | None) -> None:
         """Note that what is due could not be done; without another due time it is set aside."""
