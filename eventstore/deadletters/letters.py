@@ -24,7 +24,7 @@ from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
 
 Target = Literal["group", "topic", "branch"]
 OnProgress = Callable[[int, int], None]
-"""Called with the letters that are done and with all of them."""
+"""Called with the letters that are done, or the records that are read, and with all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Letters(Closing):
         """How messages name the home."""
 
     @abstractmethod
-    def open(self) -> Iterator[Letter]:
+    def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Yield the letters that no action has settled, the oldest first."""
 
     @abstractmethod

@@ -6,11 +6,13 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eventstore.deadletters.letters import Action, Letter
 from eventstore.errors import LetterMissing
 from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicRecord
+
+_OWN: Final = ("ce_id", "ce_type", "ce_subject")
 
 Place = tuple[int, int]
 """Partition and offset in the dead-letter topic."""
@@ -71,7 +73,12 @@ def header(record: TopicRecord, name: str) -> str | None:
 
 def letter_of(record: TopicRecord) -> Letter:
     """Read a record of a dead-letter topic."""
-    end = told(record)
+    return _letter(record, told(record))
+
+
+def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
+    own = {name: value for name, value in record.headers if name in _OWN}
+    event_id, kind, stream = (None if own.get(name) is None else _text(own[name]) for name in _OWN)
     return Letter(
         id=id_of((record.partition, record.offset)),
         origin=f"{end.get('topic', '?')}[{end.get('partition', '?')}]@{end.get('offset', '?')}",
@@ -79,9 +86,9 @@ def letter_of(record: TopicRecord) -> Letter:
         message=end.get("message", ""),
         attempts=_number(end.get("attempts")) or 0,
         time=_time(end.get("time")),
-        event_id=header(record, "ce_id"),
-        type=header(record, "ce_type"),
-        stream=header(record, "ce_subject"),
+        event_id=event_id,
+        type=kind,
+        stream=stream,
         why_not=_why_not(record, end),
     )
 
@@ -93,11 +100,14 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
         place = record.partition, record.offset
         if place in settled:
             continue
-        letter, end = letter_of(record), told(record)
+        end = told(record)
+        letter = _letter(record, end)
         identity = letter.origin, end.get("group"), letter.event_id
-        places = (*(copies[identity].places if identity in copies else ()), place)
+        places: tuple[Place, ...] = (place,)
+        if (before := copies.get(identity)) is not None:
+            letter, places = replace(letter, id=before.letter.id), (*before.places, place)
         origin = end.get("topic"), _number(end.get("partition")), _number(end.get("offset"))
-        copies[identity] = FoundLetter(replace(letter, id=id_of(places[0])), places, record.key, origin)
+        copies[identity] = FoundLetter(letter, places, record.key, origin)
     return {found.letter.id: found for found in copies.values()}
 
 

@@ -95,9 +95,9 @@ class TopicLetters(Letters):
         """The dead-letter topic."""
         return self._name
 
-    def open(self) -> Iterator[Letter]:
+    def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Read the whole topic, keeping of each letter what its headers say."""
-        return (found.letter for found in self._open().values())
+        return (found.letter for found in self._open(on_progress).values())
 
     def show(self, letter_id: str) -> Contents:
         """Decode the record of a letter by the registered schemas."""
@@ -221,9 +221,18 @@ class TopicLetters(Letters):
             publisher.send(sent)
             publisher.commit()
 
-    def _open(self) -> dict[str, FoundLetter]:
+    def _open(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, FoundLetter]:
         settled = {place for _, places in self._settlements() for place in places}
-        return open_letters(read_range(self._settings, self._name), settled)
+        return open_letters(self._read(on_progress), settled)
+
+    def _read(self, on_progress: OnProgress) -> Iterator[TopicRecord]:
+        start = self._offsets.beginning_offsets([self._name])[self._name]
+        end = self._offsets.end_offsets([self._name])[self._name]
+        total = sum(end.values()) - sum(start.values())
+        for number, record in enumerate(read_range(self._settings, self._name, start=start, end=end)):
+            if number % _LETTERS == 0:
+                on_progress(number, total)
+            yield record
 
     def _settlements(self) -> Iterator[tuple[Action, list[Place]]]:
         if self._offsets.existing([self._settled.name]):

@@ -71,7 +71,8 @@ def list_(
     from eventstore import by_cause
 
     with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
-        found = list(opened.open())
+        with shown_progress("reading") as tell:
+            found = list(opened.open(on_progress=tell))
         place = opened.place
     causes = by_cause(found)
     if as_json:

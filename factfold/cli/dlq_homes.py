@@ -129,6 +129,6 @@ def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
                 bars[0][0].update(bars[0][1], completed=done, total=total, refresh=True)
             elif now - told_at > _LINE_SECONDS:
                 told_at = now
-                sys.stderr.write(f"{what}: {done:,} of {total:,} letters\n")
+                sys.stderr.write(f"{what}: {done:,} of {total:,}\n")
 
         yield tell

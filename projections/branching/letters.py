@@ -66,6 +66,7 @@ class _BranchLetters(TopicLetters):
                 remedy="give it: --branches MODULE:NAME, in Python branch_letters(settings, branches)",
                 place=self.place,
             )
+        self._offsets.partitions(branches.topics.values())  # TopicMissing: the router makes them
         return lambda record: routed_again(record, branches, self.decoder)
 
 

@@ -55,7 +55,7 @@ class SetAsideLetters(Letters):
         """Topic, group and generation."""
         return f"{self._topic} set aside by {self._run.place}"
 
-    def open(self) -> Iterator[Letter]:
+    def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Read the table of the generation, without what was discarded."""
         return iter(self._open().values())
 

@@ -27,8 +27,10 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.serialization import AvroDecoder
-from eventstore.topics import dead_letter_topic, event_topic
+from eventstore.topics import branch_topic, dead_letter_topic, event_topic
 from factfold.cli.entry import application
+from projections import branches, field
+from projections.branching.letters import branch_letters
 from tests.integration.delivering import booking, deliver
 from tests.integration.log_writer import LogWriter
 from tests.ledger import Payment, amounts
@@ -238,6 +240,30 @@ def test_a_letter_that_dies_again_in_the_retry_topic_is_open_again(settings, pay
         assert not list(letters.open())
         assert [action.result for action in letters.actions()] == ["sent", "sent"]
     assert amounts(engine) == [1]
+
+
+def test_letters_of_branches_are_routed_again_by_the_definition_and_others_stay_open(settings, payments):
+    declared = branches(Payment, {"large": field("amount") > 900}, otherwise="small", topic=payments.name)
+    specs = [branch_topic(topic, partitions=4) for topic in declared.topics.values()]
+    ensure_topics(settings, [*specs, dead_letter_topic(declared.dead_letter_topic, partitions=4)])
+    end = (("dead_letter_topic", payments.name.encode()), ("dead_letter_partition", b"2"))
+    given = [payments.record(Payment.Received(amount=n)) for n in (1, 1000)]
+    given.append(payments.record(Payment.Received(amount=5), value=b"{}"))
+    RecordProducer(settings).send(
+        OutgoingRecord(topic=declared.dead_letter_topic, key=one.key, value=one.value, headers=(*one.headers, *end))
+        for one in given
+    )
+    with branch_letters(settings, payments.name) as unnamed, pytest.raises(ReplayRefused, match="the definition"):
+        unnamed.replay()
+    with branch_letters(settings, declared) as letters:
+        done = letters.replay()
+        assert done.count == 2
+        assert "NotFramedAvro" in str(done.left)
+        assert [letter.id for letter in letters.open()] == list(done.left)
+    for topic, amounts_of in zip(declared.topics.values(), ([1000], [1]), strict=True):
+        (sent,) = read_range(settings, topic)
+        assert ([amount(sent)], sent.partition) == (amounts_of, 2)
+        assert dict(sent.headers)["factfold_branch"] == topic.rpartition(".")[2].encode()
 
 
 def test_letters_of_a_store_in_postgresql_are_replayed_and_discarded_once(engine):

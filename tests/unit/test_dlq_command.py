@@ -155,7 +155,7 @@ def test_progress_is_told_once_work_takes_long(monkeypatch, capsys):
     with dlq_homes.shown_progress("replaying") as tell:
         for done in (1, 2, 3, 4):
             tell(done, 4)
-    assert capsys.readouterr().err == "replaying: 2 of 4 letters\nreplaying: 4 of 4 letters\n"
+    assert capsys.readouterr().err == "replaying: 2 of 4\nreplaying: 4 of 4\n"
 
 
 def test_a_letter_and_its_contents_are_plain_values():

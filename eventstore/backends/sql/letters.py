@@ -77,7 +77,7 @@ class SqlLetters(Letters):
         """Topic, group and database."""
         return f"{self._topic} {self._group} in {shown_url(self._engine.url)}"
 
-    def open(self) -> Iterator[Letter]:
+    def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Read the rows in the order in which the events were given up."""
         return iter(self._open().values())
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Annotated
 from uuid import UUID
 
 import pytest
 
-from eventstore import Aggregate, InvalidEventData, LetterMissing, event
+from eventstore import Aggregate, InvalidEventData, LetterMissing, Personal, event
 from eventstore.deadletters.causes import by_cause, pattern_of
-from eventstore.deadletters.editing import edited_values
+from eventstore.deadletters.editing import edited_values, shown_payload
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
     FoundLetter,
@@ -24,6 +25,7 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.tails import held_back
 from eventstore.event_types import event_type_of
+from eventstore.personal import Sealed
 from eventstore.plain_json import dump_plain, load_plain
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
 
@@ -142,6 +144,19 @@ def test_what_differs_from_record_to_record_is_no_part_of_a_cause(message, patte
 def test_the_most_frequent_cause_comes_first():
     letters = [Letter(id=str(n), origin="x", error=error, message="m") for n, error in enumerate("ABB")]
     assert [(cause.error, cause.letters) for cause in by_cause(letters)] == [("B", ("1", "2")), ("A", ("0",))]
+
+
+def test_a_personal_value_is_masked_whether_it_is_sealed_or_open():
+    kind = event_type_of(Account.Opened(plan="gold", email="ann@example.org"))
+    assert shown_payload(kind.registered, {"plan": "gold", "email": Sealed(b"x")}) == {"plan": "gold", "email": "***"}
+    assert shown_payload(kind.registered, {"plan": "gold", "email": "ann"}) == {"plan": "gold", "email": "***"}
+
+
+class Account(Aggregate):
+    @event
+    class Opened:
+        plan: str
+        email: Annotated[str, Personal(erased="(erased)")]
 
 
 def test_an_unknown_id_is_named():
