@@ -17,8 +17,8 @@ class Selection:
     """Events that have all of these; what is not given selects nothing away.
 
     `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included.
-    InvalidIdentifier for a name that breaks its rules, InvalidEventData for a time without a zone, InvalidBound for a
-    version below zero, and if an upper bound is below the lower one.
+    InvalidEventData for a time without a zone, InvalidBound for a version below zero, and if an upper bound is below
+    the lower one, InvalidIdentifier for a correlation id that no metadata can have.
     """
 
     streams: tuple[str, ...] = ()
@@ -31,12 +31,6 @@ class Selection:
     to_version: int | None = None
 
     def __post_init__(self) -> None:
-        for stream in self.streams:
-            StreamName.parse(stream)
-        for category in self.categories:
-            check_category(category)
-        for name in self.types:
-            check_type_name(name)
         Metadata(correlation_id=self.correlation_id)  # which has rules of its own
         for bound in ("since", "until"):
             if (moment := getattr(self, bound)) is not None:
@@ -46,6 +40,15 @@ class Selection:
         check_bounds(from_version=self.from_version or 0, to_version=self.to_version)
         if self.to_version is not None and self.to_version < (self.from_version or 0):
             raise _empty(f"version {self.from_version}", f"version {self.to_version}")
+
+    def require_names(self) -> None:
+        """Raise InvalidIdentifier for a name that no store has; topics of other systems have names of any form."""
+        for stream in self.streams:
+            StreamName.parse(stream)
+        for category in self.categories:
+            check_category(category)
+        for name in self.types:
+            check_type_name(name)
 
     @property
     def is_everything(self) -> bool:

@@ -101,9 +101,9 @@ def _line(entry: Entry) -> Text:
     time = as_utc(entry.time if event is None else event.time)
     parts: list[Any] = [(time, "dim"), "  ", entry.place, "  "]
     if event is not None:
-        parts += [(event.type, "bold"), "  "]
+        parts += [(printable(event.type), "bold"), "  "]
         if entry.headers:  # of a topic, where the place does not say which stream
-            parts += [f"{event.stream}@{event.version}", "  "]
+            parts += [printable(f"{event.stream}@{event.version}"), "  "]
         parts.append(as_pairs(entry.data))
     else:
         key = "" if entry.key is None else f"key={printable(entry.key)}  "

@@ -115,7 +115,9 @@ def parse_moment(text: str) -> datetime:
                 f"{text!r} is no time", remedy="write 2026-11-26T12:00:00Z, or how long ago: 15m, 2h, 3d"
             ) from None
     if found.tzinfo is None:
-        raise DeclarationError(f"{text!r} has no time zone", remedy=f"write it as {text}Z, or with another zone")
+        raise DeclarationError(
+            f"{text!r} has no time zone", remedy=f"write it as {found.isoformat()}Z, or with its zone"
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from factfold.cli.entry_display import console_of_stdout, entry_as_json
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import Databases, Json, KeyOptions, ShowPersonal, Topics, opened_logs
-from factfold.cli.shown_values import as_pairs, as_utc
+from factfold.cli.shown_values import as_pairs, as_utc, printable
 from factfold.cli.store import Schema
 
 if TYPE_CHECKING:
@@ -101,13 +101,16 @@ def _label(step: Step, *, logs: list[str], data: bool) -> Any:
 
     if step.entry is None:
         missing = f"  for event {step.missing_cause}, which is in none of these" if step.missing_cause else ""
-        return Text.assemble(("command ", "dim"), (step.name or "(name not recorded)", "bold"), f"  {step.id}", missing)
+        name = printable(step.name or "(name not recorded)")
+        return Text.assemble(("command ", "dim"), (name, "bold"), printable(f"  {step.id}{missing}"))
     entry, event = step.entry, step.entry.event
     number = f"  [{logs.index(entry.log) + 1}]" if len(logs) > 1 else ""
-    place = entry.place if event is None else f"{event.stream}@{event.version}"
+    place = entry.place if event is None else printable(f"{event.stream}@{event.version}")
     time = as_utc(entry.time if event is None else event.time)
     fields = f"  {as_pairs(entry.data)}" if data else ""
-    return Text.assemble(("event ", "dim"), (step.name or "", "bold"), f"  {place}  ", (time, "dim"), number, fields)
+    return Text.assemble(
+        ("event ", "dim"), (printable(step.name or ""), "bold"), f"  {place}  ", (time, "dim"), number, fields
+    )
 
 
 def _reactions(step: Step) -> Iterator[Any]:

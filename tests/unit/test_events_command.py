@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import sqlite3
+from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,20 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner, Result
 
-from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, SqlEventStore
+from eventstore import (
+    ANY,
+    Dispatcher,
+    Entry,
+    MasterKeys,
+    Metadata,
+    NewEvent,
+    Position,
+    RecordedEvent,
+    SqlEventStore,
+)
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
 from factfold.cli.entry import application
+from factfold.cli.entry_display import tell_entries, tell_entry
 from tests.unit.guestbook import Customer, Order
 
 GUESTBOOK = "tests.unit.guestbook"
@@ -105,6 +118,7 @@ def test_a_line_is_short_in_utc_and_steers_no_terminal(url: str) -> None:
     [
         (["--since", "yesterday"], DeclarationError, "'yesterday' is no time"),
         (["--since", "2026-01-01T00:00:00"], DeclarationError, "has no time zone"),
+        (["--until", "2026-01-01"], DeclarationError, "has no time zone"),
         (["--stream", "order"], InvalidIdentifier, "'order' has no dash"),
         (["--type", "Placed"], InvalidIdentifier, "event type name 'Placed'"),
         (["--category", "Order"], InvalidIdentifier, "category 'Order'"),
@@ -228,6 +242,21 @@ def test_an_unknown_correlation_id_ends_with_cause_and_remedy(
     shown = capsys.readouterr().err
     assert "no event has the correlation id 'nothing'" in shown
     assert "remedy: check the id" in shown
+
+
+def test_a_date_without_time_and_zone_is_told_how_to_write_it(url: str) -> None:
+    assert "write it as 2026-01-01T00:00:00Z" in refused(url, "events", "tail", "--since", "2026-01-01").remedy
+
+
+def test_names_in_headers_of_other_systems_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = RecordedEvent(
+        id=UUID(EVENT), stream="order-\x1b[2J", version=0, type="a\x1b[31m", schema_id=1, data={}, metadata=Metadata(),
+        time=datetime(2026, 11, 26, tzinfo=UTC), position=Position(0, 1),
+    )  # fmt: skip
+    entry = replace(Entry.of_event(recorded, log="order"), place="order[0]@1", headers={"h": "\x1b[0m"})
+    tell_entries([entry], as_lines_of_json=False)
+    tell_entry(entry)
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def parcels(url: str) -> list[tuple[str, str]]:

@@ -173,7 +173,10 @@ class Replay:
             else:
                 self._call(part, None)
         except Exception as error:
-            raise self._failed(error, at_hand, report) from error
+            failure = self._failed(error, at_hand, report)
+            if failure is error:
+                raise
+            raise failure from error
         report.handled += len(at_hand)
         report.overtaken += len(part) - len(at_hand)
 
@@ -214,12 +217,11 @@ class Replay:
 
     def _failed(self, error: Exception, part: Sequence[_Again], report: ReplayReport) -> Exception:
         done = f"{report.handled:,} events were handled before, and stay so"
-        again = "after the last of them" if report.reached is None else f"after {_told(report.reached)}"
+        after = "" if report.reached is None else f" with --after {_told(report.reached)}"
         if isinstance(error, FactfoldError):
-            error.add_note(f"{done}; go on {again}: --after")
+            error.add_note(f"{done}; replay again{after}")
             return error
         place = part[0].place if len(part) == 1 else f"{part[0].place} to {part[-1].place}"
-        after = "" if report.reached is None else f" with --after {_told(report.reached)}"
         return SubscriptionError(
             f"{self._subscription.name} failed: {type(error).__name__}: {masked_message(error, part)}; {done}",
             remedy=f"repair the handler, and replay again{after}",

@@ -254,9 +254,10 @@ class SqlEventStore(Closing):
         """Yield the events of a selection in store order behind the fence, or from the newest down.
 
         `after` and `before` are positions that are left out. The database looks at every event for a selection without
-        streams, categories and positions. InvalidBound.
+        streams, categories and positions. InvalidBound, InvalidIdentifier.
         """
         check_bounds(limit=limit)
+        selection.require_names()
         return self._reader.selected(selection, (after, before), newest=newest_first, limit=limit)
 
     def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:

@@ -23,7 +23,14 @@ from eventstore import (
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.replaying import Replay, parse_position
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import DeclarationError, ForeignRecord, InvalidBound, SubscriptionError
+from eventstore.errors import (
+    DeclarationError,
+    ForeignRecord,
+    InvalidBound,
+    InvalidIdentifier,
+    StoreUnavailable,
+    SubscriptionError,
+)
 from eventstore.identifiers import Position
 from eventstore.inspection.selection import Selection
 
@@ -306,3 +313,21 @@ def test_a_replay_tells_how_far_it_is(store: SqlEventStore) -> None:
         on_progress=lambda report: told.append(report.handled)
     )
     assert told == [6]
+
+
+def test_an_error_of_ours_ends_a_replay_as_itself_and_says_how_far_it_came(store: SqlEventStore) -> None:
+    @subscription("order", group="loading")
+    def load(event: Order.Placed) -> None:
+        if event.amount == 2:
+            raise StoreUnavailable("the database is away", remedy="start it")
+
+    with pytest.raises(StoreUnavailable) as failed:
+        Replay(store, load, Selection(streams=("order-o1",))).run()
+    (note,) = failed.value.__notes__
+    assert note.startswith("1 events were handled before, and stay so; replay again with --after ")
+
+
+@pytest.mark.parametrize("streams", [("order",), ("order-\n",)])
+def test_a_stream_that_cannot_be_is_refused(store: SqlEventStore, streams: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidIdentifier):
+        Replay(store, booking(), Selection(streams=streams)).plan()
