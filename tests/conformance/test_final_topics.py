@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+
 import pytest
 import sqlalchemy as sa
 
@@ -86,18 +89,8 @@ def test_a_publisher_that_is_killed_after_any_chunk_sends_none_twice(shop, monke
     monkeypatch.setattr(outbox, "CHUNK_ROWS", 2)
     run, layout = shop.serve(group_of(), range(7))
     shop.give_out(run, layout, 30)
-    note_sent, chunks = final_topics.note_sent, []
-
-    def noted_until_killed(*arguments, **options):
-        chunks.append(arguments)
-        if len(chunks) > killed:
-            raise Died
-        return note_sent(*arguments, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(final_topics, "note_sent", noted_until_killed)
-        with pytest.raises(Died):
-            shop.publish(group_of())
+    die_in_publishing(shop, monkeypatch, 1, killed, sending=False)
+    assert shop.waiting()[TOPIC] > 0
     shop.publish(group_of())
     assert shop.ids() == list(range(7))
 
@@ -216,6 +209,53 @@ def test_a_database_that_is_restored_from_a_backup_publishes_nothing_again(shop)
         shop.give_out(run, layout, minute)
         shop.publish(group_of())
     assert shop.ids() == [0, 1, 2, 3, 4]
+
+
+STEPS = ["give out", "give out", "give out", "publish", "die sending", "die noting", "die noting", "cut over", "delete"]
+
+
+@on_sqlite
+@pytest.mark.parametrize("seed", range(5))
+def test_a_topic_is_the_table_of_its_results_after_any_history_of_kills_cut_overs_and_deletions(
+    shop, monkeypatch, seed
+):
+    chosen, minute, version = random.Random(seed), 0, 1
+    run, layout = shop.serve(group_of(), range(99))
+    monkeypatch.setattr(outbox, "CHUNK_ROWS", 3)
+    for _ in range(50):
+        match chosen.choice(STEPS):
+            case "give out":
+                minute += chosen.randrange(6)
+                shop.give_out(run, layout, minute)
+            case "publish":
+                shop.publish(group_of(version))
+            case "die sending" | "die noting" as when:
+                die_in_publishing(shop, monkeypatch, version, chosen.randrange(3), sending=when == "die sending")
+            case "cut over":
+                version += 1
+                run, layout = shop.serve(group_of(version), range(99))
+            case "delete":
+                shop.log._topics.pop(TOPIC)
+                prepare_topics(shop.environment, group_of(version))
+    shop.publish(group_of(version))
+    assert len(shop.given()) > 10
+    assert shop.log.records(TOPIC) == shop.given()
+
+
+def die_in_publishing(shop, monkeypatch, version, after, *, sending):
+    """A publisher that dies after so many chunks, instead of sending or of noting one, where there are so many."""
+    where, name = (MemoryViewTopics, "send") if sending else (final_topics, "note_sent")
+    done, calls = getattr(where, name), []
+
+    def until_killed(*arguments, **options):
+        calls.append(name)
+        if len(calls) > after:
+            raise Died
+        return done(*arguments, **options)
+
+    with monkeypatch.context() as patched, suppress(Died):
+        patched.setattr(where, name, until_killed)
+        shop.publish(group_of(version))
 
 
 @on_sqlite
