@@ -7,10 +7,8 @@ it may be claimed again, so that a dead letter sent back to its topic is handled
 from __future__ import annotations
 
 import json
-import os
-import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -41,6 +39,7 @@ from eventstore.backends.sql.transactions import (
     check_transactional,
     create_missing,
     is_outage,
+    sever,
     transaction,
     unavailable,
 )
@@ -197,10 +196,15 @@ class Inbox:
         with self.begin() as tx:
             return self.forget_within(tx, after)
 
-    def forget_parts(self, after: timedelta) -> int:
-        """Do as `forget` for each topic that `of` was asked for."""
+    @property
+    def topics(self) -> list[str]:
+        """The topics that `of` was asked for."""
+        return list(self._parts)
+
+    def forget_parts(self, after: timedelta, topics: Iterable[str]) -> int:
+        """Do as `forget` for several topics, in one transaction."""
         with self.begin() as tx:
-            return sum(part.forget_within(tx, after) for part in self._parts.values())
+            return sum(self.of(topic).forget_within(tx, after) for topic in topics)
 
     def forget_within(self, tx: Connection, after: timedelta | None) -> int:
         """Do as `forget` in a transaction that was begun already."""
@@ -220,23 +224,9 @@ class Inbox:
         return unavailable(self._engine, error) if is_outage(error) else None
 
     def sever(self) -> None:
-        """Cut the connection of a transaction another thread is stuck in: the database rolls it back.
-
-        A socket may be shut down from any thread, while libpq waits on it as well as while Python code runs.
-        """
-        driver = self._driver
-        if driver is None:  # it waits for a connection
-            return
-        if self._engine.driver == "aiosqlite":
-            driver.stop()  # closed by the thread it has of its own
-            return
-        if not self._postgres:
-            driver.interrupt()
-            driver.close()
-            return
-        with suppress(OSError, self._engine.dialect.loaded_dbapi.Error):
-            with socket.socket(fileno=os.dup(driver.fileno())) as shared:
-                shared.shutdown(socket.SHUT_RDWR)
+        """Cut the connection of a transaction another thread is stuck in: the database rolls it back."""
+        if self._driver is not None:  # else it waits for a connection
+            sever(self._engine, self._driver)
 
     def _given(self, ids: Sequence[str], **others: Any) -> dict[str, Any]:
         return {"group": self._group, "topic": self._topic, "ids": f"{{{','.join(ids)}}}", **others}

@@ -41,6 +41,7 @@ class ProcessEngine:
         self.store = store
         self.processes: Mapping[str, type[Process]] = {kind.category: kind for kind in processes}
         self.rows = ProcessRows(store.tables)
+        self.at_hand: Addressed | None = None  # for whoever watches it from another thread
         if len(self.processes) < len(processes):
             raise DeclarationError(
                 "two processes have one name",
@@ -65,7 +66,9 @@ class ProcessEngine:
         taken = _Taken(self._loaded(tx, rows), rows, now)
         for addressed in inputs:
             if addressed.key in rows:
+                self.at_hand = addressed
                 taken.take(addressed)
+        self.at_hand = None
         self._store(tx, taken)
 
     def move(self, tx: Connection, key: Key, kind: type[Process], causes: Sequence[Cause], *, now: datetime) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import structlog
@@ -14,10 +16,11 @@ import structlog
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.backends.sql.transactions import is_outage
+from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.command_arguments import decode_arguments
+from eventstore.delivery.calls import HandlerThread
 from eventstore.dispatcher import Accepted, Dispatcher, Refusal
-from eventstore.errors import FactfoldError, WrongExpectedVersion
+from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
 from eventstore.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine
 from eventstore.processes.errors import StepFailed, TimerUndecodable
@@ -36,6 +39,7 @@ _BATCH: Final = 100
 _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = timedelta(seconds=1)
 _GLANCE_SECONDS: Final = 0.1
+_TIMEOUT_SECONDS: Final = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -80,6 +84,7 @@ class ProcessWorker:
         dispatcher: Dispatcher | None = None,
         clock: Callable[[], datetime] = _utc_now,
         batch: int = _BATCH,
+        timeout: float = _TIMEOUT_SECONDS,
     ) -> None:
         self._engine = ProcessEngine(store, processes)
         self._rows = self._engine.rows
@@ -89,18 +94,44 @@ class ProcessWorker:
         for kind in processes:
             for version in kind.versions.values():
                 self._commands |= version.commands_sent
-        self._clock, self._batch = clock, batch
+        self._clock, self._batch, self._timeout = clock, batch, timeout
+        self._driver: Any = None
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
-        """Work until `stop` is set; StoreUnavailable."""
-        while not stop.is_set():
-            report = self.run_once()
-            if on_batch is not None and report.done:
-                on_batch(report)
-            if not report.done:
-                stop.wait(_GLANCE_SECONDS)
+        """Work until `stop` is set; StoreUnavailable, HandlerHung where a batch takes longer than the timeout."""
+        thread = HandlerThread("worker of processes")
+        try:
+            while not stop.is_set():
+                report = self._watched(thread)
+                if on_batch is not None and report.done:
+                    on_batch(report)
+                if not report.done:
+                    stop.wait(_GLANCE_SECONDS)
+        finally:
+            thread.close()
         return self.report
+
+    def _watched(self, thread: HandlerThread) -> WorkReport:
+        job = thread.start(self.run_once)
+        if not wait([job], self._timeout).done:
+            raise self._given_up()
+        return job.result()
+
+    def _given_up(self) -> HandlerHung:
+        """Cut off a batch that hangs, so that its locks go, and let the instance that it is at try again later."""
+        stuck, driver = self._engine.at_hand, self._driver
+        if driver is not None:
+            sever(self._engine.store.engine, driver)
+        name = "a command" if stuck is None else "-".join(stuck.key)
+        error = HandlerHung(
+            f"a handler of {name} did not return within {self._timeout:g} s",
+            remedy="find what it waits for: a step reads nothing and waits for nothing",
+            place=name,
+        )
+        if stuck is not None:
+            self._set_back(StepFailed(*stuck.key, str(stuck.input.cause.id), error))
+        return error
 
     def run_once(self) -> WorkReport:
         """Do what is due now, a batch at most; StoreUnavailable."""
@@ -126,20 +157,28 @@ class ProcessWorker:
 
     def _of_processes(self) -> WorkReport:
         try:
-            with self._database.writing() as tx:
+            with self._writing() as tx:
                 now = self._clock()
-                return self._work(
-                    tx, self._rows.claim(tx, list(self._engine.processes), now=now, limit=self._batch), now
-                )
+                due = self._rows.claim(tx, list(self._engine.processes), now=now, limit=self._batch)
+                return self._work(tx, due, now)
         except StepFailed as failed:
             return self._set_back(failed)
 
     def _alone(self) -> WorkReport:
         if not self._commands:
             return WorkReport()
-        with self._database.writing() as tx:
+        with self._writing() as tx:
             now = self._clock()
             return self._work(tx, self._rows.claim_alone(tx, now=now, limit=self._batch), now)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._database.writing() as tx:
+            self._driver = tx.connection.driver_connection
+            try:
+                yield tx
+            finally:
+                self._driver = None
 
     def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
         report, done, inputs = WorkReport(), list[UUID](), list[Addressed]()

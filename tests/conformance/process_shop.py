@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -74,19 +75,22 @@ class Shop:
 
 class Reminder(Process):
     broken = True
+    hangs = threading.Event()
     when: str = ""
     reminded: int = 0
 
     @starts(Order.Placed)
     def placed(self, event: Order.Placed) -> None:
         self.when = event.sku
-        self.timeout("remind", after=timedelta(minutes=10 if event.sku == "raise" else int(event.sku)))
+        self.timeout("remind", after=timedelta(minutes=int(event.sku) if event.sku.isdigit() else 10))
 
     @times_out("remind")
     def remind(self) -> None:
         self.reminded += 1
         if self.when == "raise" and self.broken:
             raise ZeroDivisionError
+        if self.when == "hang":
+            self.hangs.wait(20)
 
 
 class Broken(Process, sends=[Order]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 
 from eventstore import SqlEventStore
 from eventstore.backends.sql.process_rows import TIMER, ProcessRows, Scheduled
-from eventstore.errors import InvalidEventData
+from eventstore.errors import HandlerHung, InvalidEventData
 from eventstore.processes.errors import ProcessError, ProcessUnknown, ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
@@ -370,6 +371,25 @@ def test_an_event_without_a_stream_id_that_a_process_can_have_is_an_error_of_tha
     shop.send("o1", Order.place, sku="", quantity=1, amount=Decimal(1))
     with pytest.raises(Exception, match="stream"):
         shop.deliver()
+
+
+def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shop):
+    shop = shop(Reminder)
+    Reminder.hangs.clear()
+    for order, sku in (("o1", "10"), ("o2", "hang")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.pass_time(hours=1)
+    worker = shop.worker(timeout=0.5)
+    try:
+        with pytest.raises(HandlerHung, match="a handler of reminder-o2 did not return within"):
+            worker.run(stop=threading.Event())
+    finally:
+        Reminder.hangs.set()
+    shop.worker().drain()
+    assert shop.steps("o1")[-1] == ("remind", "running")
+    (again,) = shop.processes.show("reminder", "o2").scheduled
+    assert (again.attempts, again.due > shop.now) == (1, True)
 
 
 def test_two_workers_send_each_command_once(shop):

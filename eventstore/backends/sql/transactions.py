@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, MetaData
@@ -70,6 +72,22 @@ def unavailable(engine: Engine, error: BaseException) -> StoreUnavailable:
         "arrives again",
         place=shown_url(engine.url),
     )
+
+
+def sever(engine: Engine, driver: Any) -> None:
+    """Cut a driver's connection whose transaction another thread is stuck in: the database rolls it back.
+
+    A socket may be shut down from any thread, while libpq waits on it as well as while Python code runs.
+    """
+    if engine.driver == "aiosqlite":
+        driver.stop()  # closed by the thread it has of its own
+    elif engine.dialect.name == "sqlite":
+        driver.interrupt()
+        driver.close()
+    else:
+        with suppress(OSError, engine.dialect.loaded_dbapi.Error):
+            with socket.socket(fileno=os.dup(driver.fileno())) as shared:
+                shared.shutdown(socket.SHUT_RDWR)
 
 
 def create_missing(tx: Connection, metadata: MetaData) -> None:
