@@ -86,6 +86,12 @@ def test_a_row_is_in_the_window_of_its_time_on_the_clocks_of_a_zone(spark, zone)
             assert its == {right}, (zone, step, moment)
 
 
+def meant(begin, zone, step):
+    """What clocks show at a beginning, or would have shown if they had not left it out."""
+    wall = datetime.fromtimestamp(begin, zone).replace(tzinfo=None)
+    return wall - (wall - datetime(1970, 1, 1)) % step
+
+
 HOPS = {"15 minutes": 15, "1 hour": 60, "6 hours": 360}
 
 
@@ -98,7 +104,7 @@ def test_a_row_is_in_every_hop_of_a_day_however_many_hours_the_day_has(spark, zo
         for moment, its in zip(moments, found, strict=True):
             now = moment.timestamp()
             around = beginnings(zone, moment - 2 * day, moment + day, timedelta(minutes=minutes))
-            ends = {b: instant(datetime.fromtimestamp(b, clocks).replace(tzinfo=None) + day, clocks) for b in around}
+            ends = {b: instant(meant(b, clocks, timedelta(minutes=minutes)) + day, clocks) for b in around}
             assert its == {(b, end) for b, end in ends.items() if b <= now < end}, (zone, step, moment)
 
 
@@ -143,6 +149,19 @@ EXAMPLES = {
     "hops of days where clocks are set": (
         hopping("2 days", "1 day", zone="Europe/Berlin"), "2026-10-25T12:00",
         [("2026-10-23T22:00", "2026-10-25T23:00"), ("2026-10-24T22:00", "2026-10-26T23:00")]),
+    "a hop of a day that begins at one, because its midnight is left out": (
+        hopping("1 day", "1 day", zone="America/Sao_Paulo"), "2018-11-05T02:30",
+        [("2018-11-05T02:00", "2018-11-06T02:00")]),
+    "months from three hours before midnight": (
+        tumbling("1 month", offset="-3 hours"), "2026-03-29", [("2026-02-28T21:00", "2026-03-31T21:00")]),
+    "the same on clocks": (
+        tumbling("1 month", offset="-3 hours", zone="UTC"), "2026-03-29", [("2026-02-28T21:00", "2026-03-31T21:00")]),
+    "quarters of hops from three hours before midnight": (
+        hopping("1 month", "1 quarter", offset="-3 hours"), "2026-01-31T20:59", [
+            ("2025-12-31T21:00", "2026-01-31T21:00")]),
+    "a month so far, of which the first midnight is left out": (
+        cumulative("1 month", "15 days", zone="America/Asuncion"), "2017-10-01T12:00",
+        [("2017-10-01T04:00", end) for end in ("2017-10-16T03:00", "2017-10-31T03:00", "2017-11-01T03:00")]),
     "a day so far": (
         cumulative("1 day", "6 hours"), "2026-01-01T11:00",
         [("2026-01-01", "2026-01-01T12:00"), ("2026-01-01", "2026-01-01T18:00"), ("2026-01-01", "2026-01-02")]),

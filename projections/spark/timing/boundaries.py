@@ -39,7 +39,7 @@ def following(moment: Column, grid: Grid) -> Column:
     from pyspark.sql import functions as F
 
     if grid.zone is None:
-        return added(_rounded(moment, grid), grid.step, None)
+        return _later(_rounded(moment, grid), grid.step, grid)
     if _has_each(grid):
         clock = local(moment, grid.zone)
         reached = _rounded(clock, grid) + grid.step.micros
@@ -50,13 +50,12 @@ def following(moment: Column, grid: Grid) -> Column:
     return F.least(*(F.when(one > moment, one) for one in around))
 
 
-def added(moment: Column, size: Length, zone: str | None, *, times: Column | int = 1) -> Column:
-    """A moment later by a size: days and months are those of the clocks, shorter ones last as long as they say."""
-    if not size.is_of_days:
-        return moment + times * size.micros
-    clock = moment if zone is None else local(moment, zone)
-    later = clock + times * size.micros if size.micros else _months_later(clock, times * size.months)
-    return later if zone is None else instant(later, zone)
+def added(begin: Column, size: Length, grid: Grid, *, times: Column | int = 1) -> Column:
+    """A moment by a size later than one of the grid: days and months are those of the clocks."""
+    if grid.zone is None or not size.is_of_days:
+        return _later(begin, size, grid, times)
+    # Where the clocks leave a beginning out, the next one is counted from what they would have shown.
+    return instant(_later(_rounded(local(begin, grid.zone), grid), size, grid, times), grid.zone)
 
 
 def local(moment: Column, zone: str) -> Column:
@@ -79,10 +78,14 @@ def _has_each(grid: Grid) -> bool:
 
 def _moved(moment: Column, grid: Grid, steps: int) -> Column:
     assert grid.zone is not None  # noqa: S101 - asked above
-    clock = _rounded(local(moment, grid.zone), grid)
-    if grid.step.months:
-        return instant(_months_later(clock - grid.offset, steps * grid.step.months) + grid.offset, grid.zone)
-    return instant(clock + steps * grid.step.micros, grid.zone)
+    return instant(_later(_rounded(local(moment, grid.zone), grid), grid.step, grid, steps), grid.zone)
+
+
+def _later(clock: Column, size: Length, grid: Grid, times: Column | int = 1) -> Column:
+    """A time later by a size, on clocks that are never set; the days of months are counted without the offset."""
+    if size.months:
+        return _months_later(clock - grid.offset, times * size.months) + grid.offset
+    return clock + times * size.micros
 
 
 def _rounded(clock: Column, grid: Grid) -> Column:

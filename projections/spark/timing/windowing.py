@@ -63,7 +63,7 @@ def _hopping(rows: DataFrame, window: Hopping, start: str, end: str) -> DataFram
     back = F.sequence(F.lit(0).cast("bigint"), F.lit(count).cast("bigint"))
     begins = F.transform(back, lambda n: F.timestamp_micros(latest(F.col(_AT) - n * stride, window.grid)))
     beginning = rows.withColumn(start, F.explode(F.array_distinct(begins)))
-    ends = added(F.unix_micros(start), window.size, window.grid.zone)
+    ends = added(F.unix_micros(start), window.size, window.grid)
     return beginning.withColumn(end, F.timestamp_micros(ends)).where(F.unix_micros(end) > F.col(_AT))
 
 
@@ -74,7 +74,7 @@ def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> Da
     at, grid = F.col(_AT), window.grid
     whole = rows.withColumns({"_begins": latest(at, grid), "_last": following(at, grid)})
     numbers = F.sequence(F.lit(1).cast("bigint"), ((last - begins) / step.micros).cast("bigint") + 2)
-    ends = F.transform(numbers, lambda n: F.least(added(begins, step, grid.zone, times=n), last))
+    ends = F.transform(numbers, lambda n: F.least(added(begins, step, grid, times=n), last))
     coming = F.transform(F.filter(ends, lambda one: one > at), F.timestamp_micros)
     ending = whole.withColumn(end, F.explode(F.array_distinct(coming)))
     return ending.withColumn(start, F.timestamp_micros(begins))
