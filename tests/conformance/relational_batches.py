@@ -7,6 +7,7 @@ commit. So hundreds of batches cost seconds, on every database.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -105,7 +106,7 @@ def as_arrow(tables, rows):
     """Staged rows, every column of which their change has set."""
     table = tables.table
     columns = {c: [row.get(c) for _, row, _ in rows] for c in table.columns}
-    arrays = {c: pa.array(values, table.columns[c].arrow()) for c, values in columns.items()}
+    arrays = {c: as_array(values, table.columns[c].arrow()) for c, values in columns.items()}
     positions = [place[0] for place, _, _ in rows]
     return pa.table(
         {
@@ -117,3 +118,10 @@ def as_arrow(tables, rows):
             "_deleted": pa.array([gone for _, _, gone in rows], pa.bool_()),
         }
     )
+
+
+def as_array(values, kind):
+    """Values of change events in their type; times are texts there."""
+    if pa.types.is_timestamp(kind):
+        values = [value and datetime.fromisoformat(value) for value in values]
+    return pa.array(values, kind)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import random
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import duckdb
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
 from projections.reference import newest_per_key
@@ -24,7 +27,23 @@ from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
+from tests.conformance.generated_views import Change
+from tests.conformance.killed_batches import (
+    EXAMPLES,
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    carry_in,
+    drawn_batches,
+    in_a_file,
+    in_postgresql,
+    some,
+    write,
+)
+from tests.conformance.relational_batches import RelationalBatches, as_array, run
 from tests.tiers import first_of
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+SOME = some(4)
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("person", sa.BigInteger),
@@ -53,6 +72,8 @@ stays_per_part = sql_view(
     tables={"stays_in_hours": stays_in_hours},
 )
 GROUP = ProjectionGroup("site", [*VIEWS, stays_in_hours, stays_per_part])
+# Those of several rows of one partition: the others are computed row by row, and grouped as any view.
+STAYS = ProjectionGroup("stays", [in_hops, in_stays, VIEWS[-1], stays_in_hours, stays_per_part])
 
 GRID = "to_timestamp(60 * floor(epoch(seen) / 60))"
 SQL = {
@@ -87,10 +108,10 @@ SQL = {
 
 
 def expected(log):
-    """The rows of every view, by the queries above, with the columns in the order of their names."""
+    """The rows of all views, by the queries above, with the columns in the order of their names."""
     records = [(offset, key.decode(), value) for offset, (key, value) in enumerate(log.records(visits.topic))]
     rows = list(newest_per_key(records).values())
-    moments = pa.array([row["seen"] and datetime.fromisoformat(row["seen"]) for row in rows], pa.timestamp("us", "UTC"))
+    moments = as_array([row["seen"] for row in rows], pa.timestamp("us", "UTC"))
     plain = {c: pa.array([row[c] for row in rows], pa.int64()) for c in ("id", "person", "pages")}
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")
@@ -114,6 +135,18 @@ def plain(value):
     return None if value is None else int(value)
 
 
+def rows_of(store, layout, name):
+    """The rows of a view as readers see them."""
+    view = layout.views[name]
+    return in_order(fetched(store.target(view.view), view.columns))
+
+
+def assert_windows_are_right(store, layout, log, *, after):
+    right = {name: rows for name, rows in expected(log).items() if name in layout.views}
+    wrong = {name: (found, rows) for name, rows in right.items() if (found := rows_of(store, layout, name)) != rows}
+    assert not wrong, f"after {after}: {wrong}"
+
+
 class Site:
     """The views live in a store, and a writer of visits."""
 
@@ -131,13 +164,10 @@ class Site:
         self.changes.delete(visits, {"id": id}, at=at)
 
     def rows(self, name):
-        view = self.layout.views[name]
-        return in_order(fetched(self.environment.store.target(view.view), view.columns))
+        return rows_of(self.environment.store, self.layout, name)
 
     def check(self, after):
-        right = expected(self.environment.log)
-        wrong = {name: (self.rows(name), rows) for name, rows in right.items() if self.rows(name) != rows}
-        assert not wrong, f"after {after}: {wrong}"
+        assert_windows_are_right(self.environment.store, self.layout, self.environment.log, after=after)
 
 
 MOMENT = datetime(1969, 12, 31, 23, 58, tzinfo=UTC)  # times before 1970 are as good as others
@@ -164,6 +194,79 @@ def test_windows_are_right_after_any_change_in_any_order(site):
             runner.catch_up()
             site.check(f"batch {number}")
     assert {name for name, verdict in verify(site.environment, GROUP).items() if not verdict.equal} == set()
+
+
+@st.composite
+def histories(draw):
+    """Visits that come, move to other persons and times, go, come late, and come twice; some batches are killed."""
+    seconds, or_null = st.one_of(st.none(), st.integers(0, 12)), st.sampled_from([None, 1, 2])
+
+    def change():
+        second = draw(seconds)
+        seen = None if second is None else (MOMENT + timedelta(seconds=20 * second)).isoformat()
+        row = {"person": draw(or_null), "seen": seen, "pages": draw(st.integers(0, 3))}
+        gone = draw(st.integers(0, 4)) == 0
+        return Change(0, {"id": draw(st.integers(0, 7))}, None if gone else row, draw(st.integers(0, 2)), 1)
+
+    return drawn_batches(draw, change)
+
+
+@pytest.fixture(scope="module")
+def columns(spark):
+    return view_columns(small_batch_session(spark), STAYS)
+
+
+def asked(columns, name):
+    """What DuckDB makes of slices, of which a windowed view names that of its table by itself."""
+    return lambda slices: run(SQL[name], {NAMED.get(role, role): rows for role, rows in slices.items()}, columns[name])
+
+
+NAMED = {"in_hops_rows": "visits", "in_stays_rows": "visits"}
+
+
+def live_through(store, history, columns):
+    log = MemoryLog()
+    by_duckdb = {name: asked(columns, name) for name in columns}
+    changes, batches = ChangeWriter(log), RelationalBatches(store, log, STAYS, by_duckdb, columns)
+    layout = store.serving(STAYS, columns)[1]
+    check = partial(assert_windows_are_right, store, layout, log)
+    carry_in(batches, history, partial(write, changes, (visits,)), check)
+
+
+def lived(folder, history, columns):
+    with in_a_file(folder) as store:
+        live_through(store, history, columns)
+
+
+@given(history=histories())
+@SOME
+def test_windows_are_right_after_any_batch(columns, tmp_path, history):
+    lived(tmp_path, history, columns)
+
+
+@given(history=histories())
+@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+def test_windows_are_right_in_postgresql_too(columns, database, history):
+    with in_postgresql(database()) as store:
+        live_through(store, history, columns)
+
+
+@seed(3)
+@given(history=histories())
+@settings(SOME, max_examples=200, derandomize=False, database=None)
+def long_enough_to_see_a_fault(columns, folder, history):
+    lived(folder, history, columns)
+
+
+FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_batches_shows(fault, columns, tmp_path, monkeypatch):
+    module, name, planted = FAULTS[fault]
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises(AssertionError):
+        long_enough_to_see_a_fault(columns, tmp_path)
 
 
 def stays(site):
