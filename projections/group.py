@@ -13,6 +13,7 @@ from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.faults import BadRecords
+from projections.outputs.finals import check_finals
 from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
@@ -69,6 +70,7 @@ class ProjectionGroup:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
         _ = self.tables
         check_topics(self)
+        check_finals(self)
         _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)

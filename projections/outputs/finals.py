@@ -5,16 +5,19 @@ A view corrects itself for ever. Who cannot take corrections, a bill, a mail, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from projections.errors import InvalidDefinition
 from projections.outputs.view_topics import FinalTopic
+from projections.tables import Table
 from projections.timing.lengths import Lasting, exact
 
 if TYPE_CHECKING:
     from projections.columns import ColumnType
     from projections.group import ProjectionGroup
+    from projections.views import View
 
 _NO_PROMISE: Final = "say how late a row may be in the log: FinalResults('window_end', after='10 minutes')"
 
@@ -70,6 +73,24 @@ def require_time(view: str, final: FinalResults, column: ColumnType | None) -> N
         remedy="name a timestamp that the view returns, such as window_end",
         place=f"view {view}",
     )
+
+
+def check_finals(group: ProjectionGroup) -> None:
+    """Raise InvalidDefinition where final results could have personal values: no erasure would ever reach these."""
+    for view in group.kept:
+        for column in _personal_columns(view) if view.final is not None else ():
+            raise InvalidDefinition(
+                f"view {view.name!r} has final results, which no erasure changes, and reads personal column {column!r}",
+                remedy="let the view read a table that is declared without the column, or leave final=… away",
+                place=view.place,
+            )
+
+
+def _personal_columns(view: View) -> Iterator[str]:
+    for table in view.tables.values():
+        yield from table.personal if isinstance(table, Table) else ()
+    for read in view.inputs:
+        yield from _personal_columns(read)
 
 
 def has_finals(group: ProjectionGroup) -> bool:
