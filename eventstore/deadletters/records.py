@@ -95,14 +95,15 @@ def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
 
 def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> dict[str, FoundLetter]:
     """Return the letters that are not settled, by id, the oldest first; copies of one death are one letter."""
-    copies: dict[tuple[str | None, ...], FoundLetter] = {}
+    copies: dict[tuple[object, ...], FoundLetter] = {}
     for record in records:
         place = record.partition, record.offset
         if place in settled:
             continue
         end = told(record)
         letter = _letter(record, end)
-        identity = letter.origin, end.get("group"), letter.event_id
+        # A source topic that was made anew has other records at the places of the former one's.
+        identity = letter.origin, end.get("group"), letter.event_id, record.key, hash(record.value)
         places: tuple[Place, ...] = (place,)
         if (before := copies.get(identity)) is not None:
             letter, places = replace(letter, id=before.letter.id), (*before.places, place)
@@ -111,19 +112,23 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
     return {found.letter.id: found for found in copies.values()}
 
 
-def settlement(action: Action, places: Iterable[Place], topic: str) -> SentRecord:
-    """Return the record that says what was done with a letter."""
-    values = asdict(action) | {"time": action.time.isoformat(), "places": [list(place) for place in places]}
+def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str) -> SentRecord:
+    """Return the record that says what was done with a letter; `home` is the id of its dead-letter topic."""
+    others = {"time": action.time.isoformat(), "home": home, "places": [list(place) for place in places]}
+    values = asdict(action) | others
     return SentRecord(topic, 0, action.letter.encode(), json.dumps(values).encode(), [])
 
 
-def read_settlement(record: TopicRecord) -> tuple[Action, list[Place]]:
-    """Read what `settlement` wrote; LetterMissing for another record, since letters might be repeated for it."""
+def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:
+    """Read what `settlement` wrote: the action, the home of its letter, the places in it.
+
+    LetterMissing for another record: a letter that it settles might be repeated.
+    """
     try:
         values: Mapping[str, Any] = json.loads(record.value or b"")
         places = [(int(partition), int(offset)) for partition, offset in values["places"]]
-        fields = {name: value for name, value in values.items() if name != "places"}
-        return Action(**fields | {"time": datetime.fromisoformat(values["time"])}), places
+        fields = {name: value for name, value in values.items() if name not in ("places", "home")}
+        return Action(**fields | {"time": datetime.fromisoformat(values["time"])}), str(values["home"]), places
     except (ValueError, KeyError, TypeError) as error:
         raise LetterMissing(
             "a record of the topic of settled letters is no action",

@@ -38,6 +38,7 @@ from eventstore.errors import LetterMissing, ReplayRefused
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.topic_settings import topic_ids
 from eventstore.serialization import AvroDecoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, dead_letter_topic_of, settled_topic
@@ -148,7 +149,7 @@ class TopicLetters(Letters):
 
     def actions(self) -> Iterator[Action]:
         """Read the topic of settled letters."""
-        return (action for action, _ in self._settlements())
+        return (action for action, _, _ in self._settlements())
 
     @property
     def decoder(self) -> AvroDecoder:
@@ -192,9 +193,9 @@ class TopicLetters(Letters):
             found = self._open()  # now that no other command can settle any of them
             require_open(ids or (), found, self._name)
             chosen = [one for letter_id, one in found.items() if ids is None or letter_id in ids]
-            act, done = acting(chosen), 0
+            act, home, done = acting(chosen), self._home(), 0
             for part in self._parts(chosen):
-                self._publish(publisher, part, act, action, left)
+                self._publish(publisher, part, act, lambda found: self._mark(found, action, home), left)
                 done += len(part)
                 on_progress(done, len(chosen))
         return Settled(len(chosen) - len(left), left)
@@ -204,7 +205,7 @@ class TopicLetters(Letters):
         publisher: Publisher,
         part: Part,
         act: Act,
-        action: Callable[[Letter], Action],
+        mark: Callable[[FoundLetter], SentRecord],
         left: dict[str, str],
     ) -> None:
         """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
@@ -216,13 +217,14 @@ class TopicLetters(Letters):
                 left[found.letter.id] = refused.message
                 continue
             sent += [] if back is None else [back]
-            sent.append(settlement(action(found.letter), found.places, self._settled.name))
+            sent.append(mark(found))
         if sent:
             publisher.send(sent)
             publisher.commit()
 
     def _open(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, FoundLetter]:
-        settled = {place for _, places in self._settlements() for place in places}
+        home = self._home()
+        settled = {place for _, of, places in self._settlements() if of == home for place in places}
         return open_letters(self._read(on_progress), settled)
 
     def _read(self, on_progress: OnProgress) -> Iterator[TopicRecord]:
@@ -234,7 +236,14 @@ class TopicLetters(Letters):
                 on_progress(number, total)
             yield record
 
-    def _settlements(self) -> Iterator[tuple[Action, list[Place]]]:
+    def _home(self) -> str:
+        """The id of the topic: one that was deleted and made anew has other letters at the same places."""
+        return topic_ids(self._settings, [self._name])[self._name]
+
+    def _mark(self, found: FoundLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
+        return settlement(action(found.letter), found.places, self._settled.name, home=home)
+
+    def _settlements(self) -> Iterator[tuple[Action, str, list[Place]]]:
         if self._offsets.existing([self._settled.name]):
             yield from map(read_settlement, read_range(self._settings, self._settled.name))
 

@@ -2,7 +2,7 @@
 
 They are looked at and discarded here. They are not replayed: their records are in the log, and a rebuild reads them
 again once the class, the schema or the missing event is there. A discarded record stays set aside in its generation,
-whose verification and rebuild leave it out; it is not listed any more, nor after a rebuild that meets it again.
+whose verification and rebuild leave it out; it is not listed any more, until a rebuild sets it aside again.
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ class SetAsideLetters(Letters):
         with self._store.looking() as connection:
             if not sa.inspect(connection).has_table(self._aside.name, schema=self._aside.schema):
                 return {}
-            settled = {action.letter for action in self._rows.actions(connection)}
+            settled = self._rows.letters(connection)
             rows = connection.execute(query.order_by(columns.time, columns.partition, columns.offset)).all()
         letters = (_letter(row) for row in rows)
-        return {letter.id: letter for letter in letters if letter.id not in settled}
+        return {letter.id: letter for letter in letters if (letter.id, letter.time) not in settled}
 
     def _row(self, letter: Letter, why: str | None, by: str) -> dict[str, Any]:
         return {

@@ -89,6 +89,13 @@ class ActionRows:
         ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
         return tx.execute(ended.values(waits=False, result=result)).rowcount
 
+    def letters(self, tx: Connection) -> set[tuple[str, datetime | None]]:
+        """Return the letters that were settled, and when each was given up; nothing before the table is there."""
+        if not inspect(tx).has_table(self.table.name):
+            return set()
+        query = select(self.table.c.letter, self.table.c.given_up).where(*self._own)
+        return {(row.letter, row.given_up) for row in tx.execute(query)}
+
     def actions(self, tx: Connection) -> Iterator[Action]:
         """Yield what was done, the oldest first; nothing before the table is there."""
         if not inspect(tx).has_table(self.table.name):

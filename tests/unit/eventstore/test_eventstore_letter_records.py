@@ -74,6 +74,10 @@ def test_copies_of_one_death_are_one_letter_and_a_later_death_is_another():
     assert {letter_id: one.places for letter_id, one in found.items()} == {"0@1": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
 
 
+def test_other_records_at_one_place_of_a_source_topic_made_anew_are_other_letters():
+    assert len(open_letters([record(1), record(2, value=b"other")], settled=())) == 2
+
+
 def test_settled_places_are_not_open_and_a_death_at_the_same_place_later_is():
     assert not open_letters([record(1), record(2)], settled={(0, 1), (0, 2)})
     assert list(open_letters([record(1), record(2)], settled={(0, 1)})) == ["0@2"]
@@ -117,9 +121,9 @@ def test_an_action_is_read_as_it_was_written():
         letter="0@2", origin="payment[2]@44", action="replay", by="ann@host", time=datetime(2026, 3, 1, tzinfo=UTC),
         result="sent", event_id="one", to="group", edited=True,
     )  # fmt: skip
-    sent = settlement(action, [(0, 1), (0, 2)], "t")
+    sent = settlement(action, [(0, 1), (0, 2)], "t", home="id")
     stored = TopicRecord("t", 0, 0, sent.key, sent.value, (), 0)
-    assert read_settlement(stored) == (action, [(0, 1), (0, 2)])
+    assert read_settlement(stored) == (action, "id", [(0, 1), (0, 2)])
 
 
 @pytest.mark.parametrize("value", [None, b"{}", b"no JSON", json.dumps({"places": [[0, 1]], "time": "x"}).encode()])

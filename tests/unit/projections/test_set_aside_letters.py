@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from eventstore import LetterMissing, ReplayRefused, by_cause
 from projections.errors import NoServingGeneration
@@ -56,6 +59,16 @@ def test_a_discarded_record_is_not_listed_and_stays_set_aside(noted):
         assert len(read_set_aside(connection, layout, before=before)) == 4
     with pytest.raises(LetterMissing):
         letters.discard(["0@3"])
+
+
+def test_a_record_that_is_set_aside_anew_is_listed_again(noted):
+    """As a rebuild notes it, of the same topic or of one that was made anew."""
+    store, layout = noted
+    letters_of(store).discard(["0@3"])
+    with store.transaction() as connection:
+        later = sa.update(layout.aside).where(layout.aside.c.offset == 3)
+        connection.execute(later.values(time=datetime(2030, 1, 1, tzinfo=UTC)))
+    assert len(list(letters_of(store).open())) == 3
 
 
 def test_all_of_one_topic_are_discarded_and_those_of_another_stay(noted):
