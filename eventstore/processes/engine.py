@@ -63,6 +63,7 @@ class ProcessEngine:
         if begin:
             self.rows.begin(tx, [self._new(key, now) for key in sorted(keys)])
         rows = self.rows.lock(tx, keys)
+        self._require_code(rows, inputs)
         taken = _Taken(self._loaded(tx, rows), rows, now)
         for addressed in inputs:
             if addressed.key in rows:
@@ -112,6 +113,15 @@ class ProcessEngine:
             process = by_stream[event.stream]
             type(process).fold(process, [event])
         return found
+
+    def _require_code(self, rows: Mapping[Key, InstanceRow], inputs: Sequence[Addressed]) -> None:
+        """Raise StepFailed for an instance whose code is not here: the others of its batch can go on."""
+        for addressed in inputs:
+            if addressed.key in rows:
+                try:
+                    self._class_of(rows[addressed.key])
+                except ProcessVersionMissing as missing:
+                    raise StepFailed(*addressed.key, str(addressed.input.cause.id), missing) from missing
 
     def _class_of(self, row: InstanceRow) -> type[Process]:
         kind = self.processes[row.process].of_version(row.code)

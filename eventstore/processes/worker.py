@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.process_rows import COMMAND, Scheduled
+from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.command_arguments import decode_arguments
@@ -95,6 +95,7 @@ class ProcessWorker:
             for version in kind.versions.values():
                 self._commands |= version.commands_sent
         self._clock, self._batch, self._timeout = clock, batch, timeout
+        self._cautious = 0  # how many of the next batches are of one row
         self._driver: Any = None
         self.report = WorkReport()
 
@@ -130,7 +131,7 @@ class ProcessWorker:
             place=name,
         )
         if stuck is not None:
-            self._set_back(StepFailed(*stuck.key, str(stuck.input.cause.id), error))
+            self._set_back(stuck.key, str(stuck.input.cause.id), error)
         return error
 
     def run_once(self) -> WorkReport:
@@ -156,13 +157,29 @@ class ProcessWorker:
         return total
 
     def _of_processes(self) -> WorkReport:
+        limit, due = (1 if self._cautious else self._batch), list[Scheduled]()
+        self._cautious = max(0, self._cautious - 1)
         try:
             with self._writing() as tx:
                 now = self._clock()
-                due = self._rows.claim(tx, list(self._engine.processes), now=now, limit=self._batch)
+                due = self._rows.claim(tx, list(self._engine.processes), now=now, limit=limit)
                 return self._work(tx, due, now)
         except StepFailed as failed:
-            return self._set_back(failed)
+            return self._set_back((failed.process, failed.instance), failed.input_id, failed.cause)
+        except Exception as error:
+            if is_outage(error) or not due:
+                raise
+            return self._part(due, error)
+
+    def _part(self, due: Sequence[Scheduled], error: Exception) -> WorkReport:
+        """Go on one by one after a failure that does not say whose it was, as of a step that is too large."""
+        (row, *others) = due
+        if others:
+            self._cautious = len(due)
+            return WorkReport(failed=1)
+        if row.key is None:
+            raise error
+        return self._set_back(row.key, str(row.id), error)
 
     def _alone(self) -> WorkReport:
         if not self._commands:
@@ -241,13 +258,12 @@ class ProcessWorker:
         log.warning("scheduled work failed", name=row.name, id=str(row.id), error=told, set_aside=aside)
         self._rows.failed(tx, row.id, due=due, error=told)
 
-    def _set_back(self, failed: StepFailed) -> WorkReport:
-        """Note in a transaction of its own what an instance's handler did not take; others go on without it."""
+    def _set_back(self, key: Key, row_id: str, error: Exception) -> WorkReport:
+        """Note in a transaction of its own what an instance did not take; others go on without it."""
         with self._database.writing() as tx:
-            now, key = self._clock(), (failed.process, failed.instance)
             for row in self._rows.waiting(tx, [key]):
-                if str(row.id) == failed.input_id:
-                    self._fail(tx, row, failed.cause, now)
+                if str(row.id) == row_id:
+                    self._fail(tx, row, error, self._clock())
         return WorkReport(failed=1)
 
 

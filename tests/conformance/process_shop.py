@@ -6,11 +6,13 @@ import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import sqlalchemy as sa
 
 from eventstore import Accepted, Dispatcher, SqlEventStore, command
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.process_rows import TIMER, Scheduled
 from eventstore.processes import Process, Reply, reacts, replies, starts, times_out
 from eventstore.processes.administration import Processes
 from eventstore.processes.engine import ProcessEngine
@@ -68,6 +70,20 @@ class Shop:
     def status(self, order: str) -> str:
         return self.processes.show(self.kinds[0].category, order).status
 
+    def insert_timer(self, order: str, name: str) -> None:
+        """Set a timer beside those of the process."""
+        row = Scheduled(
+            id=uuid4(),
+            due=self.now,
+            kind=TIMER,
+            name=name,
+            process=self.kinds[0].category,
+            instance=order,
+            set_at=self.now,
+        )
+        with self.database.writing() as tx:
+            self.engine.rows.schedule(tx, [row])
+
     def rows(self, table: str) -> int:
         with self.store.engine.connect() as connection:
             return connection.execute(sa.select(sa.func.count()).select_from(sa.table(table))).scalar_one()
@@ -89,8 +105,17 @@ class Reminder(Process):
         self.reminded += 1
         if self.when == "raise" and self.broken:
             raise ZeroDivisionError
+        if self.when == "large":
+            self.when *= 1_000_000
         if self.when == "hang":
             self.hangs.wait(20)
+
+
+class Picky(Process):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        if event.sku == "raise":
+            raise ZeroDivisionError
 
 
 class Broken(Process, sends=[Order]):

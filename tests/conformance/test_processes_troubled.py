@@ -1,0 +1,168 @@
+"""Processes in trouble: what fails is tried again, set aside and named, and holds up nobody; on both databases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Command, Dispatcher, Result, Send, SqlEventStore
+from eventstore.errors import HandlerHung
+from eventstore.processes.errors import StepFailed
+from eventstore.processes.running import open_process
+from eventstore.scheduling import Schedule
+from tests.conformance.process_shop import (
+    NOON,
+    Broken,
+    Exploding,
+    Picky,
+    Reminder,
+    Shop,
+    explode,
+)
+from tests.unit.eventstore.fulfilment import Order
+
+SOURCE = "/shop"
+
+
+@pytest.fixture
+def shop(opened: Callable[[], SqlEventStore]) -> Callable[..., Shop]:
+    return lambda *kinds: Shop(opened(), *kinds)
+
+
+def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shop):
+    shop = shop(Reminder)
+    for order in ("good", "bad"):
+        shop.send(order, Order.place, sku="10", quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.insert_timer("bad", "renamed since")
+    shop.pass_time(hours=1)
+    worker = shop.worker()
+    for _ in range(4):
+        worker.run_once()
+    assert ("remind", "running") in shop.steps("good")
+    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
+    assert stuck.instance == "bad"
+    assert "has no handler for the timer 'renamed since'" in stuck.problem
+
+
+def test_a_handler_that_raises_leaves_nothing_behind(shop):
+    shop = shop(Broken)
+    shop.place("o1")
+    with pytest.raises(StepFailed, match="broken 'o1' failed: ZeroDivisionError"):
+        shop.deliver()
+    assert shop.types("broken-o1") == []
+    assert shop.rows("factfold_scheduled") == 0
+    assert shop.rows("factfold_processes") == 0
+
+
+def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shop):
+    shop = shop(Reminder)
+    for order, sku in (("o1", "10"), ("o2", "raise")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    worker = shop.worker()
+    for _ in range(12):
+        shop.pass_time(minutes=30)
+        worker.run_once()
+    assert shop.steps("o1")[-1] == ("remind", "running")
+    stuck = shop.processes.show("reminder", "o2")
+    assert "remind was set aside: ZeroDivisionError" in stuck.problem
+    assert stuck.waits_for == "timer remind, which was set aside"
+    Reminder.broken = False
+    try:
+        shop.processes.retry("reminder", "o2")
+        worker.drain()
+    finally:
+        Reminder.broken = True
+    assert shop.steps("o2")[-1] == ("remind", "running")
+    assert shop.processes.instances(stuck=timedelta(days=9)) == []
+
+
+def test_a_command_that_fails_is_tried_again_and_set_aside_while_others_are_sent(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    schedule.at(NOON).send("o1", explode)
+    schedule.at(NOON).send("o2", Order.cancel, reason="late")
+    worker = shop.worker(commands=[Order, Exploding])
+    for _ in range(8):
+        shop.pass_time(minutes=30)
+        worker.run_once()
+    assert shop.types("order-o2") == ["order.cancelled"]
+    assert worker.report.failed == 5
+    assert shop.rows("factfold_scheduled") == 1
+
+
+def test_an_instance_whose_handler_raises_becomes_a_dead_letter_and_the_others_go_on(shop):
+    shop = shop(Picky)
+    for order, sku in (("o1", "tea"), ("o2", "raise"), ("o3", "tea")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    with open_process(shop.store, Picky, attempts=2, backoff=0.0) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        assert (subscriber.report.handled, subscriber.report.dead) == (2, 1)
+    assert [one.instance for one in shop.processes.instances()] == ["o1", "o3"]
+    assert shop.rows("factfold_dead_letters") == 1
+
+
+def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shop):
+    shop = shop(Reminder)
+    for order, sku in (("o1", "10"), ("o2", "large"), ("o3", "10")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    worker = shop.worker()
+    for _ in range(20):
+        shop.pass_time(minutes=30)
+        worker.run_once()
+    assert [shop.steps(order)[-1][0] for order in ("o1", "o2", "o3")] == ["remind", "order.placed", "remind"]
+    assert "remind was set aside" in shop.processes.show("reminder", "o2").problem
+
+
+def test_a_compensation_waits_for_a_step_that_is_being_sent_and_then_undoes_it(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    sending, go_on = threading.Event(), threading.Event()
+
+    def slow(message: Command, send: Send) -> Result:
+        sending.set()
+        assert go_on.wait(20)
+        return send(message)
+
+    slow_worker = shop.worker(dispatcher=Dispatcher(shop.store, middleware=[slow]))
+    with ThreadPoolExecutor(2) as threads:
+        step = threads.submit(slow_worker.run_once)
+        assert sending.wait(20)
+        giving_up = threads.submit(lambda: shop.processes.cancel("fulfilment", "o1"))
+        wait([giving_up], 0.5)
+        assert not giving_up.done()
+        go_on.set()
+        step.result()
+        giving_up.result()
+    shop.worker().drain()
+    assert shop.types("item-tea") == ["item.received", "item.reserved", "item.released"]
+    assert shop.status("o1") == "compensated"
+
+
+def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shop):
+    shop = shop(Reminder)
+    Reminder.hangs.clear()
+    for order, sku in (("o1", "10"), ("o2", "hang")):
+        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.pass_time(hours=1)
+    worker = shop.worker(timeout=0.5)
+    try:
+        with pytest.raises(HandlerHung, match="a handler of reminder-o2 did not return within"):
+            worker.run(stop=threading.Event())
+    finally:
+        Reminder.hangs.set()
+    shop.worker().drain()
+    assert shop.steps("o1")[-1] == ("remind", "running")
+    (again,) = shop.processes.show("reminder", "o2").scheduled
+    assert (again.attempts, again.due > shop.now) == (1, True)
