@@ -74,4 +74,6 @@ def take(connection: sa.Connection, group: str, views: Mapping[str, str]) -> Non
         connection.execute(new.on_conflict_do_nothing(index_elements=["topic"]))
     outbox.require_ours(connection, group, results=views)
     filled = topics.c.topic.in_(list(views))
-    connection.execute(sa.update(topics).where(topics.c.group_name == group).values(filled=filled))
+    # Those that stay as they are stay free for their publisher, who notes what it has sent.
+    other = sa.and_(topics.c.group_name == group, topics.c.filled != filled)
+    connection.execute(sa.update(topics).where(other).values(filled=filled))

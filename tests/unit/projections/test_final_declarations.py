@@ -49,7 +49,7 @@ def closed(table):
 )
 def test_final_results_of_personal_values_are_refused(declared):
     with pytest.raises(
-        InvalidDefinition, match="which no erasure changes, and reads personal column 'email'"
+        InvalidDefinition, match="no erasure changes, and reads personal column 'email'"
     ) as caught:
         ProjectionGroup("members", [declared])
     assert caught.value.remedy.startswith("let the view read a table that is declared without the column")
