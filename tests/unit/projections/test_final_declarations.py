@@ -48,9 +48,7 @@ def closed(table):
     ids=["a table", "a view of one"],
 )
 def test_final_results_of_personal_values_are_refused(declared):
-    with pytest.raises(
-        InvalidDefinition, match="no erasure changes, and reads personal column 'email'"
-    ) as caught:
+    with pytest.raises(InvalidDefinition, match="no erasure changes, and reads personal column 'email'") as caught:
         ProjectionGroup("members", [declared])
     assert caught.value.remedy.startswith("let the view read a table that is declared without the column")
     assert f"view {declared.name}" in caught.value.place
