@@ -19,7 +19,7 @@ PLACEHOLDER: Final = "…"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Letters of one cause; `pattern` is their message with `…` for what differs, `example` the newest letter's."""
+    """Letters of one cause: `pattern` is their message, `…` for what differs, `example` the newest message."""
 
     error: str
     pattern: str

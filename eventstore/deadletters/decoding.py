@@ -25,7 +25,7 @@ class Decoding(Closing):
         self._opened: TopicSchemas | None = None
 
     def contents(self, letter: Letter, record: TopicRecord) -> Contents:
-        """Return what a record holds; a value that cannot be decoded is told by its length alone."""
+        """Return what a record holds. Of a value that cannot be decoded, return the length alone."""
         payload: Mapping[str, Any] | None = None
         problem = letter.why_not
         try:
@@ -43,12 +43,12 @@ class Decoding(Closing):
         )
 
     def edited(self, record: TopicRecord, edit: Mapping[str, Any]) -> bytes:
-        """Return the value of an edited record; InvalidEventData, ReplayRefused where it cannot be decoded."""
+        """Return the value of an edited record. Raises InvalidEventData, ReplayRefused if it cannot be decoded."""
         try:
             schema, values = self.decoder.decode(record.value or b"")
         except SchemaError as error:
             raise ReplayRefused(
-                f"the record cannot be decoded, so it cannot be edited: {error.message}",
+                f"the record cannot be edited, as it cannot be decoded: {error.message}",
                 remedy="replay it as it is, or discard it and let its service send the event again",
                 place=record.place,
             ) from error
@@ -56,7 +56,7 @@ class Decoding(Closing):
 
     @cached_property
     def decoder(self) -> AvroDecoder:
-        """Decodes by the schemas of the schemas topic; TopicMissing, BrokerUnreachable."""
+        """Decodes by the schemas of the schemas topic. Raises TopicMissing, BrokerUnreachable."""
         self._opened = TopicSchemas(self._settings)
         return AvroDecoder(self._opened.schema)
 

@@ -23,7 +23,7 @@ def shown_payload(schema: RegisteredSchema, values: Mapping[str, Any]) -> dict[s
 def edited_values(
     schema: RegisteredSchema, recorded: Mapping[str, Any], edit: Mapping[str, Any], *, place: str
 ) -> dict[str, Any]:
-    """Return the fields of an edit that are not personal, once the whole fits the schema; InvalidEventData.
+    """Return the fields of an edit that are not personal. Raises InvalidEventData unless the whole fits the schema.
 
     `recorded` are the values as they were recorded, personal ones sealed or open.
     """

@@ -29,7 +29,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One record that was given up; `origin` is its place, `why_not` the reason why it cannot be replayed.
+    """One record that was given up: `origin` is its place, `why_not` the reason why it cannot be replayed.
 
     `attempts` counts the calls of the handler, 0 for a record that could not be read.
     """
@@ -48,7 +48,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """A letter with what its record holds; personal values are masked.
+    """A letter with what its record holds, personal values masked.
 
     `payload` is None where there is none to show, and `problem` says why. `headers` are the record's own.
     """
@@ -65,7 +65,7 @@ class Contents:
 class Action:
     """What was done with a letter, by whom and when.
 
-    `result` is `sent` or `discarded`; a letter of a store is `waiting` until its subscriber has `handled` it, found it
+    `result` is `sent` or `discarded`. A letter of a store is `waiting` until its subscriber has `handled` it, found it
     `deleted`, or given it up again (`dead`).
     """
 
@@ -90,7 +90,7 @@ class Settled:
 
 
 class Letters(Closing):
-    """The dead letters of one group of one topic, or of one topic's branches; use it in `with`."""
+    """The dead letters of one group of one topic, or of one topic's branches. Use it in `with`."""
 
     @property
     @abstractmethod
@@ -103,7 +103,7 @@ class Letters(Closing):
 
     @abstractmethod
     def show(self, letter_id: str) -> Contents:
-        """Return what a letter holds, personal values masked; LetterMissing."""
+        """Return what a letter holds, personal values masked. Raises LetterMissing."""
 
     @abstractmethod
     def replay(
@@ -115,9 +115,9 @@ class Letters(Closing):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Send letters back, all that are open without `ids`; `edit` replaces the payload of a single one.
+        """Send letters back, all that are open without `ids`. With `edit` a single one gets another payload.
 
-        LetterMissing, ReplayRefused, InvalidEventData.
+        Raises LetterMissing, ReplayRefused, InvalidEventData.
         """
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Letters(Closing):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters without handling them, all that are open without `ids`; LetterMissing."""
+        """Settle letters without handling them, all that are open without `ids`. Raises LetterMissing."""
 
     @abstractmethod
     def actions(self) -> Iterator[Action]:
@@ -151,13 +151,13 @@ def require_open(asked: Collection[str], found: Collection[str], place: str) -> 
         if letter_id not in found:
             raise LetterMissing(
                 f"there is no open dead letter {letter_id!r}",
-                remedy="list the open ones: factfold dlq list; what was done with others: factfold dlq actions",
+                remedy="list the open ones (factfold dlq list), or what was done with others (factfold dlq actions)",
                 place=place,
             )
 
 
 def require_single(asked: Collection[str] | None, place: str) -> str:
-    """Return the only id that is asked for, as an edit needs it; ReplayRefused."""
+    """Return the only id that is asked for, as an edit needs it. Raises ReplayRefused."""
     if asked is None or len(asked) != 1:
         raise ReplayRefused(
             f"an edit is of one letter, and {'all' if asked is None else len(asked)} are asked for",

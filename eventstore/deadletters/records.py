@@ -94,7 +94,7 @@ def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
 
 
 def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> dict[str, FoundLetter]:
-    """Return the letters that are not settled, by id, the oldest first; copies of one death are one letter."""
+    """Return the letters that are not settled, by id, the oldest first. Copies of one death are one letter."""
     copies: dict[tuple[object, ...], FoundLetter] = {}
     for record in records:
         place = record.partition, record.offset
@@ -102,7 +102,7 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
             continue
         end = told(record)
         letter = _letter(record, end)
-        # A source topic that was made anew has other records at the places of the former one's.
+        # A source topic that was made again has other records at the places of the former one's.
         identity = letter.origin, end.get("group"), letter.event_id, record.key, hash(record.value)
         places: tuple[Place, ...] = (place,)
         if (before := copies.get(identity)) is not None:
@@ -113,7 +113,7 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
 
 
 def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str) -> SentRecord:
-    """Return the record that says what was done with a letter; `home` is the id of its dead-letter topic."""
+    """Return the record that says what was done with a letter. `home` is the id of its dead-letter topic."""
     others = {"time": action.time.isoformat(), "home": home, "places": [list(place) for place in places]}
     values = asdict(action) | others
     return SentRecord(topic, 0, action.letter.encode(), json.dumps(values).encode(), [])
@@ -122,7 +122,7 @@ def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str
 def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:
     """Read what `settlement` wrote: the action, the home of its letter, the places in it.
 
-    LetterMissing for another record: a letter that it settles might be repeated.
+    Raises LetterMissing for another record: a letter that it settles might be repeated.
     """
     try:
         values: Mapping[str, Any] = json.loads(record.value or b"")

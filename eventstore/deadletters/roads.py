@@ -14,7 +14,7 @@ from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, dead_letter_topic, partition_of, retry_topic_of
 
 Road = Callable[[TopicRecord], SentRecord]
-"""Returns what to publish for a letter's record; ReplayRefused where it cannot go there."""
+"""Returns what to publish for a letter's record. Raises ReplayRefused if it cannot go there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Chosen:
 
 
 def to_topic(settings: Settings, topic: str, chosen: Chosen, *, group: str | None) -> Road:
-    """Return the road back to a topic, in the partition that a record came from; ReplayRefused, TopicMissing.
+    """Return the road back to a topic, and to the partition of a record. Raises ReplayRefused, TopicMissing.
 
     In a compacted topic a repeated event takes the place of its first copy, behind newer events of its stream. Only a
     projection's letters go there, unedited, and only together with every later event of their stream.
@@ -66,11 +66,11 @@ def _require_projection(settings: Settings, topic: str, group: str | None, *, ed
 
 
 def to_group(settings: Settings, topic: str, group: str) -> Road:
-    """Return the road to the retry topic of a group, made if it is missing; ReplayRefused without such a group."""
+    """Return the road to the retry topic of a group, which is made if it is missing. Raises ReplayRefused."""
     if not group_offsets(settings, topic, group=group):
         raise ReplayRefused(
             f"group {group!r} has no place in topic {topic!r}: no subscription would read its retry topic",
-            remedy="start the group's subscriber first; rebuild projections instead (factfold projections rebuild)",
+            remedy="start the group's subscriber first, or rebuild the projection (factfold projections rebuild)",
             place=f"{topic} {group}",
         )
     name = retry_topic_of(topic, group)
@@ -86,7 +86,7 @@ def _sent(record: TopicRecord, topic: str, partition: int) -> SentRecord:
 
 
 def _partition(record: TopicRecord, topic: str, count: int) -> int:
-    """The partition that it came from; one that died in the retry topic goes by its stream, as its writer chose."""
+    """The partition that it came from. One that died in the retry topic goes by its stream, as its writer chose."""
     partition = origin_partition(record, topic)
     if partition is None:
         stream = header(record, "ce_subject")

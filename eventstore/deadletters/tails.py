@@ -16,7 +16,7 @@ _NONE: Final = -1
 
 
 def stream_and_version(key: bytes | None) -> tuple[str, int]:
-    """Return what the key of an event says, `order-7@3`; no stream for another key."""
+    """Return what the key of an event says, `order-7@3`. Another key has no stream."""
     stream, _, version = (key or b"").decode(errors="replace").rpartition("@")
     return (stream, int(version)) if version.isascii() and version.isdigit() else ("", _NONE)
 

@@ -1,9 +1,9 @@
 """The dead letters of a Kafka topic.
 
-A letter is a record that nobody can change. What was done with it is a record of `<dead-letter topic>.settled`, and
+A letter is a record that cannot be changed. What was done with it is a record of `<dead-letter topic>.settled`, and
 the audit of it. Both the record that is sent back and the one that settles its letter are of one Kafka transaction.
-Whoever opens the transactional id of the letters next ends what another command left open, and then looks what is
-settled: a command that was killed at any point is simply run again.
+A command ends the transaction that another one left open, and then looks what is settled. One that was killed at any
+point is simply run again.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _BYTES: Final = 8 << 20
 
 Part = list[tuple[FoundLetter, TopicRecord]]
 Act = Callable[[FoundLetter, TopicRecord], SentRecord | None]
-"""Returns what to send for a letter, None for nothing; ReplayRefused leaves the letter open."""
+"""Returns what to send for a letter, None for nothing. ReplayRefused leaves the letter open."""
 
 
 def group_letters(
     settings: Settings, topic: str, *, group: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> TopicLetters:
-    """Return the dead letters of a group of a topic: a subscription's, or a projection's; LetterMissing."""
+    """Return the dead letters of a group of a topic: a subscription's, or a projection's. Raises LetterMissing."""
     return TopicLetters(
         settings,
         dead_letter_topic_of(topic, group),
@@ -69,9 +69,9 @@ def group_letters(
 
 
 class TopicLetters(Letters):
-    """The letters of a dead-letter topic; `roads` are where they may be sent, and `default` the one of them.
+    """The letters of a dead-letter topic: `roads` are where they may be sent, and `default` is one of them.
 
-    LetterMissing where the topic does not exist, BrokerUnreachable, BrokerRefused.
+    Raises LetterMissing if the topic does not exist, BrokerUnreachable, BrokerRefused.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class TopicLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Publish the untouched records, or the edited one, and settle their letters; see `Letters.replay`."""
+        """Publish the untouched records, or the edited one, and settle their letters, as `Letters.replay` says."""
         target = to or self._default
         if edit is not None:
             require_single(ids, self._name)
@@ -143,7 +143,7 @@ class TopicLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters; their records stay in the dead-letter topic."""
+        """Settle letters. Their records stay in the dead-letter topic."""
         action = self._action("discard", by, result="discarded", why=why)
         return self._settle(ids, lambda letters: lambda found, record: None, action, on_progress)
 
@@ -153,7 +153,7 @@ class TopicLetters(Letters):
 
     @property
     def decoder(self) -> AvroDecoder:
-        """Decodes records by the schemas topic; TopicMissing, BrokerUnreachable."""
+        """Decodes records by the schemas topic. Raises TopicMissing, BrokerUnreachable."""
         return self._decoding.decoder
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class TopicLetters(Letters):
             yield record
 
     def _home(self) -> str:
-        """The id of the topic: one that was deleted and made anew has other letters at the same places."""
+        """The id of the topic: one that was deleted and made again has other letters at the same places."""
         return topic_ids(self._settings, [self._name])[self._name]
 
     def _mark(self, found: FoundLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
@@ -285,6 +285,6 @@ def _require_home(offsets: OffsetReader, name: str) -> None:
     if not offsets.existing([name]):
         raise LetterMissing(
             f"there is no dead-letter topic {name!r}",
-            remedy="check the topic and the group; a subscriber makes the topic when it starts",
+            remedy="check the topic and the group: a subscriber makes the topic when it starts",
             place=name,
         )

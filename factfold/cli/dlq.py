@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Dead letters: records and events that were given up.", no_args_is_help=True)
 
-Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it; several times.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it. Give it several times.")]
 All = Annotated[bool, typer.Option("--all", help="All open letters.")]
-By = Annotated[str | None, typer.Option("--by", help="Who acts; user and host without it.")]
+By = Annotated[str | None, typer.Option("--by", help="Who acts. Default: user and host.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _LEFT: Final = 3  # the exit code: some letters stay open
@@ -94,7 +94,7 @@ def show(
     views_url: Views = None,
     as_json: Json = False,
 ) -> None:
-    """Show a letter: cause, place, attempts, headers and decoded payload; personal values are masked."""
+    """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
     with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
         contents = opened.show(letter_id)
     told = _contents(contents)
@@ -115,7 +115,7 @@ def replay(
     ids: Ids = None,
     every: All = False,
     to: Annotated[
-        To | None, typer.Option("--to", help="Default: the group; for branches, the branch of each letter.")
+        To | None, typer.Option("--to", help="Default: the group, or the branch of each letter of branches.")
     ] = None,
     edit: Annotated[
         Path | None,
@@ -155,7 +155,7 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Settle letters without handling them; what was given up stays where it is, and is not listed any more."""
+    """Settle letters without handling them. Their records stay where they are, and are not listed any more."""
     chosen = _chosen(ids, every=every)
     with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
         if not yes:

@@ -55,7 +55,7 @@ class Home(NamedTuple):
 
 @contextmanager
 def opened_letters(home: Home) -> Iterator[Letters]:
-    """Open the letters in their home; BadParameter where the options name none."""
+    """Open the letters in their home. Raises BadParameter if the options name none."""
     if home.database is not None and home.views_url is not None:
         raise typer.BadParameter("--database and --views-url name two homes: give one of them")
     if home.group is None and (home.database or home.views_url):

@@ -37,10 +37,10 @@ def branch_letters(
     *,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TopicLetters:
-    """The dead letters of branches; raises LetterMissing.
+    """The dead letters of branches. Raises LetterMissing.
 
     Of the name of their topic alone, letters can be listed, shown and discarded, and sent to a topic that is not
-    compacted; the definition puts them into their branches.
+    compacted. The definition puts them into their branches.
     """
     return _BranchLetters(settings, branches, clock)
 
@@ -71,7 +71,7 @@ class _BranchLetters(TopicLetters):
 
 
 def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) -> SentRecord:
-    """The record as the router would write it; raises ReplayRefused where it is a dead letter still."""
+    """The record as the router would write it. Raises ReplayRefused if it is a dead letter still."""
     try:
         if branches.source is not None:
             require_source(record.headers, branches.source, place=record.place)
@@ -81,7 +81,7 @@ def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) 
     except _DEADLY as error:
         raise ReplayRefused(
             f"it would be a dead letter again: {type(error).__name__}: {error.message}",
-            remedy="mend the definition or the schema, then replay it; or discard it",
+            remedy="mend the definition or the schema, then replay it, or discard it",
             place=record.place,
         ) from error
     headers = [*own_headers(record), (BRANCH_HEADER, branch.encode())]

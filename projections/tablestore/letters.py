@@ -2,7 +2,7 @@
 
 They are looked at and discarded here. They are not replayed: their records are in the log, and a rebuild reads them
 again once the class, the schema or the missing event is there. A discarded record stays set aside in its generation,
-whose verification and rebuild leave it out; it is not listed any more, until a rebuild sets it aside again.
+whose verification leaves it out. It is not listed, until a rebuild sets it aside again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SetAsideLetters(Letters):
-    """The records of one topic that a group has set aside; raises NoServingGeneration, TableStoreUnavailable."""
+    """The records of one topic that a group has set aside. Raises NoServingGeneration, TableStoreUnavailable."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SetAsideLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Refuse it; see the module."""
+        """Refuse it, for the reason that the module gives."""
         raise ReplayRefused(
             f"records that projection group {self._group!r} has set aside are in its log: it has no other place to go",
             remedy="mend the class, the schema or the gap, then read them again: factfold projections rebuild",
@@ -91,7 +91,7 @@ class SetAsideLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Leave records out of the list; they stay set aside."""
+        """Leave records out of the list. They stay set aside."""
         with self._store.transaction() as tx:
             self._rows.create(tx)
         found = self._open()

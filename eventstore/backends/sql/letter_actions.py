@@ -1,4 +1,4 @@
-"""The table of what was done with dead letters, beside those letters: an audit, and the replays that wait.
+"""The table of what was done with dead letters, next to those letters: an audit, and the replays that wait.
 
 A letter of a store is a row. Settling it moves the row here, in one transaction: it is in one of the two tables.
 """
@@ -39,7 +39,7 @@ _WAITS: Final = text("waits")
 
 
 def actions_table(metadata: MetaData) -> Table:
-    """Describe the table `factfold_dead_letter_actions`; `payload` is that of an edit, as `plain_json` writes it."""
+    """Describe the table `factfold_dead_letter_actions`. `payload` is that of an edit, as `plain_json` writes it."""
     table = Table(
         "factfold_dead_letter_actions",
         metadata,
@@ -60,7 +60,7 @@ def actions_table(metadata: MetaData) -> Table:
 
 
 class ActionRows:
-    """The rows of one group's actions, of one topic or several; nothing is made before `create`."""
+    """The rows of one group's actions, of one topic or several. Call `create` before you write."""
 
     def __init__(self, group: str, topics: Collection[str]) -> None:
         self._metadata = MetaData()
@@ -84,20 +84,20 @@ class ActionRows:
         return list(tx.execute(query.order_by(columns.given_up, columns.id).limit(limit)))
 
     def end(self, tx: Connection, ids: Collection[Any], result: str) -> int:
-        """Note what became of replays that wait; return how many did."""
+        """Note what became of replays that wait, and return how many did."""
         columns = self.table.c
         ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
         return tx.execute(ended.values(waits=False, result=result)).rowcount
 
     def letters(self, tx: Connection) -> set[tuple[str, datetime | None]]:
-        """Return the letters that were settled, and when each was given up; nothing before the table is there."""
+        """Return the letters that were settled, and when each was given up. Without the table there are none."""
         if not inspect(tx).has_table(self.table.name):
             return set()
         query = select(self.table.c.letter, self.table.c.given_up).where(*self._own)
         return {(row.letter, row.given_up) for row in tx.execute(query)}
 
     def actions(self, tx: Connection) -> Iterator[Action]:
-        """Yield what was done, the oldest first; nothing before the table is there."""
+        """Yield what was done, the oldest first. Without the table there is nothing."""
         if not inspect(tx).has_table(self.table.name):
             return
         order = (self.table.c.time, self.table.c.given_up, self.table.c.id)

@@ -49,7 +49,7 @@ class LetterReplays:
             self._rows.create(tx)
 
     def waiting(self, *, limit: int) -> list[LetterReplay]:
-        """Return what is to be delivered again; the replay of a deleted event ends here: nothing is left of it."""
+        """Return what is to be delivered again. The replay of a deleted event ends here: nothing is left of it."""
         with transaction(self._engine) as tx, blaming_no_record(tx.engine):
             rows = self._rows.waiting(tx, limit=min(limit, _MOST))
         found = [(row, self._store.find(row.event_id)) for row in rows]
@@ -59,14 +59,14 @@ class LetterReplays:
         return [LetterReplay(row.id, _edited(event, row)) for row, event in found if event is not None]
 
     def handled(self, tx: Connection, ids: Collection[UUID]) -> None:
-        """End replays in the transaction of their effects; CheckpointMoved where another subscriber has ended one."""
+        """End replays in the transaction of their effects. Raises CheckpointMoved if another subscriber did."""
         left = set(ids) - self._buried
         self._buried -= set(ids)
         with blaming_no_record(tx.engine):
             if left and self._rows.end(tx, left, HANDLED) != len(left):
                 raise CheckpointMoved(
                     f"another subscriber of group {self._group!r} handled a replayed dead letter",
-                    remedy="run one subscriber a group on a store; on Kafka members share the partitions",
+                    remedy="run one subscriber of the group on a store, or read a topic",
                     place=self._group,
                 )
 

@@ -50,7 +50,7 @@ def store_letters(
     engine: Engine | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> SqlLetters:
-    """Return the dead letters of a group that reads a topic's category from a store; LetterMissing.
+    """Return the dead letters of a group that reads a topic's category from a store.
 
     `engine` is that of the handler's database, the store's own by default.
     """
@@ -58,7 +58,7 @@ def store_letters(
 
 
 class SqlLetters(Letters):
-    """The rows of `factfold_dead_letters` of one group and topic; LetterMissing where there is no such table."""
+    """The rows of `factfold_dead_letters` of one group and topic. Raises LetterMissing if there is no such table."""
 
     def __init__(
         self, store: SqlEventStore, topic: str, *, group: str, engine: Engine, clock: Callable[[], datetime]
@@ -102,7 +102,7 @@ class SqlLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Let the group's subscriber deliver the events again; it does so before it reads on."""
+        """Let the group's subscriber deliver the events again. It does so before it reads on."""
         if to not in (None, "group"):
             raise ReplayRefused(
                 f"a store is not a {to}: its events are there once, for every group",
@@ -121,7 +121,7 @@ class SqlLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters; their events stay in the store."""
+        """Settle letters. Their events stay in the store."""
         fields = {"action": "discard", "result": "discarded", "waits": False, "why": why}
         return self._settle(ids, fields, by, on_progress)
 
@@ -177,7 +177,7 @@ class SqlLetters(Letters):
         return Settled(count)
 
     def _move(self, ids: list[UUID], fields: Mapping[str, Any]) -> int:
-        """Move rows to the table of actions in one transaction; one that another command moved is not here any more."""
+        """Move rows to the table of actions in one transaction, but those that another command has moved."""
         taken = delete(self._table).where(*self._own, self._table.c.event_id.in_(ids)).returning(self._table)
         with transaction(self._engine) as tx:
             rows = tx.execute(taken).all()
