@@ -64,11 +64,11 @@ def main(
         settings = Settings.for_broker(servers.info.bootstrap_servers)
         engine = sa.create_engine(servers.info.postgres.url())
         with story.step(f"{records:,} records sent"):
-            topic = _filled(settings, records)
+            topic = filled(settings, records)
         # As `factfold subscriptions run` does; both loops gain, ours more, since it keeps a batch of events.
         gc.freeze()
         measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
-        single_rate = _rate(ours(settings, engine, _declared(topic, batch=1)), single)
+        single_rate = rate(ours(settings, engine, _declared(topic, batch=1)), single)
         engine.dispose()
     best = {name: max(round[name] for round in measured) for name in measured[0]} | {"one_by_one": single_rate}
     _report(story, best, records=records, runs=runs)
@@ -76,16 +76,16 @@ def main(
 
 def _round(story: Story, settings: Settings, engine: sa.Engine, topic: str, records: int) -> dict[str, float]:
     rates = {
-        "consumed": _rate(bare(settings, topic, decode=False), records),
-        "bare": _rate(bare(settings, topic, decode=True), records),
-        "effectively_once": _rate(ours(settings, engine, _declared(topic)), records),
-        "at_least_once": _rate(ours(settings, engine, _declared(topic, guarantee="at-least-once")), records),
+        "consumed": rate(bare(settings, topic, decode=False), records),
+        "bare": rate(bare(settings, topic, decode=True), records),
+        "effectively_once": rate(ours(settings, engine, _declared(topic)), records),
+        "at_least_once": rate(ours(settings, engine, _declared(topic, guarantee="at-least-once")), records),
     }
     story.say(", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()) + " records/s")
     return rates
 
 
-def _rate(batches: Generator[int, None, None], records: int) -> float:
+def rate(batches: Generator[int, None, None], records: int) -> float:
     """Records a second, from the end of the first batch on."""
     done = first = _first(batches)
     begun = time.perf_counter()
@@ -149,7 +149,8 @@ def _bare_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _filled(settings: Settings, records: int) -> str:
+def filled(settings: Settings, records: int) -> str:
+    """Send records to a new topic, and return its name."""
     topic, producer = f"payment.{uuid.uuid4().hex[:8]}", RecordProducer(settings, deadline=120)
     ensure_topics(settings, [branch_topic(topic, partitions=PARTITIONS), schemas_topic()])
     kinds = [kind.registered for kind in Payment.event_types.values()]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eventstore.deadletters.topic import group_letters
     from eventstore.delivery.async_subscriber import AsyncSubscriber
     from eventstore.delivery.attempt import DeliveryReport
+    from eventstore.delivery.deliveries import Delivery
     from eventstore.delivery.source import Arrival, DeadLetter, Lag, Source
     from eventstore.delivery.subscriber import Subscriber
     from eventstore.dispatcher import Accepted, Dispatcher, Middleware, Refusal, Result, Send
@@ -114,7 +115,7 @@ if TYPE_CHECKING:
         run_async_subscription,
         run_subscription,
     )
-    from eventstore.subscriptions import Subscription, subscription
+    from eventstore.subscriptions import Subscription, queue, subscription
     from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 
 __all__ = [
@@ -144,6 +145,7 @@ __all__ = [
     "DeadLetterError",
     "DeclarationError",
     "Default",
+    "Delivery",
     "DeliveryReport",
     "Digits",
     "Dispatcher",
@@ -258,6 +260,7 @@ __all__ = [
     "new_data_key",
     "open_async_subscriber",
     "open_subscriber",
+    "queue",
     "relay_status",
     "required",
     "run_async_subscription",
@@ -296,6 +299,7 @@ _HOMES = {
     "deadletters.topic": ("group_letters",),
     "delivery.async_subscriber": ("AsyncSubscriber",),
     "delivery.attempt": ("DeliveryReport",),
+    "delivery.deliveries": ("Delivery",),
     "delivery.source": (
         "Arrival",
         "DeadLetter",
@@ -386,6 +390,7 @@ _HOMES = {
     ),
     "subscriptions": (
         "Subscription",
+        "queue",
         "subscription",
     ),
     "upcasting": (

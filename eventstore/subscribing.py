@@ -11,6 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.source import Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.erasure import KeyStore
 from eventstore.errors import SubscriptionGaveUp
@@ -37,9 +38,7 @@ def open_subscriber(
     `engine` is that of the database the handler writes to, `keys` open personal fields. TopicMissing,
     BrokerUnreachable, BrokerRefused, StoreUnavailable; DeclarationError for a handler with `tx` without an engine.
     """
-    from eventstore.kafka.source import KafkaSource
-
-    return Subscriber(subscription, KafkaSource(subscription, settings or Settings(), keys=keys), engine=engine)
+    return Subscriber(subscription, _source(subscription, settings, keys), engine=engine)
 
 
 def open_async_subscriber(
@@ -55,9 +54,8 @@ def open_async_subscriber(
     thread that reads, so a synchronous key store is right.
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
-    from eventstore.kafka.source import KafkaSource
 
-    return AsyncSubscriber(subscription, KafkaSource(subscription, settings or Settings(), keys=keys), engine=engine)
+    return AsyncSubscriber(subscription, _source(subscription, settings, keys), engine=engine)
 
 
 def run_subscription(
@@ -115,6 +113,16 @@ async def run_async_subscription(
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay)
     return total
+
+
+def _source(subscription: Subscription[..., Any], settings: Settings | None, keys: KeyStore | None) -> Source[Any]:
+    if subscription.share:
+        from eventstore.kafka.share_source import ShareSource
+
+        return ShareSource(subscription, settings or Settings(), keys=keys)
+    from eventstore.kafka.source import KafkaSource
+
+    return KafkaSource(subscription, settings or Settings(), keys=keys)
 
 
 def _outwaiting(subscription: Subscription[..., Any], restarts: Restarts | None) -> Outwaiting:

@@ -14,7 +14,7 @@ The handler's parameters say what it is called with:
 Several topics, or all whose names match a pattern, are one subscription too:
 
     @subscription(["order", "payment"], group="ledger")
-    @subscription(pattern=r"payment\\..*", group="audit")
+    @subscription(pattern=r"payment\..*", group="audit")
 
 A coroutine function gets an AsyncConnection as `tx`, and is delivered to by AsyncSubscriber.
 """
@@ -48,6 +48,14 @@ Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
 
 # Of what one fetch brings a batch is at hand, one is ahead, and one is in the client's queue.
 _LEAST_INTAKE: Final = 3 << 20
+_OPTIONS: Final = (
+    *("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source"),
+    *("retry", "intake", "parallel"),
+)
+_OF_QUEUES: Final = ("start", "attempts", "backoff", "timeout", "batch", "remember", "source")
+# A broker locks a record for a minute at most, and counts ten deliveries at most before it drops it unseen.
+_LONGEST_CALL: Final = 30.0
+MOST_DELIVERIES: Final = 10
 
 EFFECTIVELY_ONCE: Final = "effectively-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -64,7 +72,9 @@ class Subscription(Generic[P, R]):
     an event after `remember`. With `source` a record of another service is not readable either. It reads `topics`, or
     every topic whose whole name matches `pattern`, those included that are made later. With `retry` a record that
     failed waits in the retry topic for the first of these times, then for the next, and others of its key overtake it.
-    `intake` bounds the bytes of records in memory, roughly: one that is larger comes alone.
+    `parallel` handlers work at once, each on streams of its own. `intake` bounds the bytes of records in memory,
+    roughly: one that is larger comes alone. With `share`, as `queue` declares it, members share records instead of
+    partitions, and each is delivered up to `deliveries` times.
     """
 
     handler: Callable[P, R]
@@ -83,6 +93,9 @@ class Subscription(Generic[P, R]):
     source: str | None = None
     retry: tuple[timedelta, ...] = ()
     intake: int | None = None
+    parallel: int = 1
+    share: bool = False
+    deliveries: int = 1
 
     def __post_init__(self) -> None:
         if self.source is not None:
@@ -143,10 +156,21 @@ class Subscription(Generic[P, R]):
             return list(self.topics)
         return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
 
+    def put_off(self, retries: int) -> timedelta | None:
+        """Return how long a record waits that was put off so often and failed again, None if it is given up."""
+        if self.share:
+            return timedelta(0) if retries + 1 < self.deliveries else None
+        return self.retry[retries] if retries < len(self.retry) else None
+
     @property
     def takes_first(self) -> bool:
         """Whether records are taken as done before they are handled."""
         return self.guarantee == AT_MOST_ONCE
+
+    @property
+    def keeps_place(self) -> bool:
+        """Whether the place in the log moves in the handler's own transaction: with several, no one knows it."""
+        return self.signature.tx and self.parallel == 1
 
     @property
     def keeps_inbox(self) -> bool:
@@ -182,7 +206,41 @@ def subscription(
             group=group,
             signature=signature,
             guarantee=chosen,
-            **_defaults(_known(options), chosen),
+            **_defaults(_known(options, _OPTIONS), chosen),
+        )
+
+    return declare
+
+
+def queue(
+    topic: _Topic | Sequence[_Topic],
+    *,
+    group: str,
+    guarantee: Guarantee | None = None,
+    deliveries: int = 5,
+    **options: Any,
+) -> Callable[[Callable[P, R]], Subscription[P, R]]:
+    """Let any number of workers share the records of a topic one by one, in no order, by a share group of Kafka.
+
+    A handler that returns acknowledges its record. One that raises gives it back, up to `deliveries` times; then it is
+    a dead letter. A `Delivery` parameter tells the count, and releases or rejects the record. Options are `start`
+    (beginning, end), `timeout`, `batch`, `remember`, `source`, `attempts` and `backoff` of one delivery.
+    DeclarationError, InvalidIdentifier.
+    """
+    names = visible_names(inspect.currentframe())
+    read = _topics(topic, options.get("source"))
+
+    def declare(handler: Callable[P, R]) -> Subscription[P, R]:
+        signature = signature_of(handler, names)
+        return Subscription(
+            handler=handler,
+            topics=read,
+            group=group,
+            signature=signature,
+            guarantee=guarantee or (EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE),
+            share=True,
+            deliveries=deliveries,
+            **{"attempts": 1, "batch": 50, "timeout": 20.0} | _known(options, _OF_QUEUES),
         )
 
     return declare
@@ -203,8 +261,7 @@ def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
     return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    known = ("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source", "retry", "intake")
+def _known(options: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
     for name in options:
         if name not in known:
             raise DeclarationError(
@@ -249,13 +306,49 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
          "choose dead-letter or stop"),
         (declared.attempts >= 1 and declared.batch >= 1, "attempts and batch count from 1", "use 1 or more"),
         (declared.timeout > 0 and declared.backoff >= 0, "timeout and backoff are seconds", "use a number above zero"),
+        (isinstance(declared.parallel, int) and declared.parallel >= 1, f"parallel {declared.parallel!r} is no number",
+         "use 1 or more"),
+        (declared.parallel == 1 or not declared.retry, "parallel handlers keep the order within a stream, and "
+         "retry gives it up", "leave out retry, or parallel"),
+        (declared.parallel == 1 or not declared.takes_first, "parallel handlers are not at most once: what one of them "
+         "has done before another fails arrives again", "choose at-least-once or effectively-once"),
         (_are_delays(declared.retry), f"retry {declared.retry!r} is no list of times to wait",
          "use a list of timedeltas above zero: retry=[timedelta(seconds=10), timedelta(minutes=5)]"),
         (declared.intake is None or declared.intake >= _LEAST_INTAKE, f"intake {declared.intake!r} is below a fetch",
          f"give at least {_LEAST_INTAKE:,} bytes, or none"),
         (declared.remember > timedelta(0), "remember is how long the inbox keeps an event", "use a time above zero"),
     ]  # fmt: skip
+    checks += (
+        _of_queue(declared)
+        if declared.share
+        else [(declared.signature.delivery is None, "a subscription is told of no deliveries", "declare it by @queue")]
+    )
     return [(problem, remedy) for holds, problem, remedy in checks if not holds]
+
+
+def _of_queue(declared: Subscription[..., Any]) -> list[tuple[bool, str, str]]:
+    return [
+        (
+            not declared.takes_first,
+            "a queue is not at most once: its broker delivers again what was not acknowledged",
+            "choose at-least-once or effectively-once",
+        ),
+        (
+            1 <= declared.deliveries < MOST_DELIVERIES,
+            f"deliveries {declared.deliveries!r} is no such number",
+            f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}",
+        ),
+        (
+            declared.timeout <= _LONGEST_CALL,
+            f"timeout {declared.timeout:g} s is too long for a queue",
+            f"use {_LONGEST_CALL:g} s at most: a broker lends a record for a minute",
+        ),
+        (
+            declared.start in ("beginning", "end"),
+            f"a queue does not start at {declared.start!r}",
+            "use beginning or end",
+        ),
+    ]
 
 
 def _is_pattern(pattern: str | None) -> bool:

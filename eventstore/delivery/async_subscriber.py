@@ -88,7 +88,8 @@ class AsyncSubscriber:
         return await asyncio.to_thread(self._source.lag)
 
     async def __aenter__(self) -> Self:
-        self._runner = HandlerLoop(asyncio.get_running_loop(), self._engine)
+        loop = asyncio.get_running_loop()
+        self._runners = [HandlerLoop(loop, self._engine) for _ in range(self._subscription.parallel)]
         try:
             await self._in_thread(self._open)
         except BaseException:
@@ -107,7 +108,7 @@ class AsyncSubscriber:
             self._source,
             engine=None if self._engine is None else self._engine.sync_engine,
             patience=self._patience,
-            runner=self._runner,
+            runners=self._runners,
         )
 
     def _opened(self) -> Subscriber:
@@ -134,7 +135,8 @@ class AsyncSubscriber:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
             self._stop.set()
-            self._runner.cancel()
+            for runner in self._runners:
+                runner.cancel()
             await asyncio.wait({done})
             if not done.cancelled():
                 done.exception()  # seen: nobody waits for it any more

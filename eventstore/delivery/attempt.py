@@ -9,6 +9,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
+from eventstore.delivery.deliveries import Delivery
 from eventstore.delivery.source import Arrival, Source
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable
 from eventstore.messages import RecordedEvent
@@ -110,6 +111,7 @@ class Attempt:
         self._runner = runner
         self._signature = subscription.signature
         self._keeps_inbox = subscription.keeps_inbox
+        self._keeps_place = subscription.keeps_place
         self._source = source
         self._inbox = inbox
         self._calls = calls
@@ -150,7 +152,8 @@ class Attempt:
         with inbox.begin() as tx:
             if dead and arrival.type is not None and self._keeps_inbox:
                 inbox.of(self._source.kept_as(arrival)).give_up(tx, arrival.id)
-            self._source.checkpoint(tx, [arrival])
+            if self._keeps_place:
+                self._source.checkpoint(tx, [arrival])
 
     def _in_transaction(self, inbox: Inbox, run: Sequence[Arrival], pending: list[_Pending]) -> tuple[int, int]:
         """Return how many events were handled, and how many records of the run are done with that."""
@@ -167,7 +170,8 @@ class Attempt:
                 self._calls.go_on(COMMIT, run[0])
                 end = _end(run, left := new[handled:])
                 self._unclaim(inbox, lent.tx, left)
-                self._source.checkpoint(lent.tx, run[:end])
+                if self._keeps_place:
+                    self._source.checkpoint(lent.tx, run[:end])
         except Exception as error:
             if lent is not None and lent.ended:
                 self._committed = self._may_stand(error)
@@ -259,6 +263,8 @@ class Attempt:
                     break
                 if signature.recorded is not None:
                     given[signature.recorded] = one.recorded
+                if signature.delivery is not None:
+                    given[signature.delivery] = Delivery(one.arrival.retries + 1, one.arrival.place)
                 for given[signature.event] in one.events:
                     go_on(CALL, one.arrival)
                     handler(**given)

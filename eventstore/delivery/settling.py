@@ -21,6 +21,7 @@ import structlog
 
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
+from eventstore.delivery.deliveries import Rejected, Released
 from eventstore.delivery.source import Arrival, DeadLetter, Source
 from eventstore.errors import StoreUnavailable
 from eventstore.masking import masked_message, masked_traceback
@@ -42,6 +43,7 @@ class _Failure(NamedTuple):
     attempts: int
     cause: Exception
     hopeless: bool
+    decided: bool = False
 
 
 class Settling:
@@ -111,7 +113,7 @@ class Settling:
             self._bury(run[0], _Failure(0, problem, hopeless=True))
             return []
         if failure is not None and len(run) == 1:
-            if failure.hopeless or failure.attempts >= self._subscription.attempts:
+            if failure.decided or failure.hopeless or failure.attempts >= self._subscription.attempts:
                 self._bury(run[0], failure)
                 return []
             self._wait(min(self._subscription.backoff * 2 ** (failure.attempts - 1), _LONGEST_PAUSE_SECONDS))
@@ -148,10 +150,11 @@ class Settling:
 
     def _note(self, culprit: Arrival, cause: Exception, *, calls: int = 1, hopeless: bool = False) -> None:
         before = self._failures.get(culprit.place)
-        if before is None:
+        if before is None and not isinstance(cause, Released | Rejected):
             self._warn("handler failed", [culprit], cause)
         attempts = (before.attempts if before else 0) + calls
-        self._failures[culprit.place] = _Failure(attempts, cause, hopeless)
+        decided = hopeless or isinstance(cause, Released | Rejected)
+        self._failures[culprit.place] = _Failure(attempts, cause, hopeless or isinstance(cause, Rejected), decided)
 
     def _done(self, run: Run, report: DeliveryReport) -> None:
         self.settled += len(run)
@@ -167,14 +170,15 @@ class Settling:
             attempts=failure.attempts,
             time=datetime.now(UTC),
         )
-        if failure.hopeless or arrival.retries >= len(self._subscription.retry):
+        after = None if failure.hopeless else self._subscription.put_off(arrival.retries)
+        if after is None:
             self._attempt.bury(arrival, lambda: self._source.dead_letter(letter), dead=True)
             self._warn("dead letter", [arrival], failure.cause, attempts=failure.attempts)
             self._done([arrival], DeliveryReport(dead=1))
             return
-        after = self._subscription.retry[arrival.retries]
         self._attempt.bury(arrival, lambda: self._source.postpone(letter, after), dead=False)
-        self._warn("put off", [arrival], failure.cause, attempts=failure.attempts, seconds=after.total_seconds())
+        if not isinstance(failure.cause, Released):
+            self._warn("put off", [arrival], failure.cause, attempts=failure.attempts, seconds=after.total_seconds())
         self._done([arrival], DeliveryReport(postponed=1))
 
     def _warn(self, what: str, run: Run, cause: Exception, **more: object) -> None:

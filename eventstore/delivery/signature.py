@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from eventstore.aggregate import types_that_split
+from eventstore.delivery.deliveries import Delivery
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.messages import RecordedEvent
@@ -36,6 +37,7 @@ class HandlerSignature:
     types: Mapping[str, EventType] | None
     classes: frozenset[type] = frozenset()
     awaits: bool = False
+    delivery: str | None = None
 
     @property
     def needs_recorded(self) -> bool:
@@ -55,6 +57,8 @@ class HandlerSignature:
             given[self.recorded] = recorded
         if self.tx:
             given[_TRANSACTION] = tx
+        if self.delivery is not None:
+            given[self.delivery] = Delivery()
         return given
 
 
@@ -66,7 +70,12 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
     classes = {name: _classes(hint) for name, hint in hints.items()}
     recorded = [name for name, found in classes.items() if found == (RecordedEvent,)]
     typed = [name for name, found in classes.items() if found and all(map(is_event_class, found))]
+    delivery = next((name for name, found in classes.items() if found == (Delivery,)), None)
+    hints.pop(delivery or "", None)
+    many.pop(delivery or "", None)
     _check(place, hints, typed, recorded, many)
+    if delivery is not None and any(many.values()):
+        raise _mistake(place, "takes a delivery beside a list", "take one event: each has a delivery of its own")
     event = (typed or recorded)[0]
     return HandlerSignature(
         event=event,
@@ -76,6 +85,7 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
         types=_types(classes[event], place) if typed else None,
         classes=frozenset(classes[event]) if typed else frozenset(),
         awaits=inspect.iscoroutinefunction(handler),
+        delivery=delivery,
     )
 
 
@@ -110,7 +120,7 @@ def _check(
         raise _mistake(
             place,
             f"has parameter {foreign[0]!r} of type {hints[foreign[0]]!r}, which is no event",
-            "use a class made by @event, several joined by |, RecordedEvent, a list of one of these, or `tx`",
+            "use a class made by @event, several joined by |, RecordedEvent, a list of one of these, Delivery, or `tx`",
         )
     if len(typed) > 1 or len(recorded) > 1 or not hints:
         raise _mistake(place, "does not take one event", "take one event, and beside it RecordedEvent and tx")

@@ -121,6 +121,9 @@ class Source(Protocol[A]):
     def kept_as(self, arrival: A) -> str:
         """Return the name under which the inbox keeps a record: no other log of its group has it."""
 
+    def key_of(self, arrival: A) -> str:
+        """Return what names the records that are handled in order: the stream of an event."""
+
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Begin to read; `on_revoked` is called before places are given up, and ends the batch at hand."""
 

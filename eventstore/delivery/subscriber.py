@@ -1,19 +1,18 @@
-"""The loop of a subscriber: one thread keeps the place in the group; another, or an event loop, runs the handler."""
+"""The loop of a subscriber: one thread keeps the place in the group; others, or an event loop, run the handler."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
-from eventstore.delivery.attempt import Attempt, DeliveryReport
-from eventstore.delivery.calls import FORGET, Calls, HandlerRunner, HandlerThread, Step
-from eventstore.delivery.settling import Settling
+from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
+from eventstore.delivery.lanes import Lane, Lanes
 from eventstore.delivery.source import Arrival, Lag, Source
 from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS
@@ -33,8 +32,9 @@ _FORGETTING_SECONDS: Final = 3600.0
 class Subscriber(Closing):
     """Delivers what a source gives to a subscription's handler; close it, or use it in `with`.
 
-    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runner` is where the
-    handler runs, a thread of its own if none is given. `report` counts since the beginning.
+    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runners` are where the
+    handler runs, as many as the subscription has handlers in parallel: threads if none are given. `report` counts since
+    the beginning.
     """
 
     def __init__(
@@ -44,22 +44,28 @@ class Subscriber(Closing):
         *,
         engine: Engine | None = None,
         patience: float = PATIENCE_SECONDS,
-        runner: HandlerRunner | None = None,
+        runners: Sequence[HandlerRunner] = (),
     ) -> None:
         self._subscription = subscription
         self._source = source
-        self._runner = runner or HandlerThread(f"handler of {subscription.group}")
-        _check_kind(subscription, self._runner)
-        self._inbox = _inbox(subscription, engine)
-        self._calls = Calls(timeout=subscription.timeout, patience=patience)
+        runners = runners or [HandlerThread(f"handler of {subscription.group}") for _ in range(subscription.parallel)]
+        _check_kind(subscription, runners[0])
         self._halt = Event()
         self._going = Event()
         self._going.set()
-        attempt = Attempt(subscription, source, self._inbox, runner=self._runner, calls=self._calls, halt=self._halt)
-        self._settling = Settling(
-            subscription, source, attempt=attempt, runner=self._runner, halt=self._halt, patience=patience
-        )
-        self._at_hand: tuple[Sequence[Arrival], Future[None]] | None = None
+        self._each = [
+            Lane(
+                subscription,
+                source,
+                _inbox(subscription, engine),
+                runner=runner,
+                halt=self._halt,
+                patience=patience,
+            )
+            for runner in runners
+        ]
+        self._lanes = Lanes(self._each, source, halt=self._halt)
+        self._at_hand: Sequence[Arrival] | None = None
         self._stop = Event()
         self._unsettled = 0
         self._forgets_at = 0.0
@@ -102,8 +108,8 @@ class Subscriber(Closing):
             arrivals = self._source.take(arrivals)
         if arrivals:
             self._halt.clear()
-            job = self._runner.start(lambda: self._work(arrivals))
-            self._at_hand = (arrivals, job)
+            self._lanes.start(arrivals, lambda lane: self._forget(lane, arrivals[-1]))
+            self._at_hand = arrivals
             try:
                 self._source.prepare()
             finally:
@@ -128,27 +134,28 @@ class Subscriber(Closing):
         try:
             self._finish(lambda: None)
         finally:
-            self._runner.close()
+            self._close_runners()
             self._source.close()
 
     def _open(self) -> None:
+        first = self._each[0]
         try:
-            if self._inbox is not None:
+            if first.inbox is not None:
                 # Where its transactions will be: an asyncio engine is used on its loop only.
-                self._runner.start(partial(_prepare, self._inbox, self._subscription)).result()
+                first.runner.start(partial(_prepare, first.inbox, self._subscription)).result()
             self._source.open(self._on_revoked)
         except BaseException:
-            self._runner.close()
+            self._close_runners()
             raise
+
+    def _close_runners(self) -> None:
+        for lane in self._each:
+            lane.runner.close()
 
     def _on_revoked(self) -> None:
         """End the batch at hand after the handler call it is in: the group waits, and forgets who takes too long."""
         self._halt.set()
         self._finish(lambda: None)
-
-    def _work(self, arrivals: Sequence[Arrival]) -> None:
-        self._settling.settle(arrivals)
-        self._forget(arrivals[-1])
 
     def _finish(self, meanwhile: Callable[[], None]) -> None:
         """Wait until the batch at hand is settled or halted, and acknowledge what of it is done.
@@ -156,23 +163,24 @@ class Subscriber(Closing):
         `meanwhile` may come back here, when partitions are taken from us while the handler works.
         """
         while self._at_hand is not None:
-            arrivals, job = self._at_hand
             if self._stop.is_set() or not self._going.is_set():
                 self._halt.set()
-            if wait([job], min(_GLANCE_SECONDS, self._subscription.timeout / 4)).done:
-                left = self._ended(arrivals)
-                job.result()
+            if self._lanes.wait(min(_GLANCE_SECONDS, self._subscription.timeout / 4)):
+                left = self._ended(self._at_hand)
+                self._lanes.raise_failure()
+                if (late := self._lanes.late) is not None:
+                    raise self._too_late(*late)
                 self._give_back(left)
             else:
-                self._watch(arrivals)
+                self._lanes.give_up()
                 meanwhile()
 
     def _ended(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """Acknowledge what is done of a batch, and return what is not."""
         self._at_hand = None
-        self._last = self._settling.report
+        self._last = self._lanes.report()
         self._total.add(self._last)
-        settled = self._settling.settled
+        settled = self._lanes.settled(arrivals)
         self._unsettled = len(arrivals) - settled
         if settled and not self._subscription.takes_first:
             self._source.acknowledge(arrivals[:settled])
@@ -182,14 +190,6 @@ class Subscriber(Closing):
         if left:
             self._source.give_back(left)
             self._unsettled = 0
-
-    def _watch(self, arrivals: Sequence[Arrival]) -> None:
-        late = self._calls.give_up()
-        if late is None or self._at_hand is None:
-            return
-        self._runner.give_up(self._at_hand[1], self._inbox.sever if self._inbox else lambda: None)
-        self._ended(arrivals)
-        raise self._too_late(*late)
 
     def _too_late(self, step: Step, arrival: Arrival) -> FactfoldError:
         name, timeout = self._subscription.name, self._subscription.timeout
@@ -217,18 +217,19 @@ class Subscriber(Closing):
     def _comes(self) -> str:
         return "what was at hand is lost" if self._subscription.takes_first else "the record arrives again"
 
-    def _forget(self, arrival: Arrival) -> None:
+    def _forget(self, lane: Lane, arrival: Arrival) -> None:
         """Let the inbox forget old events, now and then; goes on after the next batch where there are many."""
         now = time.monotonic()
-        if self._inbox is None or not self._subscription.keeps_inbox or now < self._forgets_at:
+        if lane.inbox is None or not self._subscription.keeps_inbox or now < self._forgets_at:
             return
-        self._calls.begin(FORGET, arrival)
+        lane.calls.begin(FORGET, arrival)
         try:
-            forgotten = self._inbox.forget_parts(self._subscription.remember)
+            topics = {topic for each in self._each if each.inbox is not None for topic in each.inbox.topics}
+            forgotten = lane.inbox.forget_parts(self._subscription.remember, topics)
         except StoreUnavailable:
             forgotten = 0  # there is time; a batch that needs the database says more
         finally:
-            self._calls.end()
+            lane.calls.end()
         if not forgotten:
             self._forgets_at = now + _FORGETTING_SECONDS
 

@@ -37,6 +37,7 @@ class KafkaArrival:
     opened: bool = False
     topic: str = ""
     retry: Retry | None = None
+    deliveries: int = 1
 
     @property
     def schema_version(self) -> int:
@@ -49,9 +50,15 @@ class KafkaArrival:
         return f"{self.message.topic()}[{self.message.partition()}]@{self.offset}"
 
     @property
+    def key(self) -> str:
+        """The event's stream, else the record's own key."""
+        stream = dict(headers_of(self.message)).get("ce_subject") or self.message.key() or b""
+        return stream if isinstance(stream, str) else stream.decode(errors="replace")
+
+    @property
     def retries(self) -> int:
         """How often the record was put off."""
-        return 0 if self.retry is None else self.retry.number
+        return self.deliveries - 1 if self.retry is None else self.retry.number
 
     @property
     def offset(self) -> int:

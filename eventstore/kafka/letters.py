@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from threading import Lock
 from typing import Any
 
 from eventstore.delivery.source import DeadLetter
@@ -30,6 +31,8 @@ class Letters:
         self._settings = settings
         self._producer = RecordProducer(settings)
         self._partitions: dict[str, int] = {}
+        # The producer tells a sender of its failures while another one waits, too.
+        self._sending = Lock()
 
     def ensure_topics(self, offsets: OffsetReader, topic: str) -> None:
         """Make the topics now rather than when they are needed; one that is there may be as its owner wants it."""
@@ -62,7 +65,7 @@ class Letters:
             partition=min(number, self._partitions[arrival.topic] - 1),
         )
         try:
-            self._producer.send([record])
+            self._send(record)
         except BrokerRefused as refused:
             if not is_too_large(refused):
                 raise
@@ -87,12 +90,16 @@ class Letters:
         name = self._subscription.dead_letter_topic_of(topic)
         key, value = _bytes(message.key()), _bytes(message.value())
         try:
-            self._producer.send([OutgoingRecord(topic=name, key=key, value=value, headers=own + told)])
+            self._send(OutgoingRecord(topic=name, key=key, value=value, headers=own + told))
         except BrokerRefused as refused:
             if not is_too_large(refused):
                 raise
             left_out = ((DEAD_LETTER_OMITTED, str(len(value or b"")).encode()),)
-            self._producer.send([OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out)])
+            self._send(OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out))
+
+    def _send(self, record: OutgoingRecord) -> None:
+        with self._sending:
+            self._producer.send([record])
 
 
 def _origin(arrival: KafkaArrival) -> tuple[str, int, int]:
@@ -103,7 +110,9 @@ def _origin(arrival: KafkaArrival) -> tuple[str, int, int]:
 
 
 def _attempts(letter: DeadLetter[KafkaArrival]) -> int:
-    return letter.attempts + (0 if letter.arrival.retry is None else letter.arrival.retry.attempts)
+    """Of a queue's record each delivery was one, those included that ended with their worker."""
+    arrival = letter.arrival
+    return letter.attempts + (arrival.deliveries - 1 if arrival.retry is None else arrival.retry.attempts)
 
 
 def _own_headers(arrival: KafkaArrival) -> tuple[tuple[str, bytes | None], ...]:

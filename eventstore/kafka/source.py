@@ -66,6 +66,10 @@ class KafkaSource:
         """Return the record's own topic."""
         return arrival.topic
 
+    def key_of(self, arrival: KafkaArrival) -> str:
+        """Return the event's stream."""
+        return arrival.key
+
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
         self._letters = Letters(self._subscription, self._settings)

@@ -119,6 +119,10 @@ class _List:
     def kept_as(self, arrival: StoreArrival) -> str:
         return self._topics[0] if len(self._topics) == 1 else arrival.category
 
+    def key_of(self, arrival: StoreArrival) -> str:
+        """Return the event's stream."""
+        return arrival.event.stream
+
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Nobody takes anything away."""
 

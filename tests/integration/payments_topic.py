@@ -19,11 +19,11 @@ PARTITIONS = 4
 class PaymentsTopic:
     """A branch topic with a name of its own; its schemas are registered."""
 
-    def __init__(self, settings: Settings, *, name: str | None = None) -> None:
+    def __init__(self, settings: Settings, *, name: str | None = None, partitions: int = PARTITIONS) -> None:
         self.name = name or f"payment.{uuid.uuid4().hex[:8]}"
         self.settings = settings
         self._producer = RecordProducer(settings)
-        ensure_topics(settings, [branch_topic(self.name, partitions=PARTITIONS), schemas_topic()])
+        ensure_topics(settings, [branch_topic(self.name, partitions=partitions), schemas_topic()])
         kinds = [kind.registered for kind in Payment.event_types.values()]
         self.put([OutgoingRecord(topic=SCHEMAS_TOPIC, key=str(k.id).encode(), value=k.to_json()) for k in kinds])
 

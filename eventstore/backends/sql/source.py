@@ -105,7 +105,7 @@ class StoreSource:
         engine: Engine | None = None,
         source: str | None = None,
     ) -> None:
-        _require_no_retries(subscription)
+        _require_no_topics(subscription)
         self._store = store
         self._source = source or subscription.source
         self._subscription = subscription
@@ -122,6 +122,10 @@ class StoreSource:
     def kept_as(self, arrival: StoreArrival) -> str:
         """Return the topic; with the store's schema behind it where that is not the default one."""
         return self._checkpoints[arrival.category].kept_as
+
+    def key_of(self, arrival: StoreArrival) -> str:
+        """Return the event's stream."""
+        return arrival.event.stream
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Find the group's checkpoint, or store the place to start at; makes the tables that are missing.
@@ -167,7 +171,7 @@ class StoreSource:
 
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint, unless it moved in the handler's own transaction."""
-        if not self._subscription.signature.tx:
+        if not self._subscription.keeps_place:
             with transaction(self._engine) as tx:
                 self.checkpoint(tx, arrivals)
 
@@ -288,7 +292,13 @@ def _topics(subscription: Subscription[..., Any], category: str | Sequence[str])
     return {check_category(one): topic for one, topic in zip(categories, subscription.topics, strict=True)}
 
 
-def _require_no_retries(subscription: Subscription[..., Any]) -> None:
+def _require_no_topics(subscription: Subscription[..., Any]) -> None:
+    if subscription.share:
+        raise DeclarationError(
+            f"{subscription.name} shares records in a queue, which a store does not have",
+            remedy="declare it by @subscription, or read a topic",
+            place=subscription.name,
+        )
     if subscription.retry:
         raise DeclarationError(
             f"{subscription.name} puts records off in a retry topic, which a store does not have",

@@ -77,6 +77,9 @@ class MemorySource:
     def kept_as(self, arrival):
         return arrival.topic or self.topic
 
+    def key_of(self, arrival):
+        return arrival.place if arrival.event is None else arrival.event.stream
+
     def open(self, on_revoked):
         self.on_revoked = on_revoked
 

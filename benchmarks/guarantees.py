@@ -1,0 +1,76 @@
+"""guarantees.*: what each guarantee of a subscription costs, and what a queue costs, in one run.
+
+The same topic, handlers that do nothing, batches of the same size; a new group each time, best of the runs,
+alternating; the first batch, which waits for the group, is not counted. At most once commits the offsets before each
+batch and waits for that; at least once commits behind it, in the background; effectively once adds the inbox in
+PostgreSQL and the handler's transaction. A queue acknowledges each record, and waits for that behind each batch.
+What it does not show: handlers that do something, several members, servers on machines of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import uuid
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+import typer
+
+from benchmarks.machine import Claim, at_least, write
+from benchmarks.subscribe import BATCH, Payment, filled, ours, rate
+from eventstore import Settings, queue, subscription
+from eventstore.subscriptions import Subscription
+from factfold.stack import LocalStack
+from sample_app.story import Story
+
+TARGETS = {"at-most-once": 0.5, "effectively-once": 0.4, "queue": 0.2}
+
+
+def main(
+    records: Annotated[int, typer.Option(help="How many records.")] = 100_000,
+    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    stack: Annotated[str | None, typer.Option(help="Use the servers of this stack.")] = None,
+) -> None:
+    """Measure and write build/bench/guarantees.json."""
+    story = Story("guarantees")
+    with LocalStack(stack or "bench", ephemeral=stack is None) as servers:
+        settings = Settings.for_broker(servers.info.bootstrap_servers)
+        engine = sa.create_engine(servers.info.postgres.url())
+        with story.step(f"{records:,} records sent"):
+            topic = filled(settings, records)
+        gc.freeze()
+        measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
+        engine.dispose()
+    best = {name: max(one[name] for one in measured) for name in measured[0]}
+    path = write("guarantees", [_claim(best, name, records, runs) for name in TARGETS], rates=best)
+    story.say(f"{', '.join(f'{name} {number:,.0f}' for name, number in best.items())} records/s: {path}")
+
+
+def _round(story: Story, settings: Settings, engine: sa.Engine, topic: str, records: int) -> dict[str, float]:
+    rates = {name: rate(ours(settings, engine, declared), records) for name, declared in _declared(topic).items()}
+    story.say(", ".join(f"{name} {number:,.0f}" for name, number in rates.items()) + " records/s")
+    return rates
+
+
+def _declared(topic: str) -> dict[str, Subscription[..., Any]]:
+    def plain(event: Payment.Received) -> None: ...
+    def with_tx(event: Payment.Received, tx: sa.Connection) -> None: ...
+
+    group = uuid.uuid4().hex
+    return {
+        "at-most-once": subscription(topic, group=f"m{group}", guarantee="at-most-once", batch=BATCH)(plain),
+        "at-least-once": subscription(topic, group=f"l{group}", batch=BATCH)(plain),
+        "effectively-once": subscription(topic, group=f"e{group}", batch=BATCH)(with_tx),
+        "queue": queue(topic, group=f"q{group}", batch=BATCH)(plain),
+    }
+
+
+def _claim(best: dict[str, float], name: str, records: int, runs: int) -> Claim:
+    return at_least(
+        f"guarantees.{name}", ours=best[name], other=best["at-least-once"], other_name="at least once",
+        unit="records/s", n=records, runs=runs, target=TARGETS[name],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    typer.run(main)

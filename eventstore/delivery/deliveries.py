@@ -1,0 +1,40 @@
+"""What a handler of a queue is told of a delivery, and how it decides on it.
+
+    @queue("payment.suspicious", group="review")
+    def review(event: Payment.Received, delivery: Delivery) -> None:
+        if not desk_is_open():
+            delivery.release()
+        if event.amount < 0:
+            delivery.reject("a payment below zero")
+
+A handler that returns acknowledges its record. What it wrote in `tx` is rolled back if it releases or rejects it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+
+class Released(Exception):
+    """The handler gave a record back: another worker, or the same one, gets it again."""
+
+
+class Rejected(Exception):
+    """The handler refused a record for good: it becomes a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery of a record: `count` says the how-manieth it is, `place` where the record lies."""
+
+    count: int = 1
+    place: str = ""
+
+    def release(self) -> NoReturn:
+        """Give the record back, to be delivered again; ends the handler."""
+        raise Released(f"released at delivery {self.count}")
+
+    def reject(self, cause: str) -> NoReturn:
+        """Make the record a dead letter with this cause; ends the handler."""
+        raise Rejected(cause)

@@ -1,0 +1,62 @@
+"""Settings of a share group, which its broker keeps: from where, what, for how long and how often it delivers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from eventstore.kafka.admin import DEADLINE_SECONDS, quiet, typed_errors
+from eventstore.settings import Settings
+from eventstore.subscriptions import MOST_DELIVERIES, Subscription
+
+# What brokers allow for the lock of a record, unless they are told otherwise.
+_SHORTEST_LOCK, _LONGEST_LOCK = 15.0, 60.0
+_RESETS: Final = {"beginning": "earliest", "end": "latest"}
+
+
+def lock_seconds(timeout: float) -> float:
+    """Return how long a worker has a record: a call that begins within the first half ends within the second."""
+    return min(_LONGEST_LOCK, max(_SHORTEST_LOCK, 2 * timeout))
+
+
+def group_settings(subscription: Subscription[..., object]) -> dict[str, str]:
+    """Return the settings that a queue needs: records of transactions that were aborted are no events.
+
+    The broker's own limit of deliveries stays above that of the subscription: it drops a record without a trace.
+    """
+    return {
+        "share.auto.offset.reset": _RESETS[str(subscription.start)],
+        "share.isolation.level": "read_committed",
+        "share.record.lock.duration.ms": str(int(lock_seconds(subscription.timeout) * 1000)),
+        "share.delivery.count.limit": str(MOST_DELIVERIES),
+    }
+
+
+def prepare_group(settings: Settings, subscription: Subscription[..., object]) -> None:
+    """Give a share group its settings, where it has others; BrokerUnreachable, BrokerRefused."""
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    wanted = group_settings(subscription)
+    asked = admin.describe_configs(
+        [ConfigResource(ResourceType.GROUP, subscription.group)], request_timeout=DEADLINE_SECONDS
+    )
+    with typed_errors(servers):
+        (answer,) = (one.result(DEADLINE_SECONDS + 1) for one in asked.values())
+    found = {name: entry.value for name, entry in answer.items()}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
+    if not entries:
+        return
+    resource = ConfigResource(ResourceType.GROUP, subscription.group, incremental_configs=entries)
+    with typed_errors(servers):
+        for done in admin.incremental_alter_configs([resource], request_timeout=DEADLINE_SECONDS).values():
+            done.result(DEADLINE_SECONDS + 1)

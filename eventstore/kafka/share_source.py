@@ -1,0 +1,229 @@
+"""Topics read as a worker of a share group: each record is lent to one worker, and its end is told to the broker.
+
+A worker that dies leaves its records to the others when its connection or their lock ends. A batch that takes longer
+than half of the lock ends after the call at hand, and the broker gets the rest back. It lends whole batches of a
+producer, so one of them may be longer than the subscription's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from confluent_kafka import (
+    AcknowledgeType,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    Message,
+    ShareConsumer,
+)
+
+from eventstore.delivery.calls import HandlerThread
+from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.erasure import KeyStore, PersonalData
+from eventstore.errors import SubscriptionError
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
+from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
+from eventstore.kafka.consumer import PASSING
+from eventstore.kafka.letters import Letters
+from eventstore.kafka.places import partition_of
+from eventstore.kafka.schemas import TopicSchemas
+from eventstore.kafka.share_groups import lock_seconds, prepare_group
+from eventstore.restarts import PATIENCE_SECONDS
+from eventstore.settings import Settings
+from eventstore.subscriptions import MOST_DELIVERIES, Subscription
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+# An answer that comes later than this is not waited for: the records arrive again.
+_COMMIT_SECONDS: Final = 10.0
+# Settings of readers of partitions, which a share group's broker decides instead.
+_NOT_SHARED: Final = frozenset({"group.instance.id", "session.timeout.ms", "heartbeat.interval.ms"})
+
+log = structlog.get_logger()
+
+
+class ShareSource:
+    """A queue's topics as a source; workers of its group share the records."""
+
+    def __init__(
+        self,
+        subscription: Subscription[..., Any],
+        settings: Settings,
+        *,
+        deadline: float = DEADLINE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        keys: KeyStore | None = None,
+    ) -> None:
+        self._subscription = subscription
+        self._settings = settings
+        self._servers = settings.kafka.bootstrap_servers
+        self._deadline = deadline
+        self._patience = patience
+        self._keys = keys
+        self._on_revoked: Callable[[], None] = lambda: None
+        self._ends: dict[str, AcknowledgeType] = {}
+        self._halts_at = float("inf")
+        self._down_since: float | None = None
+
+    def kept_as(self, arrival: KafkaArrival) -> str:
+        """Return the record's own topic."""
+        return arrival.topic
+
+    def key_of(self, arrival: KafkaArrival) -> str:
+        """Return the event's stream."""
+        return arrival.key
+
+    def open(self, on_revoked: Callable[[], None]) -> None:
+        """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
+        self._letters = Letters(self._subscription, self._settings)
+        with OffsetReader(self._settings, deadline=self._deadline) as offsets:
+            for topic in offsets.partitions(self._subscription.topics):
+                self._letters.ensure_topics(offsets, topic)
+        prepare_group(self._settings, self._subscription)
+        self._on_revoked = on_revoked
+        self._schemas = TopicSchemas(self._settings)
+        self._reader = ArrivalReader(self._subscription, self._schemas, PersonalData(self._keys))
+        self._consumer = ShareConsumer(self._consumer_settings())
+        with typed_errors(self._servers, topic=self._subscription.reads):
+            self._consumer.subscribe(list(self._subscription.topics))
+
+    def poll(self, timeout: float) -> Sequence[KafkaArrival]:
+        """Return records that were lent to this worker, at most a batch; nothing after `timeout` seconds.
+
+        TopicMissing, BrokerUnreachable, BrokerRefused.
+        """
+        lent_at = time.monotonic()
+        with typed_errors(self._servers, topic=self._subscription.reads):
+            messages = list(self._consumer.poll(timeout))
+        self._halts_at = lent_at + lock_seconds(self._subscription.timeout) / 2
+        arrivals = [self._arrival(message) for message in messages if self._is_record(message)]
+        if arrivals:
+            self._down_since = None
+        else:
+            self._check_broker()
+        return self._reader.opened(arrivals)
+
+    def prepare(self) -> None:
+        """Nothing: a worker borrows no records that it has no hands for."""
+
+    def keep_alive(self) -> None:
+        """End the batch at hand before the broker lends its records to another worker."""
+        if time.monotonic() > self._halts_at:
+            self._halts_at = float("inf")
+            self._on_revoked()
+
+    def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
+        """Nothing: the broker knows which records are done, and the inbox bridges the gap."""
+
+    def take(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
+        """Return nothing: a queue is not at most once."""
+        return []
+
+    def acknowledge(self, arrivals: Sequence[KafkaArrival]) -> None:
+        """Tell the broker of each record how it ended: done, to be delivered again, or given up."""
+        for arrival in arrivals:
+            self._end(arrival, self._ends.pop(arrival.place, AcknowledgeType.ACCEPT))
+        self._commit()
+
+    def give_back(self, arrivals: Sequence[KafkaArrival]) -> None:
+        """Release these records: the group's next worker gets them."""
+        for arrival in arrivals:
+            self._end(arrival, AcknowledgeType.RELEASE)
+        self._commit()
+
+    def dead_letter(self, letter: DeadLetter[KafkaArrival]) -> None:
+        """Send the untouched record to the dead-letter topic; returns once the broker has it. KafkaError."""
+        self._letters.bury(letter)
+        self._ends[letter.arrival.place] = AcknowledgeType.REJECT
+
+    def postpone(self, letter: DeadLetter[KafkaArrival], after: timedelta) -> None:
+        """Let the broker deliver the record again, to whichever worker asks first."""
+        self._ends[letter.arrival.place] = AcknowledgeType.RELEASE
+
+    def lag(self) -> Lag:
+        """Raise SubscriptionError: the client has no question for it."""
+        raise SubscriptionError(
+            f"how far the share group {self._subscription.group!r} is behind cannot be asked through this client",
+            remedy=f"run kafka-share-groups.sh --describe --group {self._subscription.group}",
+            place=self._subscription.name,
+        )
+
+    def close(self) -> None:
+        """Leave the group at once; records that were not ended are lent to others."""
+        thread = HandlerThread("closing a Kafka client")
+        closed = thread.start(self._consumer.close)
+        thread.close()
+        try:
+            closed.result(_COMMIT_SECONDS)
+        except (TimeoutError, KafkaException) as error:
+            log.warning("the share group was not left in time", group=self._subscription.group, error=str(error))
+        finally:
+            self._schemas.close()
+
+    def _arrival(self, message: Message) -> KafkaArrival:
+        arrival = self._reader.read(message, message.topic() or "")
+        arrival.deliveries = message.delivery_count() or 1
+        if arrival.deliveries >= MOST_DELIVERIES and arrival.type is not None:
+            # The broker drops it after this one: it must not meet a handler that may kill the process once more.
+            arrival.problem = _never_settled(arrival)
+        return arrival
+
+    def _is_record(self, message: Message) -> bool:
+        problem = message.error()
+        if problem is None:
+            return True
+        if problem.name() not in PASSING:
+            with typed_errors(self._servers, topic=message.topic() or self._subscription.reads):
+                raise KafkaException(problem)
+        return False
+
+    def _end(self, arrival: KafkaArrival, how: AcknowledgeType) -> None:
+        try:
+            self._consumer.acknowledge_offset(*partition_of(arrival.message), arrival.offset, how)
+        except IllegalStateException as error:
+            log.warning("a record was lent to another worker meanwhile", place=arrival.place, error=str(error))
+
+    def _commit(self) -> None:
+        with typed_errors(self._servers, topic=self._subscription.reads):
+            answers = self._consumer.commit_sync(_COMMIT_SECONDS)
+        for partition, error in answers.items():
+            if error is not None:
+                log.warning("records arrive again", place=str(partition), error=str(error))
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN" and self._down_since is None:
+            self._down_since = time.monotonic()
+
+    def _check_broker(self) -> None:
+        """Look whether a broker that was away is back; BrokerUnreachable where it stays away."""
+        if self._down_since is None or time.monotonic() - self._down_since < self._patience:
+            return
+        with OffsetReader(self._settings, deadline=self._deadline) as offsets:
+            offsets.partitions(self._subscription.topics)
+        self._down_since = None
+
+    def _consumer_settings(self) -> dict[str, Any]:
+        own = {name: value for name, value in self._settings.kafka.librdkafka().items() if name not in _NOT_SHARED}
+        return {
+            **own,
+            "log_level": 0,
+            "error_cb": self._on_client_error,
+            "group.id": self._subscription.group,
+            "share.acknowledgement.mode": "explicit",
+            "max.poll.records": self._subscription.batch,
+            "fetch.wait.max.ms": 10,
+        }
+
+
+def _never_settled(arrival: KafkaArrival) -> SubscriptionError:
+    return SubscriptionError(
+        f"the record was delivered {arrival.deliveries} times, and no worker came to an end with it",
+        remedy="look at the workers' logs: they were killed, or slower than the record's lock",
+        place=arrival.place,
+    )
