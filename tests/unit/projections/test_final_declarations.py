@@ -1,8 +1,9 @@
-"""Final results never change, so nothing that an erasure has to reach may be in them."""
+"""Where final results may be declared: never of personal values, and their topics beside a database and a broker."""
 
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from eventstore import Aggregate, Personal, event
 from projections import FinalResults, ProjectionGroup, Table, on, view
 from projections.errors import InvalidDefinition
+from projections.outputs.publishing import prepare_topics
+from projections.spark.reading.store_source import StoreLog
 
 FINAL = FinalResults("joined_at", after="1 hour")
 
@@ -57,3 +60,18 @@ def test_final_results_of_personal_values_are_refused(declared):
 def test_final_results_of_the_other_columns_are_not():
     ProjectionGroup("members", [closed(shown(members("joined_at")))])
     ProjectionGroup("members", [shown(members("joined_at", "email"))])
+
+
+@pytest.mark.parametrize(
+    ("outbox", "words"),
+    [(None, "has views with a topic, which are published from an outbox that a database keeps"),
+     (object(), "views with a topic are published to Kafka")],
+    ids=["Delta Lake", "a file of its own"],
+)  # fmt: skip
+def test_a_topic_of_final_results_needs_a_database_and_a_broker(tmp_path, outbox, words):
+    final = FinalResults("joined_at", after="1 hour", topic="joined")
+    group = ProjectionGroup("members", [shown(members("joined_at"), final)])
+    store = SimpleNamespace(outbox=outbox, place="here")
+    with pytest.raises(InvalidDefinition, match=words) as caught:
+        prepare_topics(SimpleNamespace(store=store, log=StoreLog(str(tmp_path / "shop.db"))), group)
+    assert "leave topic=… away" in caught.value.remedy
