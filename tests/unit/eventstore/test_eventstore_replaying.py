@@ -20,6 +20,7 @@ from eventstore import (
     event,
     subscription,
 )
+from eventstore.backends.sql import reading, replaying
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.replaying import Replay, parse_position
 from eventstore.backends.sql.source import StoreSource
@@ -30,6 +31,7 @@ from eventstore.errors import (
     InvalidIdentifier,
     StoreUnavailable,
     SubscriptionError,
+    TransactionBroken,
 )
 from eventstore.identifiers import Position
 from eventstore.inspection.selection import Selection
@@ -181,12 +183,30 @@ def test_a_handler_without_a_transaction_is_called_again(store: SqlEventStore) -
     assert calls == ["Post"]
 
 
-def test_events_that_are_appended_meanwhile_are_left_to_the_subscriber(store: SqlEventStore) -> None:
+def test_events_that_are_appended_meanwhile_are_left_to_the_subscriber(
+    store: SqlEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_PAGE", 2)  # the store is read again and again while the handler appends
+
     @subscription("order", group="echo")
     def echo(event: Order.Placed) -> None:
-        store.append("order-o9", [Order.Placed(amount=event.amount)], expected=ANY)
+        if event.amount < 100:
+            store.append("order-o9", [Order.Placed(amount=event.amount + 100)], expected=ANY)
 
+    monkeypatch.setattr(replaying, "_PAGE", 1)
     assert Replay(store, echo, Selection(categories=("order",))).run().handled == 6
+
+
+def test_a_handler_that_ends_its_transaction_ends_the_replay(store: SqlEventStore) -> None:
+    @subscription("order", group="booking")
+    def book(event: Order.Placed, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(SEEN).values(stream="x", amount=event.amount))
+        driver: Any = tx.connection.driver_connection
+        driver.commit()
+
+    with pytest.raises(TransactionBroken):
+        Replay(store, book, Selection(streams=("order-o1",))).run()
+    assert effects(store) == [("x", 1)]
 
 
 def coroutine() -> Subscription[..., Any]:
