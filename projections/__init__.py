@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from projections.batch_size import BatchSize
     from projections.branching.branches import Branches, branches
+    from projections.branching.letters import branch_letters
     from projections.branching.router import (
         BranchesStatus,
         Router,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from projections.tables import Table
     from projections.tablestore.compared import ComparedGroup
     from projections.tablestore.histories import rows_as_of
+    from projections.tablestore.letters import set_aside_letters
     from projections.timing.histories import history
     from projections.timing.operands import previous, rows_of
     from projections.timing.patterns import Pattern, label
@@ -98,6 +100,7 @@ __all__ = [
     "ViewVerdict",
     "as_of",
     "branch_counts",
+    "branch_letters",
     "branch_source",
     "branches",
     "branches_status",
@@ -127,6 +130,7 @@ __all__ = [
     "rows_of",
     "serve_metrics",
     "session",
+    "set_aside_letters",
     "sql_view",
     "tumbling",
     "verify",
@@ -146,6 +150,7 @@ _HOMES = {
         "branches_status",
         "open_router",
     ),
+    "branching.letters": ("branch_letters",),
     "branching.store_branches": ("branch_source",),
     "declaring.setters": ("on",),
     "environment": ("Environment",),
@@ -179,6 +184,7 @@ _HOMES = {
     "tables": ("Table",),
     "tablestore.compared": ("ComparedGroup",),
     "tablestore.histories": ("rows_as_of",),
+    "tablestore.letters": ("set_aside_letters",),
     "timing.histories": ("history",),
     "timing.promises": ("Reach", "Retain"),
     "timing.windows": ("cumulative", "hopping", "session", "tumbling", "windowed"),

@@ -71,12 +71,12 @@ def opened_letters(home: Home) -> Iterator[Letters]:
 
 @contextmanager
 def _set_aside(home: Home) -> Iterator[Letters]:
-    from projections.tablestore.letters import SetAsideLetters
+    from projections.tablestore.letters import set_aside_letters
     from projections.tablestore.opening import open_table_store
 
     store = open_table_store(home.views_url or "")
     try:
-        with SetAsideLetters(store, home.topic, group=home.group or "") as letters:
+        with set_aside_letters(store, home.topic, group=home.group or "") as letters:
             yield letters
     finally:
         store.close()

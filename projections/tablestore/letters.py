@@ -26,11 +26,32 @@ from eventstore.deadletters.letters import (
     operator,
     require_open,
 )
-from eventstore.errors import ReplayRefused
+from eventstore.errors import ReplayRefused, UnsupportedBackend
 from projections.tablestore.layout import aside_table, generation_name
+from projections.tablestore.sql import SqlTableStore
 
 if TYPE_CHECKING:
-    from projections.tablestore.sql import SqlTableStore
+    from projections.tablestore.port import TableStore
+
+
+def set_aside_letters(
+    store: TableStore[Any],
+    topic: str,
+    *,
+    group: str,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> SetAsideLetters:
+    """The records of a topic that a projection group has set aside: `environment.store` holds them.
+
+    Raises NoServingGeneration, TableStoreUnavailable, and UnsupportedBackend for a store that is no database.
+    """
+    if isinstance(store, SqlTableStore):
+        return SetAsideLetters(store, topic, group=group, clock=clock)
+    raise UnsupportedBackend(
+        f"the records that {group!r} has set aside are in {store.place}, which is read by Spark alone",
+        remedy="set bad_records='dead-letter' and look at the letters in Kafka, or keep the group in a database",
+        place=store.place,
+    )
 
 
 class SetAsideLetters(Letters):
@@ -42,7 +63,7 @@ class SetAsideLetters(Letters):
         topic: str,
         *,
         group: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime],
     ) -> None:
         self._store, self._topic, self._group, self._clock = store, topic, group, clock
         run = store.serving_state(group).run

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
-from eventstore import LetterMissing, ReplayRefused, by_cause
+from eventstore import LetterMissing, ReplayRefused, UnsupportedBackend, by_cause
+from factfold.cli.entry import application
 from projections.errors import NoServingGeneration
 from projections.set_aside import FAULTS, SetAside
 from projections.tablestore.aside import note_set_aside, read_set_aside
-from projections.tablestore.letters import SetAsideLetters
+from projections.tablestore.letters import set_aside_letters
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
 
@@ -34,7 +38,7 @@ def noted(tmp_path):
 
 
 def letters_of(store, topic="ticket"):
-    return SetAsideLetters(store, topic, group=GROUP.name)
+    return set_aside_letters(store, topic, group=GROUP.name)
 
 
 def test_records_set_aside_are_grouped_by_their_fault(noted):
@@ -86,4 +90,25 @@ def test_a_replay_is_refused_with_the_way_to_read_them_again(noted):
 
 def test_a_group_that_was_not_built_is_told(noted):
     with pytest.raises(NoServingGeneration):
-        SetAsideLetters(noted[0], "ticket", group="no_such_group")
+        set_aside_letters(noted[0], "ticket", group="no_such_group")
+
+
+def test_a_store_that_spark_alone_reads_is_refused_with_the_other_way():
+    with pytest.raises(UnsupportedBackend, match="read by Spark alone") as refused:
+        set_aside_letters(SimpleNamespace(place="delta:/lake"), "ticket", group="tickets")
+    assert "dead-letter" in refused.value.remedy
+
+
+def test_the_command_lists_and_discards_what_was_set_aside(noted):
+    url = f"sqlite:///{noted[0].path}"
+
+    def run(command, *options):
+        done = CliRunner().invoke(
+            application(), ["dlq", command, "ticket", GROUP.name, "--views-url", url, "--json", *options]
+        )
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert [cause["count"] for cause in run("list")] == [2, 1]
+    assert run("discard", "--all", "--yes")["settled"] == 3
+    assert run("list") == []
