@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
-from projections import ProjectionGroup, Table, join_as_of, join_within, view
+from projections import ProjectionGroup, Table, join_as_of, join_within, session, tumbling, view, windowed
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
-from projections.spark.views.frames import handed
+from projections.spark.views.frames import call, handed
 from projections.spark.views.view_functions import view_columns
 from projections.timing.promises import Reach
 from tests.integration.payments import entries_of
@@ -358,18 +358,34 @@ def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key
     assert pairs(found) == [(1, 9)]
 
 
-@pytest.mark.parametrize("condition", [None, "true"])
-def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(spark, condition):
-    small = small_batch_session(spark)
-    records = [(*paid("p", 7, 1, version=version), "2026-01-01T00:05:00Z") for version in (9, 10)]  # "p@9" > "p@10"
-    entries = entries_of()
+ENTRIES = entries_of()
+OF_ONE_TIME = [(*paid("p", 7, 1, version=version), "2026-01-01T00:05:00Z") for version in (9, 10)]  # "p@9" > "p@10"
+
+
+def newest_of(entries, condition=None):
+    """The view, once planned, that gives each entry the newest one of its payment."""
 
     def newest(entries):
         times, taken = ("event_time", "event_time"), {"newest": "entry"}
         return join_as_of(entries, entries, on="payment_id", times=times, take=taken, condition=condition)
 
-    found = view(tables={"entries": entries}, by="payment_id", key="entry")(newest)
-    rows = newest(*handed(found, {"entries": rows_of(small, entries, records)}))
+    return view(tables={"entries": entries}, by="payment_id", key="entry")(newest)
+
+
+@pytest.mark.parametrize("condition", [None, "true"])
+def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(spark, condition):
+    found = newest_of(ENTRIES, condition)
+    rows = call(found, {"entries": rows_of(small_batch_session(spark), ENTRIES, OF_ONE_TIME)})
+    assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
+
+
+def test_events_have_the_order_of_their_aggregate_in_their_windows_too(spark):
+    small = small_batch_session(spark)
+    hours = windowed("hours", ENTRIES, tumbling("1 hour"), on="event_time")
+    days = windowed("days", hours, session("1 day", by="payment_id"), on="event_time", named="day")
+    group = ProjectionGroup("newest", [newest_of(days)])
+    found = group.resolved(view_columns(small, group)).views[0]
+    rows = call(found, {"entries": days(hours(rows_of(small, ENTRIES, OF_ONE_TIME)))})
     assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
 
 

@@ -17,7 +17,7 @@ from projections.spark.views.conditions import row_condition
 from projections.spark.views.marks import ENTRY, ROW_KEY
 from projections.streams import EventStream
 from projections.tables import Table, VersionTable
-from projections.views import View
+from projections.views import Input, View, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,8 +72,17 @@ def _valid_at_some_time(versions: DataFrame) -> DataFrame:
 
 def _marks_of_key(table: Table) -> dict[str, dict[str, Any]]:
     """Which columns tell a table's rows apart, and which of them is made of an event's version."""
-    entry = {ENTRY: True} if isinstance(table, EventStream) and table.id_column is not None else {}
-    return {column: {ROW_KEY: True, **entry} for column in table.key}
+    entries = _entries(table)
+    return {column: {ROW_KEY: True} | ({ENTRY: True} if column in entries else {}) for column in table.key}
+
+
+def _entries(table: Input) -> tuple[str, ...]:
+    """The columns of a key that are id@version: of a stream of events, and of a view of their windows."""
+    found = table.view if isinstance(table, ViewTable) else table
+    if isinstance(found, View) and found.windows is not None:
+        (source,) = found.tables.values()
+        return _entries(source)
+    return found.key if isinstance(found, EventStream) and found.id_column is not None else ()
 
 
 def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:
