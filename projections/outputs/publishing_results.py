@@ -7,9 +7,10 @@ nothing comes behind what it has read but its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from eventstore.errors import TopicMissing
 from projections.outputs.view_topics import RowProducer
 from projections.tablestore import final_topics
 from projections.tablestore.final_topics import Unsent
@@ -26,7 +27,10 @@ class ResultPublisher:
         self._ahead: dict[str, set[str]] = {}  # by topic, keys in it that the database does not know to be there
 
     def publish(self) -> int:
-        """Publish all that waits, chunk by chunk; returns the number of records."""
+        """Publish all that waits, chunk by chunk; returns the number of records.
+
+        Raises TopicMissing for a topic that was deleted since the publisher was opened, and what the broker refuses.
+        """
         return sum(self._publish(topic) for topic in self._topics)
 
     def _publish(self, topic: str) -> int:
@@ -40,7 +44,7 @@ class ResultPublisher:
             return final_topics.first_unsent(connection, self._group, topic)
 
     def _send(self, unsent: Unsent) -> int:
-        topic, before = unsent.topic, self._producer.ends(unsent.topic)
+        topic, before = unsent.topic, self._ends(unsent.topic)
         if topic not in self._ahead:
             self._ahead[topic] = self._unknown(topic, self._producer.keys_between(topic, unsent.ends, before))
         ahead = self._ahead[topic]
@@ -54,6 +58,16 @@ class ResultPublisher:
         if not noted:
             del self._ahead[topic]  # another one has sent some, or the topic was made anew: look again
         return len(rows)
+
+    def _ends(self, topic: str) -> Mapping[int, int]:
+        try:
+            return self._producer.ends(topic)
+        except TopicMissing as error:
+            raise TopicMissing(
+                f"topic {topic!r} was deleted, and final results wait for it",
+                remedy="start the runner again: it creates the topic, and publishes every result",
+                place=topic,
+            ) from error
 
     def _unknown(self, topic: str, found: set[str]) -> set[str]:
         """Those of the keys that the database does not know: the others are of its last notes, one after the other."""

@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 import sqlalchemy as sa
 
-from eventstore.errors import TopicMismatch
+from eventstore.errors import TopicMismatch, TopicMissing
+from eventstore.kafka.admin import topic_missing
 from projections.errors import InvalidDefinition
-from projections.outputs.publishing import prepare_topics
+from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.tablestore import final_topics, outbox
 from projections.tablestore.final_tables import final_tables
 from projections.testing.memory_log import MemoryViewTopics
@@ -152,6 +153,22 @@ def test_a_topic_that_was_deleted_is_filled_again_with_every_result(shop):
     assert shop.ids() == [0, 1, 2]
     shop.serve(group_of(2), range(4))
     assert shop.publish(group_of(2)) == 0
+
+
+@on_sqlite
+def test_a_publisher_whose_topic_is_deleted_says_that_the_next_one_fills_it(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), [0])
+    with opened_publisher(shop.environment, group_of()) as publisher, monkeypatch.context() as patched:
+        shop.give_out(run, layout, 3)
+        patched.setattr(MemoryViewTopics, "ends", lambda self, topic: refuse(topic))
+        with pytest.raises(TopicMissing, match="'final-rows' was deleted, and final results wait for it") as caught:
+            publisher.publish()
+    assert caught.value.remedy == "start the runner again: it creates the topic, and publishes every result"
+    assert shop.publish(group_of()) == 1
+
+
+def refuse(topic):
+    raise topic_missing(topic, "a broker")
 
 
 @on_sqlite

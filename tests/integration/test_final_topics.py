@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from eventstore.errors import ProducerFenced, TopicMismatch
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
+from eventstore.kafka.publisher import Publisher
 from eventstore.topics import TopicSpec
 from projections import FinalTopic
 from projections.outputs.publishing import opened_publisher, prepare_topics
@@ -44,6 +45,9 @@ def test_each_result_is_in_its_topic_once_though_a_publisher_is_killed_and_anoth
     group = group_of(topic=FinalTopic(topic, partitions=3))
     run, layout = shop.serve(group, range(9))
     shop.give_out(run, layout, 5)
+    with dies_instead_of(Publisher, "commit", monkeypatch), pytest.raises(Died):
+        shop.publish(group)
+    assert ids(settings, topic) == []
     with dies_instead_of(final_topics, "note_sent", monkeypatch), pytest.raises(Died):
         shop.publish(group)
     assert (ids(settings, topic), shop.waiting()) == ([0, 1, 2, 3], {topic: 4})
