@@ -20,7 +20,7 @@ from eventstore.processes.process import Process
 from eventstore.processes.reactions import impersonal
 from eventstore.processes.records import ENDED, EVENT, OPERATOR, UNSTARTED, Cause, SentCommand, SetTimer
 from eventstore.processes.stepping import Input, replayed, step
-from eventstore.store import StreamAppend
+from eventstore.store import AppendResult, StreamAppend
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -138,23 +138,23 @@ class ProcessEngine:
         appends = taken.appends()
         if not appends:
             return
-        self.store.within(tx).append_batch(appends)
+        appended = self.store.within(tx).append_batch(appends)
         for kind in (COMMAND, TIMER):
             self.rows.withdraw(tx, taken.changes.withdrawn[kind], kind=kind)
         self.rows.cancel(tx, taken.changes.cancelled)
-        self.rows.schedule(tx, list(taken.changes.rows.values()))
+        self.rows.schedule(tx, taken.scheduled(appended))
         self.rows.save(tx, taken.standing())
 
 
 @dataclass
 class _Changes:
-    """What steps change in what is scheduled: deletions first, then new rows."""
+    """What steps change in what is scheduled: deletions first, then new rows with the number of their step."""
 
     withdrawn: dict[str, set[Key]] = field(default_factory=lambda: {COMMAND: set(), TIMER: set()})
     cancelled: set[tuple[str, str, str]] = field(default_factory=set)
-    rows: dict[tuple[Any, ...], Scheduled] = field(default_factory=dict)
+    rows: dict[tuple[Any, ...], tuple[int, Scheduled]] = field(default_factory=dict)
 
-    def add(self, key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> None:
+    def add(self, key: Key, number: int, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> None:
         """Add a step."""
         if stepped.withdrawn:
             self._withdraw(key, COMMAND)
@@ -164,11 +164,11 @@ class _Changes:
             self.cancelled.add((*key, name))
             self.rows.pop((TIMER, *key, name), None)
         for row in _rows(key, stepped, metadata, now):
-            self.rows[(row.kind, *key, row.name if row.kind == TIMER else row.id)] = row
+            self.rows[(row.kind, *key, row.name if row.kind == TIMER else row.id)] = number, row
 
     def _withdraw(self, key: Key, kind: str) -> None:
         self.withdrawn[kind].add(key)
-        self.rows = {at: row for at, row in self.rows.items() if row.key != key or row.kind != kind}
+        self.rows = {at: new for at, new in self.rows.items() if new[1].key != key or new[1].kind != kind}
 
 
 class _Taken:
@@ -193,8 +193,17 @@ class _Taken:
 
     def add(self, key: Key, stepped: Process.Stepped, metadata: Metadata) -> None:
         """Add a step that was taken."""
-        self._events.setdefault(key, []).append(NewEvent(stepped, metadata=metadata))
-        self.changes.add(key, stepped, metadata, self._now)
+        steps = self._events.setdefault(key, [])
+        steps.append(NewEvent(stepped, metadata=metadata))
+        self.changes.add(key, len(steps) - 1, stepped, metadata, self._now)
+
+    def scheduled(self, appended: Sequence[AppendResult]) -> list[Scheduled]:
+        """What to schedule, caused by the events of the steps that decided it."""
+        ids = {key: result.ids for key, result in zip(self._events, appended, strict=True)}
+        return [
+            replace(row, causation_id=str(ids[row.process, row.instance][number]))  # type: ignore[index]
+            for number, row in self.changes.rows.values()
+        ]
 
     def appends(self) -> list[StreamAppend]:
         """What to append: the steps of each instance."""
@@ -230,7 +239,6 @@ def _rows(key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime)
             instance=key[1],
             set_at=now,
             correlation_id=metadata.correlation_id,
-            causation_id=metadata.causation_id,
             traceparent=metadata.traceparent,
         )
 

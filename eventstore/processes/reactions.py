@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from eventstore.aggregate import Aggregate, aggregate_of, owner_of, types_that_split
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
+from eventstore.identifiers import StreamName
 from eventstore.serialization import placeholder
 
 H = TypeVar("H", bound=Callable[..., object])
@@ -93,6 +94,14 @@ class Reaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """An event of today, and the ways by which it names the instance that it is for."""
+
+    event: object
+    ways: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Reactions:
     """All reactions of a process, by what they answer."""
 
@@ -105,17 +114,27 @@ class Reactions:
 
     def addressed(
         self, stored_type: str, schema_version: int, data: Mapping[str, Any], stream_id: str
-    ) -> dict[str, list[object]]:
+    ) -> dict[str, list[Arrived]]:
         """Return the events of today that a stored one is, by the instance that each is for; the errors of `events`."""
         kind = self.kinds.get(stored_type)
         if kind is None:
             return {}
-        found: dict[str, list[object]] = {}
+        found: dict[str, list[Arrived]] = {}
         for event in kind.events(schema_version, impersonal(kind, data)):
-            ways = self.events.get(type(event), {})
-            for instance in {self._instance(reaction, event, stream_id) for reaction in ways.values()} - {None}:
-                found.setdefault(str(instance), []).append(event)
+            named = {
+                way: self._instance(one, event, stream_id) for way, one in self.events.get(type(event), {}).items()
+            }
+            for instance in sorted({name for name in named.values() if name is not None}):
+                ways = frozenset(way for way, name in named.items() if name == instance)
+                found.setdefault(instance, []).append(Arrived(event, ways))
         return found
+
+    def again(
+        self, name: str, schema_version: int, data: Mapping[str, Any], place: str, instance: str
+    ) -> list[Arrived]:
+        """Return the events that a recorded input was for an instance, by its place `stream@version`."""
+        stream_id = StreamName.parse(place.rpartition("@")[0]).id
+        return self.addressed(name, schema_version, data, stream_id).get(instance, [])
 
     def _instance(self, reaction: Reaction, event: object, stream_id: str) -> str | None:
         if reaction.id is None:

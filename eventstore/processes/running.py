@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from eventstore.aggregate import Aggregate
 
+_NO_TOPICS: Final[Mapping[str, str]] = {}
 _STANDBY_SECONDS: Final = 1.0
 
 Tell = Callable[[DeliveryReport | WorkReport], None]
@@ -40,16 +41,22 @@ def _utc_now() -> datetime:
 
 
 def process_subscription(
-    store: SqlEventStore, process: type[Process], *, clock: Callable[[], datetime] = _utc_now, **options: Any
+    store: SqlEventStore,
+    process: type[Process],
+    *,
+    topics: Mapping[str, str] = _NO_TOPICS,
+    clock: Callable[[], datetime] = _utc_now,
+    **options: Any,
 ) -> Subscription[..., None]:
     """Return the subscription by which a process gets its events; `options` are those of a subscription.
 
-    Its group is `<process>-process`. A step is stored in the store's own database, in the transaction of the inbox.
+    Its group is `<process>-process`. `topics` names the topic of a category that another service publishes. A step is
+    stored in the store's own database, in the transaction of the inbox.
     """
     engine = ProcessEngine(store, [process])
 
     @subscription(
-        [topic_of_category(category, source=store.source) for category in _categories(process)],
+        [topics.get(name) or topic_of_category(name, source=store.source) for name in _categories(process)],
         group=f"{process.category}-process",
         **options,
     )
@@ -64,11 +71,12 @@ def open_process(
     process: type[Process],
     *,
     settings: Settings | None = None,
+    topics: Mapping[str, str] = _NO_TOPICS,
     clock: Callable[[], datetime] = _utc_now,
     **options: Any,
 ) -> Subscriber:
     """Open what delivers a process its events: of the store itself, or of Kafka's topics where settings are given."""
-    declared = process_subscription(store, process, clock=clock, **options)
+    declared = process_subscription(store, process, topics=topics, clock=clock, **options)
     if settings is not None:
         return open_subscriber(declared, settings=settings, engine=store.engine)
     source = StoreSource(store, declared, category=_categories(process))
@@ -81,6 +89,7 @@ def run_processes(
     *,
     stop: Event,
     settings: Settings | None = None,
+    topics: Mapping[str, str] = _NO_TOPICS,
     commands: Sequence[type[Aggregate]] = (),
     dispatcher: Dispatcher | None = None,
     restarts: Restarts | None = None,
@@ -89,13 +98,15 @@ def run_processes(
     """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
 
     Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
-    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `commands` are
-    aggregates whose scheduled commands are sent too. SubscriptionGaveUp after too many failures in a row; other errors
-    end it.
+    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `topics` names the
+    topic of a category that another service publishes. `commands` are aggregates whose scheduled commands are sent too.
+    SubscriptionGaveUp after too many failures in a row; other errors end it.
     """
     worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
     jobs: list[Callable[[], object]] = [partial(_work, worker, stop, restarts, on_batch)]
-    jobs += [partial(_deliver, store, kind, settings, stop, restarts, on_batch) for kind in processes]
+    for kind in processes:
+        opening = partial(open_process, store, kind, settings=settings, topics=topics)
+        jobs.append(partial(_deliver, opening, kind.category, stop, restarts, on_batch))
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="processes") as threads:
         running = [threads.submit(job) for job in jobs]
         wait(running, return_when=FIRST_EXCEPTION)
@@ -113,17 +124,12 @@ def _work(worker: ProcessWorker, stop: Event, restarts: Restarts | None, on_batc
 
 
 def _deliver(
-    store: SqlEventStore,
-    process: type[Process],
-    settings: Settings | None,
-    stop: Event,
-    restarts: Restarts | None,
-    on_batch: Tell,
+    opening: Callable[[], Subscriber], name: str, stop: Event, restarts: Restarts | None, on_batch: Tell
 ) -> None:
-    outwaiting = _outwaiting("process", process.category, restarts)
+    outwaiting = _outwaiting("process", name, restarts)
     while not stop.is_set():
         try:
-            with outwaiting.over(stop), open_process(store, process, settings=settings) as opened:
+            with outwaiting.over(stop), opening() as opened:
                 opened.run(stop=stop, on_batch=on_batch)
         except CheckpointMoved:  # another runner delivers: this one takes over where it ends
             stop.wait(_STANDBY_SECONDS)

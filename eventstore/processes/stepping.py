@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid5
 
+from eventstore.messages import Cause as Causation
 from eventstore.messages import Metadata
 from eventstore.plain_json import load_plain
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TimerUndecodable, TooManySteps
 from eventstore.processes.process import AtHand, Decided, Process, Reply, Sending
-from eventstore.processes.reactions import LATE, REACTS, STARTS, Reaction, command_name
+from eventstore.processes.reactions import LATE, REACTS, STARTS, Arrived, Reaction, command_name
 from eventstore.processes.records import (
     ACCEPTED,
     CANCELLED,
@@ -41,15 +42,19 @@ class Input:
 
     cause: Cause
     given: Sequence[object] = ()
+    decided_by: str | None = None
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata of what the step leads to: same conversation, this input as the cause."""
-        cause = self.cause
+        """The metadata of the step: same conversation, this input as the cause.
+
+        `decided_by` is the id of the step that sent the command which is answered, or set the timer which is due.
+        """
+        cause, caused = self.cause, Causation(str(self.cause.id))
+        if cause.kind in (REPLY, TIMEOUT):  # a refused command and a timer have no event that names them
+            caused = Causation(caused.id, cause.name if cause.kind == REPLY else f"timer.{cause.name}", self.decided_by)
         return Metadata(
-            correlation_id=cause.correlation_id or str(cause.id),
-            causation_id=str(cause.id),
-            traceparent=cause.traceparent,
+            correlation_id=cause.correlation_id or caused.id, causation_id=str(caused), traceparent=cause.traceparent
         )
 
 
@@ -96,13 +101,18 @@ def replayed(
 def _again(process: Process, cause: Cause) -> Process.Stepped | None:
     given: Sequence[object] = ()
     if cause.kind == EVENT:
-        found = process.reactions.addressed(cause.name, cause.schema_version, load_plain(cause.data), process.id)
-        given = [event for events in found.values() for event in events]
+        given = _recorded(process, cause)
     elif cause.kind == REPLY:
         given = [Reply(cause.name, **load_plain(cause.data))]
     elif cause.kind == OPERATOR:
         return None
     return step(process, Input(cause, given), now=cause.time)
+
+
+def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
+    """The events of an input that was recorded."""
+    data = load_plain(cause.data)
+    return process.reactions.again(cause.name, cause.schema_version, data, cause.place, process.id)
 
 
 def recorded_step(
@@ -163,40 +173,43 @@ class _Step:
         return stepped
 
     def _event(self, given: Input) -> bool:
-        for event in given.given:
-            ways = self._process.reactions.events[type(event)]
+        for arrived in given.given:
+            if not isinstance(arrived, Arrived):
+                raise AssertionError("an event is given with the ways by which it names the instance")
             if self._at.status == UNSTARTED:
-                self._before_start(given, event, ways.get(STARTS))
-            elif STARTS in ways and REACTS not in ways and LATE not in ways:
+                self._before_start(given, arrived)
+            elif arrived.ways == {STARTS}:
                 raise self._second_start()
             else:
-                self._after_start(event, ways.get(REACTS), ways.get(LATE))
+                self._after_start(arrived)
         return True
 
-    def _before_start(self, given: Input, event: object, start: Reaction | None) -> None:
+    def _before_start(self, given: Input, arrived: Arrived) -> None:
+        start = self._reaction(arrived, STARTS)
         if start is None:
             self._at.early = [*self._at.early, given.cause]
             return
         self._at.status = RUNNING
-        self._call(start, event)
+        self._call(start, arrived.event)
         kept, self._at.early = self._at.early, []
         for cause in kept:
             self._early(cause)
 
     def _early(self, cause: Cause) -> None:
         """Handle what came before the start."""
-        reactions = self._process.reactions
-        found = reactions.addressed(cause.name, cause.schema_version, load_plain(cause.data), "")
-        for event in (event for events in found.values() for event in events):
-            ways = reactions.events[type(event)]
-            self._after_start(event, ways.get(REACTS), ways.get(LATE))
+        for arrived in _recorded(self._process, cause):
+            self._after_start(arrived, cause)
 
-    def _after_start(self, event: object, reacts: Reaction | None, late: Reaction | None) -> None:
-        reaction = reacts if self._at.status == RUNNING else late
+    def _after_start(self, arrived: Arrived, cause: Cause | None = None) -> None:
+        reaction = self._reaction(arrived, REACTS if self._at.status == RUNNING else LATE)
         if reaction is not None:
-            self._call(reaction, event)
+            self._call(reaction, arrived.event, cause)
         else:
-            self._note = f"{type(event).__name__} came when the process was {self._at.status}, and nothing handles that"
+            name = type(arrived.event).__name__
+            self._note = f"{name} came when the process was {self._at.status}, and nothing handles that"
+
+    def _reaction(self, arrived: Arrived, way: str) -> Reaction | None:
+        return self._process.reactions.events[type(arrived.event)][way] if way in arrived.ways else None
 
     def _timeout(self, given: Input) -> bool:
         if self._at.status != RUNNING:
@@ -262,9 +275,10 @@ class _Step:
             raise ProcessError(f"nobody knows the wish {wish!r}", remedy="use retry, compensate or cancel")
         return True
 
-    def _call(self, reaction: Reaction, given: object) -> None:
+    def _call(self, reaction: Reaction, given: object, cause: Cause | None = None) -> None:
+        """Call a handler and record what it decides; `cause` is that of an event which came before the start."""
         decided, own = Decided(), self._process.__dict__
-        own["decided"], own["at_hand"] = decided, AtHand(self._input.cause, self._now)
+        own["decided"], own["at_hand"] = decided, AtHand(cause or self._input.cause, self._now)
         try:
             reaction.call(self._process, given)
         finally:

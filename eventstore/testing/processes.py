@@ -145,12 +145,16 @@ def _after(scenario: ProcessScenario, one: object) -> ProcessScenario:
     if isinstance(one, Answered):
         return _answered(scenario, one.reply)
     kind = event_type_of(one)
-    cause = _cause(scenario, EVENT, kind.name, data=dump_plain(dict(kind.to_plain(one))), version=kind.version)
-    if type(one) not in scenario.kind.reactions.events:
+    plain = dict(kind.to_plain(one))
+    cause = _cause(scenario, EVENT, kind.name, data=dump_plain(plain), version=kind.version)
+    found = scenario.kind.reactions.addressed(kind.name, kind.version, plain, scenario.id)
+    if scenario.id not in found:
         raise InvalidEventData(
-            f"{scenario.kind.__qualname__} does not react to {kind.name}", remedy="give it events that it reacts to"
+            f"{kind.name} is not for {scenario.kind.__qualname__} {scenario.id!r}, but for "
+            f"{', '.join(found) or 'none'}",
+            remedy="give it an event that it reacts to, with the id of this instance",
         )
-    return _stepped(scenario, Input(cause, [one]))
+    return _stepped(scenario, Input(cause, found[scenario.id]))
 
 
 def _passed(scenario: ProcessScenario, until: datetime) -> ProcessScenario:
@@ -196,9 +200,8 @@ def _stepped(scenario: ProcessScenario, given: Input) -> ProcessScenario:
 
 def _cause(scenario: ProcessScenario, kind: str, name: str, *, data: str = "{}", version: int = 1) -> Cause:
     number = uuid5(_IDS, f"{kind} {name} {len(scenario.steps)} {scenario.now.isoformat()}")
-    return Cause(
-        kind=kind, name=name, id=number, place=f"{name} of a test", time=scenario.now, schema_version=version, data=data
-    )
+    place = f"{name.partition('.')[0]}-{scenario.id}@0"  # an event without an id in it is of a stream with this one
+    return Cause(kind=kind, name=name, id=number, place=place, time=scenario.now, schema_version=version, data=data)
 
 
 def _through_avro(stepped: Process.Stepped) -> Process.Stepped:

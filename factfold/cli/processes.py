@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +50,12 @@ def run(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Take events from Kafka's topics, not from the store itself.")
     ] = False,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", help="The topic of another service's category, as payment=billing.payment; for --kafka."
+        ),
+    ] = None,
     commands: Annotated[
         list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
     ] = None,
@@ -70,8 +76,9 @@ def run(
         sys.stdout.flush()
         settings = Settings() if kafka else None
         report = run_processes(
-            store, kinds, stop=stop, settings=settings, commands=aggregates, restarts=Restarts(limit=restarts)
-        )
+            store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
+            restarts=Restarts(limit=restarts),
+        )  # fmt: skip
     told = dataclasses.asdict(report)
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
     typer.echo(json.dumps(told) if as_json else said)
@@ -170,6 +177,13 @@ def migrate(
     kind = load_process(target)
     with _store(database, schema) as store:
         _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)
+
+
+def _topics(given: Sequence[str]) -> dict[str, str]:
+    for one in given:
+        if not all(one.partition("=")[::2]):
+            raise typer.BadParameter(f"{one!r} names no category and topic: write payment=billing.payment")
+    return dict(one.split("=", 1) for one in given)
 
 
 def load_process(spec: str) -> type[Process]:

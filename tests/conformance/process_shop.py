@@ -111,6 +111,19 @@ class Reminder(Process):
             self.hangs.wait(20)
 
 
+class Family(Process):
+    """An order starts its own instance, and is told to the one of its parent."""
+
+    children: int = 0
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None: ...
+
+    @reacts(Order.Placed, id="sku")
+    def child(self, event: Order.Placed) -> None:
+        self.children += 1
+
+
 class Picky(Process):
     @starts(Order.Placed)
     def placed(self, event: Order.Placed) -> None:

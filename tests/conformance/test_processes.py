@@ -18,6 +18,7 @@ from eventstore.processes.errors import ProcessError, ProcessUnknown, ProcessVer
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
     NOON,
+    Family,
     Former,
     Hurried,
     Named,
@@ -297,6 +298,16 @@ def test_an_event_without_a_stream_id_that_a_process_can_have_is_an_error_of_tha
     shop.send("o1", Order.place, sku="", quantity=1, amount=Decimal(1))
     with pytest.raises(Exception, match="stream"):
         shop.deliver()
+
+
+def test_an_event_that_names_two_instances_starts_the_one_and_is_handled_by_the_other(shop):
+    shop = shop(Family)
+    for order, parent in (("p", "nobody"), ("c", "p")):
+        shop.send(order, Order.place, sku=parent, quantity=1, amount=Decimal(1))
+    shop.deliver()
+    told = {one.instance: (one.status, shop.dispatcher.load(Family, one.instance).children)
+            for one in shop.processes.instances()}  # fmt: skip
+    assert told == {"p": ("running", 1), "c": ("running", 0), "nobody": ("unstarted", 0)}
 
 
 def test_two_workers_send_each_command_once(shop):

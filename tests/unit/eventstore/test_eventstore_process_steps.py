@@ -284,7 +284,7 @@ def test_a_process_never_sees_a_personal_value_and_records_none():
     kind = event_type_of(Customer.Registered)
     addressed = Greeting.reactions.addressed("customer.registered", 1, {"name": "Ann"}, "7")
     ((shown,),) = addressed.values()
-    assert shown.name == "?"
+    assert shown.event == Customer.Registered(name="?")
     assert impersonal(kind, {"name": "Ann"}) == {"name": "?"}
 
 
@@ -323,3 +323,26 @@ def test_a_process_of_functions_decides_as_one_of_methods_does():
     ready.when(PAID).then(state={"amount": Decimal(9)}, timers=[], status="done")
     undoing = ready.when(clock.advance("31m")).then(commands=[RELEASE], state={"given_up": False})
     undoing.when(accepted(Item.release)).then(state={"given_up": True}, status="compensated")
+
+
+class Ledger(Process):
+    """Notes where its inputs came from."""
+
+    causes: str = ""
+
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.causes += f"{self.cause.name} "
+
+    @reacts(Payment.Received, id="order_id")
+    def paid(self) -> None:
+        self.causes += f"{self.cause.name} "
+
+
+def test_a_handler_of_an_event_that_came_before_the_start_sees_that_event_as_its_cause():
+    given(Ledger, PAID, id="o1").when(PLACED).then(state={"causes": "order.placed payment.received "})
+
+
+def test_an_event_of_another_instance_is_an_error_of_the_test():
+    with pytest.raises(InvalidEventData, match="not for Fulfilment 'o2', but for o1"):
+        given(Fulfilment, PLACED, id="o2").when(PAID)
