@@ -53,7 +53,7 @@ def run(
     topics: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", help="The topic of another service's category, as payment=billing.payment; for --kafka."
+            "--topic", help="The topic of another service, as payment=billing.payment; for --kafka."
         ),
     ] = None,
     commands: Annotated[
