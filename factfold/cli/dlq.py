@@ -78,7 +78,7 @@ def list_(
     if as_json:
         _print([dataclasses.asdict(one) for one in (found if letters else causes)])
         return
-    typer.echo(f"{place}: {len(found):,} open letters of {len(causes):,} causes")
+    typer.echo(f"{place}: {len(found):,} open, causes: {len(causes):,}")
     for line in map(_letter_line, found) if letters else map(_cause_lines, causes):
         typer.echo(line)
 
@@ -225,7 +225,7 @@ def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:
     if as_json:
         _print({"place": opened.place, "settled": done.count, "left": dict(done.left)})
     else:
-        typer.echo(f"{opened.place}: {done.count:,} letters {what}, {len(done.left):,} stay open")
+        typer.echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} still open")
         for letter_id, why in done.left.items():
             typer.echo(f"  {letter_id}: {why}")
     if done.left:

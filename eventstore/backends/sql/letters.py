@@ -6,6 +6,7 @@ A replay moves the row to the table of actions, where the group's subscriber fin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -144,7 +145,7 @@ class SqlLetters(Letters):
                 "ce_streamversion": event.version, "ce_correlationid": event.metadata.correlation_id,
                 "ce_causationid": event.metadata.causation_id, "traceparent": event.metadata.traceparent}  # fmt: skip
         return Contents(
-            letter=letter,
+            letter=replace(letter, type=event.type),
             payload=shown_payload(self._store.schema(event.schema_id), event.data),
             key=f"{event.stream}@{event.version}",
             headers={name: str(value) for name, value in told.items() if value is not None},

@@ -93,7 +93,8 @@ def test_a_letter_is_shown_with_payload_and_headers(store):
     letters = given_up(store, 7)
     (letter,) = letters.open()
     shown = letters.show(letter.id)
-    assert (shown.payload, shown.key, shown.headers["ce_type"]) == ({"amount": 7}, "payment-1@0", "payment.received")
+    assert (shown.payload, shown.key, shown.letter.type) == ({"amount": 7}, "payment-1@0", "payment.received")
+    assert shown.headers["ce_id"] == letter.event_id
 
 
 def test_a_replayed_letter_is_handled_once_and_by_its_group_alone(store):
