@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from eventstore.aggregate import Aggregate
 from eventstore.backends.sql.async_store import AsyncSqlEventStore
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, waited_for
-from eventstore.dispatcher import ATTEMPTS, Dispatcher, Middleware, Result, Send
+from eventstore.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
 from eventstore.messages import NO_METADATA, Command, Metadata
 from eventstore.snapshots import Snapshots
 
@@ -81,6 +81,16 @@ class AsyncDispatcher:
         InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
+
+    async def send_or_raise(
+        self,
+        aggregate_id: str,
+        command: Callable[Concatenate[Any, P], object],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Accepted:
+        """Do as `send`, and raise Refused with the reason instead of returning a refusal."""
+        return await self._run(lambda dispatcher: dispatcher.send_or_raise(aggregate_id, command, *args, **kwargs))
 
     async def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate as its events made it; version -1 where it has none."""

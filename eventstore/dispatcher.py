@@ -125,6 +125,22 @@ class Dispatcher:
             send = _answered(partial(_through, middleware, send))
         return send(self._message(stream, command, args, kwargs))
 
+    def send_or_raise(
+        self,
+        aggregate_id: str,
+        command: Callable[Concatenate[Any, P], object],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Accepted:
+        """Do as `send`, and raise Refused with the reason instead of returning a refusal.
+
+        In a transaction a refusal that nobody looks at cannot pass: the caller's block ends, and nothing is committed.
+        """
+        result = self.send(aggregate_id, command, *args, **kwargs)
+        if isinstance(result, Refusal):
+            raise Refused(result.reason, place=result.stream)
+        return result
+
     def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate as its events made it; version -1 where it has none."""
         return self._load(kind, StreamName(kind.category, aggregate_id))

@@ -54,6 +54,14 @@ async def test_a_refused_command_returns_its_reason(opened):
         assert refusal.reason == "0 and 3 are more than 2"
 
 
+async def test_a_refusal_that_must_not_pass_is_raised(opened):
+    async with opened() as store:
+        dispatcher = AsyncDispatcher(store)
+        assert (await dispatcher.send_or_raise("a", Counter.add, 1)).version == 0
+        with pytest.raises(Refused, match="1 and 3 are more than 2"):
+            await dispatcher.send_or_raise("a", Counter.add, by=3, at_most=2)
+
+
 async def test_commands_for_one_aggregate_at_once_are_all_carried_out(opened):
     async with opened() as store:
         dispatcher = AsyncDispatcher(store, attempts=100)

@@ -11,7 +11,7 @@ from uuid import uuid4, uuid5
 import pytest
 
 from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, SqlEventStore, WrongExpectedVersion
-from eventstore.errors import CommandIdTaken, EventIdTaken
+from eventstore.errors import CommandIdTaken, EventIdTaken, Refused
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter
 
@@ -36,6 +36,21 @@ def test_a_refused_command_returns_its_reason_and_stores_nothing(store: SqlEvent
     assert isinstance(refusal, Refusal)
     assert (refusal.stream, refusal.reason) == ("counter-a", "0 and 3 are more than 2")
     assert store.head("counter-a") is None
+
+
+def test_a_refusal_that_must_not_pass_is_raised_and_takes_the_transaction_with_it(store: SqlEventStore) -> None:
+    dispatcher = Dispatcher(store)
+    assert dispatcher.send_or_raise("a", Counter.add, 3).version == 0
+
+    def add_twice() -> None:
+        with store.engine.begin() as tx:
+            dispatcher.within(tx).send_or_raise("b", Counter.add, 1)
+            dispatcher.within(tx).send_or_raise("a", Counter.add, 3, at_most=2)
+
+    with pytest.raises(Refused, match="3 and 3 are more than 2") as refused:
+        add_twice()
+    assert refused.value.place == "counter-a"
+    assert store.head("counter-b") is None
 
 
 def test_a_command_that_changes_nothing_is_accepted(store: SqlEventStore) -> None:
