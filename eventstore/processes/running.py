@@ -23,7 +23,6 @@ from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.subscribing import open_subscriber
 from eventstore.subscriptions import Subscription, subscription
-from eventstore.topics import topic_of_category
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -51,15 +50,12 @@ def process_subscription(
     """Return the subscription by which a process gets its events; `options` are those of a subscription.
 
     Its group is `<process>-process`. `topics` names the topic of a category that another service publishes. A step is
-    stored in the store's own database, in the transaction of the inbox.
+    stored in the store's own database, in the transaction of the inbox. StoreUnavailable, StoreNotPrepared.
     """
     engine = ProcessEngine(store, [process])
+    read = {**store.topics_of(_categories(process)), **topics}
 
-    @subscription(
-        [topics.get(name) or topic_of_category(name, source=store.source) for name in _categories(process)],
-        group=f"{process.category}-process",
-        **options,
-    )
+    @subscription([read[name] for name in _categories(process)], group=f"{process.category}-process", **options)
     def take(events: list[RecordedEvent], tx: Connection) -> None:
         engine.take_events(tx, events, now=clock())
 

@@ -124,6 +124,11 @@ class SqlEventStore(Closing):
         """Return every category, by name."""
         return self._catalogue.all_categories()
 
+    def topics_of(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the topics of categories, for new ones those that they will get; the errors of `topic_of_category`."""
+        known = {category.name: category.topic for category in self.categories()}
+        return {name: known.get(name) or self._catalogue.own_topic(name) for name in names}
+
     def schemas(self) -> list[RegisteredSchema]:
         """Return every registered schema, by id."""
         return self._catalogue.all_schemas()

@@ -1,0 +1,75 @@
+"""Traces of processes: what a step decided stands below it, over commands, replies and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventstore import SqlEventStore
+from eventstore.inspection.store_log import StoreLog
+from eventstore.inspection.tracing import trace
+from tests.conformance.process_shop import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as store:
+        store.create_tables()
+        yield Shop(store)
+
+
+def tree(shop: Shop) -> list[str]:
+    (placed, *_) = shop.store.read_stream("order-o1")
+    found = trace(placed.metadata.correlation_id, [StoreLog(shop.store)])
+    return [f"{'  ' * step.depth}{step.name}" for step in found.steps]
+
+
+def test_a_time_out_is_traced_from_the_placing_to_the_cancellation(shop):
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    shop.pass_time(minutes=31)
+    shop.worker().drain()
+    assert tree(shop) == [
+        "None",  # the name of a command that is sent once is not recorded
+        "  order.placed",
+        "    process.stepped",
+        "      item.reserve",
+        "        item.reserved",
+        "        process.stepped",
+        "      timer.payment",
+        "        process.stepped",
+        "          item.release",
+        "            item.released",
+        "            process.stepped",
+        "              order.cancel",
+        "                order.cancelled",
+    ]
+
+
+def test_a_refused_command_stands_in_the_trace_although_it_has_no_event(shop):
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    assert tree(shop)[2:] == [
+        "    process.stepped",
+        "      item.reserve",
+        "        process.stepped",
+        "          order.cancel",
+        "            order.cancelled",
+    ]
+
+
+def test_what_two_steps_of_one_batch_decided_stands_below_its_own_step(shop):
+    shop.stock(5)
+    shop.place("o1")
+    shop.pay("o1")
+    shop.deliver()
+    shop.worker().drain()
+    rows = {event.version: event for event in shop.store.read_stream("fulfilment-o1")}
+    (_, reserved), (_, shipped) = (shop.store.read_stream(stream) for stream in ("item-tea", "order-o1"))
+    assert reserved.metadata.causation_id.endswith(str(rows[0].id))
+    assert shipped.metadata.causation_id.endswith(str(rows[1].id))
