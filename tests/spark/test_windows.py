@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,8 @@ from projections import ProjectionGroup, Table
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
+from projections.timing.lengths import DAY, Length
+from projections.timing.windows import Grid, cumulative, hopping, session, tumbling, windowed
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("shop", sa.BigInteger),
@@ -238,6 +240,12 @@ def test_what_cannot_be_a_window_is_refused_when_it_is_declared(declare, words):
         declare()
     assert words in caught.value.message
     assert caught.value.remedy
+
+
+def test_a_zone_that_java_does_not_know_is_refused_when_the_view_is_planned(spark):
+    window = replace(tumbling("1 day", zone="Europe/Berlin"), grid=Grid(Length(DAY), zone="Europe/Atlantis"))
+    with pytest.raises(InvalidDefinition, match="Java does not know the time zone 'Europe/Atlantis'"):
+        planned(spark, windowed("w", visits, window, on="at"))
 
 
 def test_what_the_columns_show_is_refused_when_the_view_is_planned(spark):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.errors import InvalidDefinition
 from projections.spark.timing.boundaries import added, following, latest
 from projections.spark.timing.row_columns import require_time
+from projections.spark.views.plans import java
 from projections.timing.lengths import DAY
 from projections.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
 
@@ -34,6 +35,7 @@ class Windowing:
         from pyspark.sql import functions as F
 
         require_time(rows, self._on)
+        _require_zone(rows, self._window)
         start, end = f"{self._named}_start", f"{self._named}_end"
         columns = list(self._columns or rows.columns)
         for name in (start, end, _AT):
@@ -44,6 +46,18 @@ class Windowing:
         timed = rows.where(F.col(self._on).isNotNull()).withColumn(_AT, F.unix_micros(self._on))
         placed = _PLACED[type(self._window)](timed, self._window, start, end)
         return placed.select(*columns, start, end)
+
+
+def _require_zone(rows: DataFrame, window: Window) -> None:
+    """Refuse a zone that Java does not know, whose list may be older than Python's; InvalidDefinition."""
+    zone = None if isinstance(window, Session) else window.grid.zone
+    known = java(rows.sparkSession).java.time.ZoneId
+    if zone is None or known.getAvailableZoneIds().contains(zone) or known.SHORT_IDS.containsKey(zone):
+        return
+    raise InvalidDefinition(
+        f"Spark's Java does not know the time zone {zone!r}",
+        remedy="name another zone with the same clocks, or run Spark on a newer Java",
+    )
 
 
 def _tumbling(rows: DataFrame, window: Tumbling, start: str, end: str) -> DataFrame:
