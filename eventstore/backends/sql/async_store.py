@@ -207,6 +207,10 @@ class AsyncSqlEventStore:
         """
         return one_by_one(self.sync_store.read_all(after=after, category=category, limit=limit))
 
+    async def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
+        """Return events of some categories in store order behind the fence, of each those after its own place."""
+        return await in_greenlet(self.sync_store.read_categories, after, limit=limit)
+
     async def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
         return await in_greenlet(self.sync_store.find, event_id)
