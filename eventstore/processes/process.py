@@ -10,9 +10,8 @@
 
         @reacts(Payment.Received, id="order_id")
         def received(self, event: Payment.Received) -> None:
+            self.paid = True
             self.cancel("payment")
-            self.send(self.id, Order.ship, carrier="Post")
-            self.done()
 
         @times_out("payment")
         def unpaid(self) -> None:

@@ -283,15 +283,17 @@ class _Step:
             reaction.call(self._process, given)
         finally:
             own["decided"], own["at_hand"] = Decided(), None
-        if decided.compensate is not None and self._at.status == RUNNING:
+        undoing = decided.compensate is not None and self._at.status in (RUNNING, DONE)
+        if undoing:
             self._withdraw()
-        self._record(decided)
-        if decided.compensate is not None and self._at.status == RUNNING:
-            self._compensate(decided.compensate)
+        self._record(decided, undoing=undoing)
+        if undoing:
+            self._compensate(str(decided.compensate))
         if decided.done and self._at.status == RUNNING:
             self._end()
 
-    def _record(self, decided: Decided) -> None:
+    def _record(self, decided: Decided, *, undoing: bool) -> None:
+        self._require_use(decided, undoing)
         for name in decided.cancelled:
             self._timers.pop(name, None)
             self._cancelled.append(name)
@@ -309,6 +311,20 @@ class _Step:
                     undo_arguments=undo.arguments,
                 )
                 self._at.undoables = [*self._at.undoables, undoable]
+
+    def _require_use(self, decided: Decided, undoing: bool) -> None:
+        """Refuse what would never be done; ProcessError."""
+        status = "compensating" if undoing else self._at.status
+        if status == RUNNING:
+            return
+        if decided.timers:
+            raise self._useless(f"sets the timer {min(decided.timers)!r}", status, "set timers while it runs")
+        if any(sending.undo is not None for sending in decided.sends):
+            raise self._useless("sends a command that can be undone", status, "leave undone_by() out")
+
+    def _useless(self, what: str, status: str, remedy: str) -> ProcessError:
+        stream = str(self._process.stream)
+        return ProcessError(f"a handler of {stream} {what}, and the process is {status}", remedy=remedy, place=stream)
 
     def _send(self, sending: Sending, *, answered: bool) -> SentCommand:
         due, expires = self._now + sending.delay, sending.expires_after

@@ -116,6 +116,7 @@ class Payment(Aggregate):
 class Fulfilment(Process, sends=[Item, Order, Payment]):
     amount: Decimal = Decimal(0)
     reserved: bool = False
+    paid: bool = False
     refunds: int = 0
 
     @starts(Order.Placed)
@@ -128,14 +129,21 @@ class Fulfilment(Process, sends=[Item, Order, Payment]):
     @replies(Item.reserve)
     def answered(self, reply: Reply) -> None:
         self.reserved = reply.accepted
-        if not reply.accepted:
+        if reply.accepted:
+            self.ship_if_ready()
+        else:
             self.compensate(reply.reason)
 
     @reacts(Payment.Received, id="order_id")
-    def paid(self, event: Payment.Received) -> None:
+    def received(self, event: Payment.Received) -> None:
+        self.paid = True
         self.cancel("payment")
-        self.send(self.id, Order.ship, carrier="Post")
-        self.done()
+        self.ship_if_ready()
+
+    def ship_if_ready(self) -> None:
+        if self.reserved and self.paid:
+            self.send(self.id, Order.ship, carrier="Post")
+            self.done()
 
     @late(Payment.Received, id="order_id")
     def paid_late(self, event: Payment.Received) -> None:
@@ -149,6 +157,9 @@ class Fulfilment(Process, sends=[Item, Order, Payment]):
     @compensated
     def undone(self) -> None:
         self.send(self.id, Order.cancel, reason="not paid, or not there")
+        if self.paid:
+            self.refunds += 1
+            self.send(f"p-{self.id}", Payment.refund)
 
 
 PLACED = Order.Placed(sku="tea", quantity=2, amount=Decimal(9))

@@ -12,8 +12,8 @@ import pytest
 from eventstore import Aggregate, Personal, event
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event_type_of
-from eventstore.processes import Process, functional, reacts, replies, starts, times_out
-from eventstore.processes.errors import ProcessAlreadyStarted, TooManySteps
+from eventstore.processes import Process, functional, late, reacts, replies, starts, times_out
+from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TooManySteps
 from eventstore.processes.reactions import impersonal
 from eventstore.testing.processes import accepted, clock, command, given, refused
 from tests.unit.eventstore.fulfilment import PAID, PLACED, Fulfilment, Item, Order, Payment
@@ -70,7 +70,8 @@ def test_an_event_behind_the_end_goes_to_its_late_handler():
 def test_an_event_before_the_start_is_kept_and_handled_after_it():
     found = given(Fulfilment, id="o1").when(PAID)
     found.then(commands=[], status="unstarted")
-    found.when(PLACED).then(commands=[RESERVE, SHIP], timers=[], status="done")
+    placed = found.when(PLACED).then(commands=[RESERVE], timers=[], state={"paid": True}, status="running")
+    placed.when(accepted(Item.reserve)).then(commands=[SHIP], status="done")
 
 
 def test_a_second_start_is_refused():
@@ -179,6 +180,40 @@ def test_what_a_handler_cannot_do_is_refused(why, error, says):
 def test_nothing_is_decided_outside_of_a_handler():
     with pytest.raises(DeclarationError, match="decides outside of a handler"):
         Fulfilment("1").timeout("payment", after=timedelta(1))
+
+
+class Ended(Process, sends=[Item]):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.send(event.sku, Item.reserve, order_id=self.id, quantity=2).undone_by(
+            Item.release, order_id=self.id, quantity=2
+        )
+        self.done()
+
+    @replies(Item.reserve)
+    def answered(self) -> None: ...
+
+    @late(Payment.Received, id="order_id")
+    def paid(self, event: Payment.Received) -> None:
+        if event.amount == 1:
+            self.timeout("never", after=timedelta(1))
+        elif event.amount == 2:
+            self.send("tea", Item.reserve, order_id=self.id, quantity=1).undone_by(Item.close)
+        else:
+            self.compensate("paid too late")
+
+    @times_out("never")
+    def never(self) -> None: ...
+
+
+def test_a_process_that_has_ended_undoes_but_waits_for_nothing_more():
+    ended = given(Ended, PLACED, accepted(Item.reserve), id="o1").then(commands=[], status="done")
+    with pytest.raises(ProcessError, match="sets the timer 'never', and the process is done"):
+        ended.when(Payment.Received(order_id="o1", amount=Decimal(1)))
+    with pytest.raises(ProcessError, match="sends a command that can be undone, and the process is done"):
+        ended.when(Payment.Received(order_id="o1", amount=Decimal(2)))
+    undoing = ended.when(Payment.Received(order_id="o1", amount=Decimal(3)))
+    undoing.then(commands=[RELEASE], status="compensating").when(accepted(Item.release)).then(status="compensated")
 
 
 class Lonely:
