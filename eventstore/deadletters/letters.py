@@ -66,7 +66,7 @@ class Action:
     """What was done with a letter, by whom and when.
 
     `result` is `sent` or `discarded`. A letter of a store is `waiting` until its subscriber has `handled` it, found it
-    `deleted`, or given it up again (`dead`).
+    `deleted`, or given it up again (`dead`), or until its replay is `withdrawn`.
     """
 
     letter: str

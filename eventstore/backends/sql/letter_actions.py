@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 from sqlalchemy import (
     Boolean,
@@ -34,6 +35,7 @@ WAITING: Final = "waiting"
 HANDLED: Final = "handled"
 DEAD: Final = "dead"
 DELETED: Final = "deleted"
+WITHDRAWN: Final = "withdrawn"
 
 _WAITS: Final = text("waits")
 
@@ -88,6 +90,14 @@ class ActionRows:
         columns = self.table.c
         ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
         return tx.execute(ended.values(waits=False, result=result)).rowcount
+
+    def withdraw(self, tx: Connection, letters: Collection[str], action: Mapping[str, Any]) -> set[str]:
+        """End replays of letters that wait, and note the action that ended them. Return the letters that waited."""
+        columns = self.table.c
+        waiting = self.table.update().where(*self._own, columns.letter.in_(letters), columns.waits)
+        rows = tx.execute(waiting.values(waits=False, result=WITHDRAWN).returning(self.table)).mappings().all()
+        self.write(tx, [{**row, "target": None, "payload": None, **action, "id": uuid4()} for row in rows])
+        return {row["letter"] for row in rows}
 
     def letters(self, tx: Connection) -> set[tuple[str, datetime | None]]:
         """Return the letters that were settled, and when each was given up. Without the table there are none."""

@@ -122,9 +122,16 @@ class SqlLetters(Letters):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters. Their events stay in the store."""
+        """Settle letters. Their events stay in the store.
+
+        A replay that waits is withdrawn, if its letter is named: one that makes its handler hang stops the subscriber.
+        """
         fields = {"action": "discard", "result": "discarded", "waits": False, "why": why}
-        return self._settle(ids, fields, by, on_progress)
+        withdrawn = set() if ids is None else self._withdraw(ids, fields, by)
+        if not withdrawn:
+            return self._settle(ids, fields, by, on_progress)
+        others = self._settle(set(ids or ()) - withdrawn, fields, by, on_progress)
+        return Settled(others.count + len(withdrawn), others.left)
 
     def actions(self) -> Iterator[Action]:
         """Read the table of actions."""
@@ -176,6 +183,12 @@ class SqlLetters(Letters):
             count += self._move(chosen[begin : begin + _LETTERS], {**fields, "operator": who})
             on_progress(min(begin + _LETTERS, len(chosen)), len(chosen))
         return Settled(count)
+
+    def _withdraw(self, ids: Collection[str], fields: Mapping[str, Any], by: str | None) -> set[str]:
+        with transaction(self._engine) as tx:
+            self._rows.create(tx)
+            action = {**fields, "operator": by or operator(), "time": self._clock()}
+            return self._rows.withdraw(tx, ids, action)
 
     def _move(self, ids: list[UUID], fields: Mapping[str, Any]) -> int:
         """Move rows to the table of actions in one transaction, but those that another command has moved."""

@@ -158,9 +158,24 @@ def test_a_personal_value_is_masked_whether_it_is_sealed_or_open():
 
 class Account(Aggregate):
     @event
+    class Closed:
+        customer: str
+        reason: str
+        email: Annotated[str, Personal(subject="customer", erased="(erased)")]
+
+    @event
     class Opened:
         plan: str
         email: Annotated[str, Personal(erased="(erased)")]
+
+
+def test_an_edit_does_not_give_a_sealed_value_another_subject():
+    kind = event_type_of(Account.Closed(customer="c1", reason="r", email="ann@example.org"))
+    recorded = {"customer": "c1", "reason": "r", "email": Sealed(b"x")}
+    chosen = {"customer": "c1", "reason": "new", "email": "***"}
+    assert edited_values(kind.registered, recorded, chosen, place="p") == {"customer": "c1", "reason": "new"}
+    with pytest.raises(InvalidEventData, match="customer names the subject"):
+        edited_values(kind.registered, recorded, {**chosen, "customer": "c2"}, place="p")
 
 
 def test_an_unknown_id_is_named():

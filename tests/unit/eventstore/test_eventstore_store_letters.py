@@ -267,6 +267,36 @@ def test_a_discarded_letter_is_neither_listed_nor_delivered(store):
     ]
 
 
+def test_a_replay_that_waits_is_withdrawn_by_discarding_its_letter(store):
+    receive(store, 1, 2)
+    letters = given_up(store, 1, 2)
+    first, second = letters.open()
+    letters.replay([first.id])
+    assert letters.discard([first.id, second.id], why="it hangs").count == 2
+    assert deliver(store, booking()).records == 0
+    assert sorted((one.action, one.result, one.why) for one in letters.actions() if one.letter == first.id) == [
+        ("discard", "discarded", "it hangs"), ("replay", "withdrawn", None),
+    ]  # fmt: skip
+    with pytest.raises(LetterMissing):
+        letters.discard([first.id])
+
+
+def test_replays_that_were_given_back_come_again_and_new_events_behind_them(store):
+    receive(store, 1)
+    letters = given_up(store, 1)
+    receive(store, 2)
+    letters.replay()
+    source = StoreSource(store, booking(), category="payment")
+    source.open(lambda: None)
+    taken = source.poll(0)
+    source.give_back(taken)
+    again = source.poll(0)
+    assert [one.event.data["amount"] for one in again] == [one.event.data["amount"] for one in taken] == [1]
+    with store.engine.begin() as tx:
+        source.checkpoint(tx, again)
+    assert [one.event.data["amount"] for one in source.poll(0)] == [2]
+
+
 def test_an_id_that_no_open_letter_has_settles_nothing(store):
     receive(store, 1)
     letters = given_up(store, 1)
