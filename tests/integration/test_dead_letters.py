@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from eventstore import (
     ANY,
     LetterMissing,
+    ProducerFenced,
     ReplayRefused,
     SqlEventStore,
     Subscriber,
@@ -99,6 +100,22 @@ def test_a_command_killed_between_two_transactions_goes_on_where_it_stood(settin
         assert len(list(letters.open())) == 2
         assert letters.replay().count == 2
         assert letters.replay().count == 0
+    assert [amount(record) for record in retried(settings, payments)] == [1, 2, 3, 4]
+
+
+def test_of_two_commands_at_once_the_later_one_goes_on_and_no_letter_is_sent_twice(
+    settings, payments, given_up, monkeypatch
+):
+    monkeypatch.setattr(topic_letters, "_LETTERS", 2)
+
+    def another(done, total):
+        with group_letters(settings, payments.name, group="books") as beside:
+            assert beside.replay().count == 2
+
+    with given_up(1, 2, 3, 4) as letters:
+        with pytest.raises(ProducerFenced):
+            letters.replay(on_progress=another)
+        assert not list(letters.open())
     assert [amount(record) for record in retried(settings, payments)] == [1, 2, 3, 4]
 
 
