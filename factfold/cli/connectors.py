@@ -117,7 +117,11 @@ def declared(reference: str) -> Iterable[Connector]:
         return cdc.load(reference)
     found = _loaded(reference)
     found = found() if callable(found) else found
-    return found if isinstance(found, Iterable) else [found]
+    connectors = list(found) if isinstance(found, Iterable) else [found]
+    for one in connectors:
+        if not callable(getattr(one, "config", None)):
+            raise _unloaded(f"{reference!r} gives a {type(one).__name__}, and no connector", reference)
+    return connectors
 
 
 def _loaded(reference: str) -> Any:

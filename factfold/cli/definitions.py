@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from eventstore.errors import DeclarationError
@@ -15,26 +19,83 @@ T = TypeVar("T")
 
 
 def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
-    """The object of a kind that `module:name` names; DeclarationError says which half is wrong."""
+    """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
     module, _, name = spec.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise DeclarationError(
-            f"there is no {what} {spec!r}: {error}", remedy=f"give it as module:name, for example {example}"
-        ) from error
-    if not isinstance(found, kind):
-        raise DeclarationError(f"{spec!r} is a {type(found).__name__}", remedy=f"name a {kind.__name__}")
-    return found
+    loaded = _module(spec, module, what=what, example=example)
+    found = getattr(loaded, name, None) if name else None
+    if isinstance(found, kind):
+        return found
+    problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
+    if found is not None:
+        problem = f"{spec!r} is a {type(found).__name__}, and no {what}"
+    raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
+
+
+def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
+    """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
+    module, _, name = spec.partition(":")
+    loaded = _module(spec, module, what=what, example=example)
+    found = getattr(loaded, name, None) if name else None
+    if isinstance(found, type) and issubclass(found, base):
+        return found
+    problem = f"{spec!r} is no {what}" if found is not None else f"module {module} has no {what} {name!r}"
+    raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
 
 
 def load_aggregate(spec: str) -> type[Aggregate]:
-    """The aggregate that `module:name` names; DeclarationError says which half is wrong."""
+    """The aggregate that `module:name` names; DeclarationError as `load_definition`."""
     from eventstore import Aggregate
 
-    found = load_definition(spec, type, what="aggregate", example="shop.orders:Order")
-    if not issubclass(found, Aggregate):
-        raise DeclarationError(f"{spec!r} is no aggregate", remedy="name a class that inherits from Aggregate")
-    return found
+    return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
+
+
+def _module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
+    try:
+        missing = find_spec(module) is None
+    except (ImportError, ValueError):
+        missing = True
+    if missing:
+        raise DeclarationError(
+            f"there is no module {module!r} for the {what} {spec!r}",
+            remedy=f"run the command in the project's folder, and give it as module:name, for example {example}",
+        )
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DeclarationError(
+            f"module {module} cannot be imported: {error}",
+            remedy="install what it imports in this virtual environment, or mend the import",
+            place=module,
+        ) from error
+
+
+def _not_found(problem: str, spec: str, name: str, known: list[str], *, what: str, example: str) -> DeclarationError:
+    module = spec.partition(":")[0]
+    if not known:
+        return DeclarationError(
+            f"{problem}; there is no {what} in {module}", remedy=f"name one, for example {example}", place=module
+        )
+    close = get_close_matches(name, known, 1) or known[:1]
+    return DeclarationError(
+        f"{problem}; it has {', '.join(known)}", remedy=f"name one of them: {module}:{close[0]}", place=module
+    )
+
+
+def _names(module: ModuleType, kind: type) -> list[str]:
+    if kind is object:
+        return []
+    return _sorted(name for name, value in vars(module).items() if isinstance(value, kind))
+
+
+def _classes(module: ModuleType, base: type) -> list[str]:
+    return _sorted(
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ != base.__module__
+    )
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("_"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.archive import parse_duration
-from factfold.cli.definitions import load_aggregate, load_definition
+from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.shown_values import as_json as as_json_values
@@ -52,9 +52,7 @@ def run(
     ] = False,
     topics: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", help="The topic of another service, as payment=billing.payment; for --kafka."
-        ),
+        typer.Option("--topic", help="The topic of another service, as payment=billing.payment; for --kafka."),
     ] = None,
     commands: Annotated[
         list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
@@ -188,13 +186,9 @@ def _topics(given: Sequence[str]) -> dict[str, str]:
 
 def load_process(spec: str) -> type[Process]:
     """The process that `module:name` names; DeclarationError says which half is wrong."""
-    from eventstore.errors import DeclarationError
     from eventstore.processes import Process
 
-    found = load_definition(spec, type, what="process", example="shop.processes:Fulfilment")
-    if not issubclass(found, Process):
-        raise DeclarationError(f"{spec!r} is no process", remedy="name a class that inherits from Process")
-    return found
+    return load_class(spec, Process, what="process", example="shop.processes:Fulfilment")
 
 
 @contextmanager

@@ -220,7 +220,7 @@ def load_group(spec: str) -> ProjectionGroup:
     """The group that `module:name` names; DeclarationError says which half is wrong."""
     from projections import ProjectionGroup
 
-    return load_definition(spec, ProjectionGroup, what="projection group", example="sample_app.views:shop_views")
+    return load_definition(spec, ProjectionGroup, what="projection group", example="shop.views:shop")
 
 
 @contextmanager

@@ -1,0 +1,49 @@
+"""What a command says of a definition that is not there: what the module has, and what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.errors import InvalidConnector
+from eventstore.errors import DeclarationError
+from factfold.cli.connectors import declared
+from factfold.cli.definitions import load_aggregate
+from factfold.cli.processes import load_process
+from factfold.cli.projections import load_group
+from factfold.cli.subscriptions import load_subscription
+
+BROKEN = "import a_package_that_is_not_here\n"
+
+
+@pytest.mark.parametrize(
+    ("load", "spec", "says", "remedy"),
+    [
+        (load_group, "nowhere.views:shop", "there is no module 'nowhere.views'", "for example shop.views:shop"),
+        (load_group, "sample_app.views:shop_view", "no projection group 'shop_view'; it has shop_views, time_views",
+         "name one of them: sample_app.views:shop_views"),
+        (load_group, "sample_app.views", "names a module and no projection group in it; it has shop_views",
+         "name one of them: sample_app.views:shop_views"),
+        (load_group, "sample_app.orders:Order", "no projection group in sample_app.orders",
+         "name one, for example shop.views:shop"),
+        (load_aggregate, "sample_app.orders:Oder", "no aggregate 'Oder'; it has Order", "sample_app.orders:Order"),
+        (load_process, "tests.unit.eventstore.fulfilment:Order", "is no process; it has Fulfilment", "Fulfilment"),
+        (load_subscription, ":review", "there is no module ''", "for example shop.fraud:review"),
+    ],
+)  # fmt: skip
+def test_a_definition_that_is_not_there_is_told_from_what_is(load, spec, says, remedy):
+    with pytest.raises(DeclarationError) as error:
+        load(spec)
+    assert says in error.value.message
+    assert error.value.remedy.endswith(remedy)
+
+
+def test_a_module_that_cannot_be_imported_is_not_taken_for_a_missing_definition(tmp_path, monkeypatch):
+    (tmp_path / "broken_service.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DeclarationError, match="broken_service cannot be imported: No module named 'a_package"):
+        load_aggregate("broken_service:Order")
+
+
+def test_what_is_no_connector_is_refused_before_any_worker_is_asked():
+    with pytest.raises(InvalidConnector, match="gives a ProjectionGroup, and no connector"):
+        declared("sample_app.views:shop_views")
