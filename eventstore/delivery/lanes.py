@@ -104,8 +104,8 @@ class Lanes:
     def wait(self, seconds: float) -> bool:
         """Wait for all lanes, and say whether they are through; one that failed halts the others."""
         jobs = [lane.job for lane in self._lanes if lane.job is not None]
-        waiting = wait(jobs, seconds, FIRST_EXCEPTION).not_done
-        if waiting and len(waiting) < len(jobs) and any(job.done() and job.exception() for job in jobs):
+        waiting = wait([job for job in jobs if not job.done()], seconds, FIRST_EXCEPTION).not_done
+        if waiting and any(job.done() and (job.cancelled() or job.exception()) for job in jobs):
             self._halt.set()
         return not waiting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
     AlterConfigOpType,
@@ -12,6 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
+from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import DEADLINE_SECONDS, quiet, typed_errors
 from eventstore.settings import Settings
 from eventstore.subscriptions import MOST_DELIVERIES, Subscription
@@ -40,8 +42,12 @@ def group_settings(subscription: Subscription[..., object]) -> dict[str, str]:
 
 
 def prepare_group(settings: Settings, subscription: Subscription[..., object]) -> None:
-    """Give a share group its settings, where it has others; BrokerUnreachable, BrokerRefused."""
+    """Give a share group its settings, where it has others.
+
+    SubscriptionError if the group is a consumer group; BrokerUnreachable, BrokerRefused.
+    """
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    _require_no_consumers(admin, servers, subscription)
     wanted = group_settings(subscription)
     asked = admin.describe_configs(
         [ConfigResource(ResourceType.GROUP, subscription.group)], request_timeout=DEADLINE_SECONDS
@@ -60,3 +66,22 @@ def prepare_group(settings: Settings, subscription: Subscription[..., object]) -
     with typed_errors(servers):
         for done in admin.incremental_alter_configs([resource], request_timeout=DEADLINE_SECONDS).values():
             done.result(DEADLINE_SECONDS + 1)
+
+
+def _require_no_consumers(admin: AdminClient, servers: str, subscription: Subscription[..., object]) -> None:
+    """A broker refuses a share group of such a name with words that say nothing of it."""
+    asked = admin.describe_consumer_groups([subscription.group], request_timeout=DEADLINE_SECONDS)
+    with typed_errors(servers):
+        try:
+            state = asked[subscription.group].result(DEADLINE_SECONDS + 1).state
+        except KafkaException as error:
+            if error.args[0].name() != "GROUP_ID_NOT_FOUND":
+                raise
+            return
+    if state != ConsumerGroupState.DEAD:
+        raise SubscriptionError(
+            f"group {subscription.group!r} is a consumer group, and cannot be the share group of a queue",
+            remedy="name another group, or delete this one: kafka-consumer-groups.sh --delete --group "
+            f"{subscription.group}",
+            place=subscription.name,
+        )

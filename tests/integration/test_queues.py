@@ -11,10 +11,12 @@ from itertools import chain
 from pathlib import Path
 from threading import Barrier
 
+import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer
 
-from eventstore import Delivery, open_subscriber, queue
+from eventstore import Delivery, open_subscriber, queue, subscription
+from eventstore.errors import SubscriptionError
 from eventstore.kafka.consumer import read_range
 from tests.integration import queueing
 from tests.integration.delivering import deliver, running
@@ -102,3 +104,14 @@ def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booke
         report = deliver(other, records=20)
     assert (report.handled, report.duplicates) == (10, 10)
     assert sorted(amounts(engine)) == list(range(30))
+
+
+def test_a_group_of_a_subscription_is_no_group_of_a_queue(settings, payments):
+    def note(event: Payment.Received) -> None: ...
+
+    payments.receive([1])
+    with open_subscriber(subscription(payments.name, group=payments.name)(note), settings=settings) as subscriber:
+        deliver(subscriber, records=1)
+    with pytest.raises(SubscriptionError, match="is a consumer group") as refused:
+        open_subscriber(queue(payments.name, group=payments.name)(note), settings=settings)
+    assert f"--delete --group {payments.name}" in refused.value.remedy

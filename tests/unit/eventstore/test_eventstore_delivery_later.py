@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka import KafkaError, TopicPartition
 
 from eventstore import subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import BrokerUnreachable, DeclarationError
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.holding import Holding
+from eventstore.kafka.places import Places
 from eventstore.kafka.retrying import Retry, retry_of
+from eventstore.kafka.source import KafkaSource
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import booking, deliver, ending
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals
@@ -77,10 +81,14 @@ def test_a_store_refuses_to_put_records_off():
 
 
 class Message:
-    """A record of a partition of a retry topic."""
+    """A record of a partition of a retry topic, or the client's word that there is no more."""
 
-    def __init__(self, offset, *, partition=1):
+    def __init__(self, offset, *, partition=1, error=None):
         self._place = partition, offset
+        self._error = None if error is None else KafkaError(error)
+
+    def error(self):
+        return self._error
 
     def topic(self):
         return "payment.books.retry"
@@ -94,7 +102,10 @@ class Message:
 
 class Consumer:
     def __init__(self):
-        self.paused = set()
+        self.paused, self.commits = set(), []
+
+    def commit(self, *, offsets, asynchronous):
+        self.commits += [(p.partition, p.offset) for p in offsets]
 
     def pause(self, partitions):
         self.paused |= {p.partition for p in partitions}
@@ -148,7 +159,7 @@ def test_what_a_record_of_a_retry_topic_says_of_itself_is_read_as_it_was_written
 )
 def test_a_record_that_misstates_when_it_is_due_is_refused(change):
     headers = dict(Retry(NOW, 2, 3, "payment", 4, 17).headers()) | {f"retry_{n}": v for n, v in change.items()}
-    with pytest.raises(ValueError, match="isoformat|has no zone|invalid literal"):
+    with pytest.raises(ValueError, match=r"isoformat|has no zone|invalid literal"):
         retry_of(headers.items())
 
 
@@ -169,3 +180,32 @@ def test_a_batch_handler_puts_off_the_record_that_failed_and_no_other(engine):
     report = deliver(subscription("payments", group="g", retry=DELAYS)(book), source, engine)
     assert (report.handled, report.postponed) == (7, 1)
     assert [letter.arrival.place for letter, _ in source.postponed] == ["5"]
+
+
+def reading(*, due):
+    """A source that has partitions 1 and 2 of a retry topic, whose records are due in so many seconds."""
+    source, consumer = object.__new__(KafkaSource), Consumer()
+    retry = Retry(NOW + timedelta(seconds=due), 1, 1, "payment", 0, 5)
+    source._consumer, source._places, source._paused = consumer, Places(consumer), True
+    source._holding = Holding(consumer, clock=lambda: NOW)
+    source._following = SimpleNamespace(origin=lambda topic: "payment", is_retried=lambda topic: True)
+    source._reader = SimpleNamespace(read=lambda message, topic, again: KafkaArrival(message, retry=retry, topic=topic))
+    source._places.given([TopicPartition("payment.books.retry", 1), TopicPartition("payment.books.retry", 2)])
+    return source, consumer
+
+
+@pytest.mark.parametrize(("due", "arrived", "committed"), [(10, 0, []), (-10, 1, [(1, 8)])])
+def test_the_end_of_a_partition_whose_record_waits_moves_no_offset_behind_it(due, arrived, committed):
+    source, consumer = reading(due=due)
+    arrivals = source._arrivals(Message(7))
+    source._arrivals(Message(8, error=KafkaError._PARTITION_EOF))
+    source._places.commit_idle()
+    assert (len(arrivals), consumer.commits) == (arrived, committed)
+
+
+def test_a_partition_that_waits_stays_paused_when_the_handler_is_through():
+    source, consumer = reading(due=10)
+    source._arrivals(Message(7))
+    consumer.pause(source._places.owned())  # while a handler was slow
+    source._resume()
+    assert consumer.paused == {1}
