@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.opened_views import opened_views, require_serving
 from factfold.cli.projections import (
     Archived,
     Group,
@@ -27,7 +26,6 @@ from factfold.cli.projections import (
 )
 
 if TYPE_CHECKING:
-    from projections.tablestore.port import TableStore
     from projections.tablestore.runs import Run
 
 __all__ = ["app"]
@@ -41,7 +39,7 @@ MaybeName = Annotated[
 @app.command("list")
 def list_groups(views_url: Views, as_json: Json = False) -> None:
     """Show the groups of a views' database, which generation of each serves, and which are kept beside it."""
-    with _store(views_url) as store:
+    with opened_views(views_url) as store:
         found = [
             _summary(name, list(rows)) for name, rows in groupby(store.generations(), key=lambda row: row["group"])
         ]
@@ -70,7 +68,7 @@ def status(
     from projections.tablestore.generations import require_known
 
     wanted = None if group is None else _name_of(group)
-    with _store(views_url) as store:
+    with opened_views(views_url) as store:
         found = [row for row in store.generations() if wanted in (None, row["group"])]
     if wanted is not None:
         require_known(wanted, found)
@@ -146,7 +144,7 @@ def finals(
     from projections.tablestore.finals import require_finals, results_of
 
     name = _name_of(group)
-    with _store(views_url) as store:
+    with opened_views(views_url) as store:
         require_finals(store.final_results(), name, view)
         assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
@@ -178,6 +176,7 @@ def diff(
     from projections import diff as compare
 
     definition = load_group(group)
+    require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         found = compare(environment, definition)
     if as_json:
@@ -220,6 +219,7 @@ def rollback(
     from projections import rollback as go_back
 
     definition = load_group(group)
+    require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         _tell_serving(go_back(environment, definition), as_json=as_json)
 
@@ -243,7 +243,7 @@ def drop(
     """Remove generations that no longer serve; nobody can go back to them then."""
     from projections.tablestore.generations import drop as remove
 
-    with _store(views_url) as store:
+    with opened_views(views_url) as store:
         store.prepare()
         dropped = remove(store, _name_of(group), generation=generation)
     if as_json:
@@ -267,7 +267,7 @@ def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
 def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> None:
     from projections.tablestore import generations
 
-    with _store(views_url) as store:
+    with opened_views(views_url) as store:
         store.prepare()
         run = (generations.pause if paused else generations.resume)(store, _name_of(group))
     if as_json:
@@ -278,28 +278,3 @@ def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> N
 
 def _name_of(group: str) -> str:
     return load_group(group).name if ":" in group else group
-
-
-@contextmanager
-def _store(views_url: str) -> Iterator[TableStore[Any]]:
-    from projections.errors import TableStoreUnavailable
-    from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
-
-    if delta_root(views_url) is not None:
-        from factfold.stack import delta_jars
-        from projections.spark.lakehouse.opening import opened_lakehouse
-
-        with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
-            yield lakehouse
-        return
-    if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
-        raise TableStoreUnavailable(
-            "there is no such file, and looking makes none",
-            remedy="check the URL; factfold projections rebuild, or run, makes the file",
-            place=path,
-        )
-    store = open_table_store(views_url)
-    try:
-        yield store
-    finally:
-        store.close()

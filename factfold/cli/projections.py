@@ -18,6 +18,7 @@ from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison, tell_ro
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.opened_views import require_same_definition
 from factfold.cli.rebuild_display import shown
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import ended_by_signals, stop_on_signal
@@ -203,6 +204,7 @@ def verify(
     from projections import verify as compare
 
     definition = load_group(group)
+    require_same_definition(views_url, definition)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         verdicts = compare(environment, definition)
     if as_json:
@@ -230,9 +232,11 @@ def opened_environment(
     """The environment that a command's options describe."""
     from eventstore import Settings
     from factfold.stack import delta_jars, spark_jars
+    from factfold.stack.java import require_java
     from projections import Environment
     from projections.tablestore.opening import delta_root, sqlite_path
 
+    require_java()
     embedded = sqlite_path(views_url)
     if embedded and archive is not None:
         raise DeclarationError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from projections.errors import SessionInUse
+from projections.errors import SessionInUse, SparkFailed
 from projections.spark.gathering import SORTED_AGGREGATES
 from projections.spark.startup import quiet_start
 
@@ -34,6 +35,7 @@ def open_session(
     """
     from pyspark.sql import SparkSession
 
+    _require_java()
     _tell_errors_once()
     master = master or LOCAL
     # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
@@ -48,6 +50,17 @@ def open_session(
         builder = builder.config(key, value)
     with quiet_start():
         return builder.getOrCreate()
+
+
+def _require_java() -> None:
+    """Raise SparkFailed where there is no Java: PySpark would say that its gateway exited."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") or (home and os.access(Path(home) / "bin" / "java", os.X_OK)):
+        return
+    raise SparkFailed(
+        "Spark cannot start: JAVA_HOME is unset or has no bin/java, and PATH has no `java`",
+        remedy="install Java 17 or newer (Debian, Ubuntu: `apt install openjdk-17-jre-headless`)",
+    )
 
 
 @contextmanager

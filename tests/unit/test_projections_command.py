@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,13 +14,20 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+import sample_app.views
 from eventstore import NO_STREAM, SqlEventStore
 from eventstore.errors import BrokerUnreachable
 from factfold.cli import generations as cli_generations
 from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.cli.rebuild_display import shown
-from projections.errors import FactfoldError, GenerationMissing, NoServingGeneration, TableStoreUnavailable
+from projections.errors import (
+    DefinitionChanged,
+    FactfoldError,
+    GenerationMissing,
+    NoServingGeneration,
+    TableStoreUnavailable,
+)
 from projections.rebuilding.progress import ProgressMeter, RebuildProgress, counted_once
 from projections.rebuilding.rebuild import RebuildReport
 from projections.running.follower import Follower
@@ -238,6 +246,22 @@ def test_a_broker_that_is_away_before_the_first_build_is_outwaited_as_it_is_behi
 
     assert running(follow, build).exit_code == 0
     assert (len(built), len(followed)) == (3, 2)
+
+
+@pytest.mark.parametrize("command", ["verify", "diff", "rollback"])
+def test_what_is_not_built_is_told_before_spark_starts(projections, monkeypatch, command):
+    monkeypatch.setattr("projections.Environment.embedded", lambda *_, **__: pytest.fail("Spark was started"))
+    with pytest.raises(NoServingGeneration, match="has not been built"):
+        projections(command, "sample_app.views:shop_views")
+
+
+def test_another_definition_than_the_one_that_serves_is_told_before_spark_starts(projections, generations, monkeypatch):
+    monkeypatch.setattr("projections.Environment.embedded", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr(
+        "sample_app.views.shop_views", dataclasses.replace(sample_app.views.shop_views, name=GROUP.name)
+    )
+    with pytest.raises(DefinitionChanged, match="is not the one its views were built by"):
+        projections("verify", "sample_app.views:shop_views")
 
 
 def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from projections.errors import SparkFailed
 from projections.spark import session
 
 ENVIRONMENT = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -41,3 +42,10 @@ def test_one_that_was_cut_off_or_is_being_written_is_none(options, name):
     session.class_archives().mkdir(parents=True)
     (session.class_archives() / name).write_bytes(b"123456789")
     assert not [option for option in options() if "SharedArchiveFile" in option]
+
+
+def test_without_java_one_line_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkFailed, match="Spark cannot start: JAVA_HOME is unset"):
+        session.open_session()

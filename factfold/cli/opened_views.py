@@ -1,0 +1,58 @@
+"""The views of a command's URL, opened without Spark; and what a command asks of them before it starts Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from projections import ProjectionGroup
+    from projections.tablestore.port import TableStore
+
+
+@contextmanager
+def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
+    """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there. Delta needs Spark."""
+    from projections.errors import TableStoreUnavailable
+    from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
+
+    if delta_root(views_url) is not None:
+        from factfold.stack import delta_jars
+        from projections.spark.lakehouse.opening import opened_lakehouse
+
+        with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
+            yield lakehouse
+        return
+    if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
+        raise TableStoreUnavailable(
+            "there is no such file, and looking makes none",
+            remedy="check the URL; factfold projections rebuild, or run, makes the file",
+            place=path,
+        )
+    store = open_table_store(views_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def require_serving(views_url: str, group: str) -> None:
+    """Raise NoServingGeneration where nothing of a group serves: told in a second, and not after Spark has started."""
+    from projections.tablestore.opening import delta_root
+
+    if delta_root(views_url) is None:  # which Spark alone reads
+        with opened_views(views_url) as store:
+            store.serving_state(group)
+
+
+def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
+    """Raise NoServingGeneration, or DefinitionChanged where the code's definition is told from the one that serves."""
+    from projections.tablestore.opening import delta_root
+    from projections.tablestore.port import require_unchanged
+
+    if delta_root(views_url) is None:
+        with opened_views(views_url) as store:
+            state = store.serving_state(group.name)
+        require_unchanged(group, state, state.built.get("columns", {}))
