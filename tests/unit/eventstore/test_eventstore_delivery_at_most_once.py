@@ -11,7 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import BrokerUnreachable, HandlerHung
+from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.places import Places
+from eventstore.kafka.source import KafkaSource
 from tests.ledger import Payment
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
@@ -145,3 +147,21 @@ def test_while_the_group_moves_partitions_nothing_is_taken(code):
 def test_a_commit_whose_answer_is_not_known_ends_the_subscriber_before_the_handler(code):
     with pytest.raises(KafkaException):
         places(fails=code)[0].take([message(3)])
+
+
+def test_records_that_are_given_back_are_the_next_batch_and_not_done():
+    source, (taken, consumer) = object.__new__(KafkaSource), places()
+    source._places, source._ahead, source._servers, source._reads = taken, [], "", ""
+    batch = [KafkaArrival(message(offset)) for offset in (3, 4, 5)]
+    assert source.take(batch) == batch
+    source.give_back(batch[1:])
+    taken.commit_now()
+    assert [offsets for offsets, _ in consumer.commits] == [{("payment", 0): 6}, {("payment", 0): 4}]
+    assert source._ahead == batch[1:]
+
+
+def test_records_that_could_not_be_taken_are_the_next_batch():
+    source, (taken, _) = object.__new__(KafkaSource), places(fails=KafkaError.REBALANCE_IN_PROGRESS)
+    source._places, source._ahead, source._servers, source._reads = taken, [], "", ""
+    batch = [KafkaArrival(message(3))]
+    assert (source.take(batch), source._ahead) == ([], batch)

@@ -43,6 +43,12 @@ def test_a_record_that_fails_is_put_off_once_for_each_delay_and_given_up_at_last
     assert amounts(engine) == [1, 3]
 
 
+def test_the_inbox_knows_nothing_of_a_record_that_was_put_off(engine):
+    deliver(booking(fails_on=[2], retry=DELAYS), MemorySource(arrivals(1, 2)), engine)
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("select outcome from factfold_inbox")).scalars().all() == ["handled"]
+
+
 def test_a_record_that_was_put_off_is_handled_once_however_often_it_was_written(engine):
     """A process that was killed between the two wrote it, and then got the record again."""
     declared = booking(fails_on=[2], fails_times=2, retry=DELAYS)

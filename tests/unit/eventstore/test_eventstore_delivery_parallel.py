@@ -131,6 +131,29 @@ def test_a_handler_that_hangs_ends_all_of_them_and_nothing_of_its_batch_is_lost(
     assert source.acknowledged == ["0"]
 
 
+@pytest.mark.parametrize("how", ["hangs", "cannot store its dead letter"])
+def test_a_handler_that_fails_for_good_ends_the_others_after_their_calls_at_hand(how):
+    first, other = of_two_lanes()
+    never, seen = threading.Event(), []
+
+    def note(event: Payment.Received) -> None:
+        if event.amount == 0 and how == "hangs":
+            never.wait(30)
+        if event.amount == 0:
+            raise ValueError("zero fails")
+        seen.append(event.amount)
+        subscriber._halt.wait(0.05)
+
+    fails = {"dead_letter": [BrokerUnreachable("no broker", remedy="start one")]}
+    source = MemorySource(streams(first, *[other] * 100), fails=fails)
+    declared = subscription("payments", group="g", parallel=2, attempts=1, timeout=0.3)(note)
+    with Subscriber(declared, source) as subscriber:
+        with pytest.raises(HandlerHung if how == "hangs" else BrokerUnreachable):
+            subscriber.run_once(timeout=0)
+    never.set()
+    assert (len(seen) < 100, source.acknowledged) == (True, [])
+
+
 async def test_coroutines_work_at_once_on_one_loop():
     first, other = of_two_lanes()
     met, seen = asyncio.Barrier(2), []

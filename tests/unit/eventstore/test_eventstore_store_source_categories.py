@@ -61,7 +61,8 @@ def test_several_categories_are_read_in_the_order_of_the_store(store, batch):
     assert amounts(store.engine) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_category_that_is_named_later_begins_at_its_start_and_the_others_go_on(store):
+@pytest.mark.parametrize("batch", [1, 2, 2000])
+def test_a_category_that_is_named_later_begins_at_its_start_and_the_others_go_on(store, batch):
     """As an existing deployment that reads one more category: its rows stay valid."""
     receive(store, 1)
     refund(store, 2)
@@ -69,7 +70,7 @@ def test_a_category_that_is_named_later_begins_at_its_start_and_the_others_go_on
     assert deliver(store, booking()).handled == 2
     receive(store, 4)
     refund(store, 5)
-    report = deliver_all(store, joined(batch=2))
+    report = deliver_all(store, joined(batch=batch))
     assert (report.handled, report.duplicates) == (3, 0)
     assert amounts(store.engine) == [1, 3, 2, 4, 5]
 
