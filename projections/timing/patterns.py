@@ -21,7 +21,7 @@ from projections.errors import InvalidDefinition
 from projections.predicates import Path, Predicate, TypeTest, required
 from projections.tables import checked_identifier
 from projections.timing import shapes
-from projections.timing.lengths import Lasting, exact, positive
+from projections.timing.lengths import Lasting, Length, exact, positive
 from projections.timing.operands import PREVIOUS, OfRow, Rows, Slot, Taken, terms
 from projections.timing.shapes import Shape
 
@@ -326,7 +326,7 @@ class Pattern:
 
     def __str__(self) -> str:
         parts = [str(self.step)]
-        parts += [] if self.limit is None else [f"within {self.limit} µs"]
+        parts += [] if self.limit is None else [f"within {Length(self.limit)}"]
         parts += [] if self.unfollowed_by is None else [f"not followed by {self.unfollowed_by}"]
         return ", ".join(parts)
 
@@ -376,10 +376,10 @@ def as_pattern(written: Step | Pattern) -> Pattern:
 
 
 def _repeated(step: Step, least: int, most: int | None) -> Repeated:
-    if least < 0 or (most is not None and (most < least or most == 0)):
+    if not _are_numbers_of_times(least, most):
         raise InvalidDefinition(
-            f"{step} from {least} to {most} times",
-            remedy="give a number of one or more, or two of which the second is not less than the first",
+            f"{step} cannot be repeated from {least!r} to {most!r} times",
+            remedy="give a whole number of one or more, or two of which the second is not less than the first",
         )
     if step.shape.may_be_empty:
         raise InvalidDefinition(
@@ -395,6 +395,12 @@ def _repeated(step: Step, least: int, most: int | None) -> Repeated:
     return found
 
 
+def _are_numbers_of_times(least: object, most: object) -> bool:
+    if type(least) is not int or least < 0:  # True is an int, too
+        return False
+    return most is None or (type(most) is int and most >= max(least, 1))
+
+
 def _of_rows(condition: Predicate, place: str) -> Predicate:
     if any(isinstance(part, TypeTest) for part in leaves(required(condition))):
         raise InvalidDefinition(
@@ -407,7 +413,7 @@ def _step(value: object) -> Step:
     if isinstance(value, Step):
         return value
     raise InvalidDefinition(
-        f"{value!r} is no step of a pattern", remedy="name a condition by label('name', condition); within comes last"
+        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition); within comes last"
     )
 
 

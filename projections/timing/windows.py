@@ -143,7 +143,7 @@ def session(gap: Lasting, *, by: Columns) -> Session:
     row that comes between two of them makes them one; when it goes, they are two again. Raises InvalidDefinition.
     """
     positive(gap, what="gap")
-    columns = as_columns(by)
+    columns = as_columns(by or ())
     if not columns:
         raise InvalidDefinition("session has no columns in by", remedy="name the columns of its key, by='customer_id'")
     return Session(exact(gap, what="gap"), columns)

@@ -229,6 +229,7 @@ def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(spark):
         (lambda: session("-10 minutes", by="shop"), "gap '-10 minutes' is not positive"),
         (lambda: session("1 month", by="shop"), "gap '1 month' is of months"),
         (lambda: session("1 minute", by=()), "session has no columns in by"),
+        (lambda: session("1 minute", by=None), "session has no columns in by"),
         (lambda: windowed("w", visits, tumbling("1 day"), on="when"), "takes column 'when'"),
         (lambda: windowed("w", visits, tumbling("1 day"), on="at", columns=["price"]), "takes column 'price'"),
         (lambda: windowed("w", visits, session("1 day", by="user"), on="at"), "'user' at a time"),
