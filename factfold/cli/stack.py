@@ -77,6 +77,56 @@ def logs(
 
 
 @app.command()
+def createdb(
+    database: Annotated[str, typer.Argument(help="The name of the database.")],
+    name: Name = "default",
+    as_json: Json = False,
+) -> None:
+    """Create a database in the stack's PostgreSQL; nothing where it is there."""
+    from factfold.stack import LocalStack
+    from factfold.stack.postgres import create_database
+
+    created = create_database(LocalStack(name).info, database)
+    if as_json:
+        _print_json({"database": database, "created": created})
+    else:
+        typer.echo(f"database {database!r} {'created' if created else 'is there already'}")
+
+
+@app.command()
+def env(
+    database: Annotated[
+        str, typer.Option("--database", help="The database of your service; see createdb.")
+    ] = "postgres",
+    name: Name = "default",
+    as_json: Json = False,
+) -> None:
+    """Print the variables that other commands read, password included: eval "$(factfold stack env --database shop)"."""
+    import shlex
+
+    from factfold.stack import LocalStack
+
+    found = _variables(LocalStack(name).info, database)
+    if as_json:
+        _print_json(found)
+    else:
+        for variable, value in found.items():
+            typer.echo(f"export {variable}={shlex.quote(value)}")
+
+
+def _variables(info: StackInfo, database: str) -> dict[str, str]:
+    url = info.postgres.url(database)
+    databases = dict.fromkeys(
+        ("FACTFOLD_STORE_URL", "FACTFOLD_DATABASE", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
+    )
+    return {
+        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
+        "FACTFOLD_CONNECT_URL": info.connect_url,
+        **databases,
+    }
+
+
+@app.command()
 def down(
     name: Name = "default",
     purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,

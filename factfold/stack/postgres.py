@@ -98,6 +98,29 @@ def answers(info: StackInfo) -> bool:
     return subprocess.run(command, check=False, capture_output=True, timeout=10).returncode == 0  # noqa: S603
 
 
+def create_database(info: StackInfo, name: str) -> bool:
+    """Create a database of the stack's superuser; returns whether it was missing. ServerFailed with PostgreSQL's words.
+
+    Its URL is `info.postgres.url(name)`.
+    """
+    binary, postgres = install_tree() / "bin" / "createdb", info.postgres
+    command: list[str | Path] = [binary, "-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser]
+    ran = subprocess.run(  # noqa: S603 - our own binary, and a name behind --
+        [*command, "--", name],
+        env={**os.environ, "PGPASSWORD": info.postgres.password, "LC_MESSAGES": "C"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if ran.returncode and "already exists" not in ran.stderr:
+        raise ServerFailed(
+            f"PostgreSQL did not create database {name!r}: {ran.stderr.strip()}",
+            remedy="check that the stack is up (factfold stack status), and the name",
+            place=f"{info.postgres.host}:{info.postgres.port}",
+        )
+    return ran.returncode == 0
+
+
 def _clear_after_kill(data: Path) -> None:
     """Remove the lock file of a killed server, once no process of it works in the data folder.
 

@@ -21,9 +21,12 @@ import psutil
 import pytest
 import sqlalchemy
 
+from factfold.cli.stack import _variables
 from factfold.stack import LocalStack
+from factfold.stack.errors import ServerFailed
 from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
+from factfold.stack.postgres import create_database
 from factfold.stack.processes import RecordedProcess, wait_gone
 from factfold.stack.state import SERVERS, save
 
@@ -139,6 +142,24 @@ def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack: L
 def test_a_fresh_database_is_empty_and_not_the_last_one(database: Callable[[], str]) -> None:
     first, second = database(), database()
     assert first != second
+
+
+def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresqls_words(stack: LocalStack) -> None:
+    name = 'a "shop" of mine'
+    assert create_database(stack.info, name)
+    assert not create_database(stack.info, name)
+    engine = sqlalchemy.create_engine(stack.info.postgres.url(name))
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("select current_database()").scalar() == name
+    engine.dispose()
+    with pytest.raises(ServerFailed, match="did not create database 'x'.*authentication failed"):
+        create_database(replace(stack.info, password="another"), "x")
+
+
+def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> None:
+    found = _variables(stack.info, "shop")
+    assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
+    assert found["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == stack.info.bootstrap_servers
 
 
 def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
