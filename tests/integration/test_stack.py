@@ -152,7 +152,7 @@ def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresq
     with engine.connect() as connection:
         assert connection.exec_driver_sql("select current_database()").scalar() == name
     engine.dispose()
-    with pytest.raises(ServerFailed, match="did not create database 'x'.*authentication failed"):
+    with pytest.raises(ServerFailed, match=r"did not create database 'x'.*authentication failed"):
         create_database(replace(stack.info, password="another"), "x")
 
 
