@@ -17,6 +17,7 @@ from factfold.cli import (
     erasure,
     events,
     histories,
+    new,
     prepare,
     processes,
     relay,
@@ -54,6 +55,7 @@ def application() -> typer.Typer:
     app.add_typer(erasure.keys, name="keys")
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
+    app.command("new")(new.new)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)
@@ -61,7 +63,18 @@ def application() -> typer.Typer:
     return app
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"factfold {version('factfold')}")
+        raise typer.Exit
+
+
 def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error, too; goes anywhere in a command.")
     ] = False,

@@ -57,5 +57,7 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel):
 
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
-    files = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.*")}
+    files = {
+        str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.*") if path.is_file()
+    }
     assert {name for name in files if "__pycache__" not in name} - set(wheel) == set()

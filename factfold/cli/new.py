@@ -1,0 +1,24 @@
+"""`factfold new`: a running project in one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the project and its package, such as shop.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers."""
+    from factfold.scaffolding import create_project
+
+    here = Path.cwd()
+    written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
+    if as_json:
+        typer.echo(json.dumps({"project": name, "files": written}))
+        return
+    typer.echo(f"{len(written)} files in {name}. Next: cd {name} && make test && make demo")

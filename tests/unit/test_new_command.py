@@ -1,0 +1,99 @@
+"""`factfold new`: which files it writes, and which names it refuses."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from factfold.cli.entry import application
+from factfold.scaffolding import ProjectRefused, create_project
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(application(), words)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_project_has_code_tests_settings_and_the_images_of_its_servers(folder: Path) -> None:
+    written = {str(file.relative_to(folder / "shop")) for file in create_project("shop", parent=folder)}
+    assert written == {str(f.relative_to(folder / "shop")) for f in (folder / "shop").rglob("*") if f.is_file()}
+    files = {
+        "Makefile",
+        "README.md",
+        "compose.yaml",
+        "connectors.toml",
+        "factfold.toml",
+        "pyproject.toml",
+        ".gitignore",
+    }
+    code = {f"shop/{name}.py" for name in ("orders", "customers", "views", "branches", "reviews", "payments", "demo")}
+    assert files | code | {".github/workflows/ci.yml", "docker/compose.yaml", "docker/kafka/Dockerfile"} <= written
+
+
+def test_no_file_has_a_placeholder_left_and_every_file_can_be_read(folder: Path) -> None:
+    own = [f for f in create_project("ticket_desk", parent=folder) if "docker" not in f.relative_to(folder).parts]
+    readers = {".py": ast.parse, ".toml": tomllib.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
+    for file in own:
+        text = file.read_text("utf-8")
+        assert "$name" not in text
+        assert "${name}" not in text
+        readers.get(file.suffix, str)(text)
+    assert {"ticket_desk", "tests"} <= {file.parent.name for file in own}
+
+
+def test_the_readme_has_twenty_lines(folder: Path) -> None:
+    create_project("shop", parent=folder)
+    assert len((folder / "shop" / "README.md").read_text("utf-8").splitlines()) <= 20
+
+
+def test_json_lists_the_written_files(folder: Path) -> None:
+    printed = json.loads(run("new", "shop", "--json").output)
+    assert printed["project"] == "shop"
+    assert "shop/shop/orders.py" in printed["files"]
+    assert all((folder / file).is_file() for file in printed["files"])
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("Shop", "'Shop' is not a name of a Python package"),
+        ("my-shop", "'my-shop' is not a name of a Python package"),
+        ("../shop", "'../shop' is not a name of a Python package"),
+        ("class", "'class' is not a name of a Python package"),
+        ("", "'' is not a name of a Python package"),
+        ("x" * 41, f"'{'x' * 41}' is not a name of a Python package"),
+        ("docker", "a project has a folder 'docker' of its own"),
+        ("json", "Python has a module 'json' already"),
+        ("eventstore", "Python has a module 'eventstore' already"),
+    ],
+)
+def test_a_name_that_cannot_be_a_package_is_refused(folder: Path, name: str, cause: str) -> None:
+    with pytest.raises(ProjectRefused) as refused:
+        create_project(name, parent=folder)
+    assert refused.value.message == cause
+    assert list(folder.iterdir()) == []
+
+
+def test_an_existing_folder_is_refused_and_left_as_it_is(folder: Path) -> None:
+    (folder / "shop").mkdir()
+    (folder / "shop" / "mine.txt").write_text("mine")
+    with pytest.raises(ProjectRefused, match="'shop' exists in this folder"):
+        create_project("shop", parent=folder)
+    assert [file.name for file in (folder / "shop").iterdir()] == ["mine.txt"]
+
+
+def test_the_version_is_printed() -> None:
+    from importlib.metadata import version
+
+    assert run("--version").output == f"factfold {version('factfold')}\n"
