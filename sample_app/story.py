@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,16 @@ class Story:
         self.facts: dict[str, Any] = {}
         self._console = Console(highlight=False)
         self._console.rule(f"[bold]{title}")
+
+    def expect(self, error: type[Exception]) -> None:
+        """Leave out of the log a failure that is a part of the story."""
+
+        def unexpected(logger: object, method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+            if told.get("error") == error.__name__:
+                raise structlog.DropEvent
+            return told
+
+        structlog.configure(processors=[unexpected, *structlog.get_config()["processors"]])
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:

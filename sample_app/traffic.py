@@ -1,4 +1,4 @@
-"""The shop's day: customers, articles, and orders that are placed, paid, cancelled or refused, from one seed."""
+"""The shop's day: customers, articles, and orders that are placed, then paid, cancelled or forgotten, from one seed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from eventstore import Accepted, Dispatcher, Refusal, WrongExpectedVersion
+from eventstore import NO_STREAM, Accepted, Dispatcher, RecordedEvent, Refusal, WrongExpectedVersion
 from sample_app.customers import Customer
 from sample_app.inventory import InventoryItem
 from sample_app.payments import SUSPICIOUS_ABOVE
@@ -17,7 +18,8 @@ from sample_app.road import Road
 from sample_app.shop import cancel_order, pay_order, place_order
 from sample_app.story import Story
 
-DELIVERY = 100  # of each article: less than the first orders want, so that some are refused
+DELIVERY = 80  # of each article: less than the first orders want of some, so that these cannot be reserved
+CALLED_OFF, FORGOTTEN = 0.1, 0.2  # of the orders, the rest is paid
 Told = Callable[[str], None]
 
 
@@ -35,6 +37,7 @@ class ShopTraffic:
         self._dispatcher = Dispatcher(road.store)
         self._orders = 0
         self.accepted = 0
+        self.placed = 0
         self.payments = 0
         self.suspicious = 0
         self.refused: Counter[str] = Counter()
@@ -56,18 +59,19 @@ class ShopTraffic:
             self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=title, quantity=DELIVERY)
 
     def order(self, *, placed: Told = _nobody, suspected: Told = _nobody) -> None:
-        """Try one order and pay it, now and then cancel one instead; both are told its id once it was accepted."""
+        """Try one order and pay it, cancel it, or forget it; both are told its id once it was accepted."""
         customer_id = self._random.randint(1, self.customers)
-        quantity = self._random.randint(0, 6)  # 0 is refused, and so is what the shelf does not hold
+        quantity = self._random.randint(0, 6)  # 0 is refused
         amount = Decimal(max(quantity, 1) * self._random.randint(100, 9_999)) / 100
         sku = f"sku-{self._random.randrange(self._articles)}"
         order_id = self._place(customer_id, sku, quantity, amount)
         if order_id is None:
             return
         placed(order_id)
-        if self._random.random() < 0.1:
+        fate = self._random.random()
+        if fate < CALLED_OFF:
             self._count(cancel_order(self._dispatcher, order_id, reason="changed my mind"))
-        else:
+        elif fate > FORGOTTEN:
             self._pay(order_id, customer_id, amount, suspected)
 
     def try_card(self) -> None:
@@ -77,13 +81,27 @@ class ShopTraffic:
             if order_id is not None:
                 self._pay(order_id, self.customers, amount, _nobody)
 
+    def forget(self) -> RecordedEvent:
+        """Place an order that nobody pays, by a command whose name is recorded; returns its event."""
+        self._orders += 1
+        once, order_id = self._dispatcher.once(uuid4()), f"o{self._orders}"
+        self._dispatcher.send("sku-poems", InventoryItem.receive, title="A book of poems", quantity=1)
+        result = place_order(once, order_id, customer_id=1, sku="sku-poems", quantity=1, amount=Decimal("9.99"))
+        if isinstance(result, Refusal):
+            raise AssertionError(result.reason)
+        self.accepted, self.placed = self.accepted + 1, self.placed + 1
+        return result.events[0]
+
     def _place(self, customer_id: int, sku: str, quantity: int, amount: Decimal) -> str | None:
         self._orders += 1
         order_id = f"o{self._orders}"
         result = place_order(
             self._dispatcher, order_id, customer_id=customer_id, sku=sku, quantity=quantity, amount=amount
         )
-        return order_id if self._count(result) else None
+        if not self._count(result):
+            return None
+        self.placed += 1
+        return order_id
 
     def _pay(self, order_id: str, customer_id: int, amount: Decimal, suspected: Told) -> None:
         if self._count(pay_order(self._dispatcher, order_id, customer_id=customer_id, amount=amount)):
@@ -97,7 +115,7 @@ class ShopTraffic:
 
     def _count(self, result: Accepted | Refusal) -> bool:
         if isinstance(result, Refusal):
-            self.refused["out of stock" if "left" in result.reason else result.reason] += 1
+            self.refused[result.reason] += 1
             return False
         self.accepted += 1
         return True
@@ -108,6 +126,8 @@ class ShopTraffic:
         for reason, count in self.refused.most_common():
             story.say(f"  {count:>5} × {reason}")
         try:
-            self._road.store.append("inventory-sku-0", [InventoryItem.Received(title="x", quantity=1)], expected=0)
+            self._road.store.append(
+                "inventory-sku-0", [InventoryItem.Received(title="x", quantity=1)], expected=NO_STREAM
+            )
         except WrongExpectedVersion as refused:
             story.say(f"a stale append is refused: {refused.message}")

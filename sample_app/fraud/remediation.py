@@ -19,6 +19,7 @@ from sample_app.payments import Payment
 from sample_app.shop import cancel_order
 
 TRUSTED_SCORE = 600
+NOTHING_TO_HOLD = "nothing to hold"  # cancelled before it was looked at
 _LOOK_SECONDS = 0.2
 
 metadata = sa.MetaData()
@@ -27,7 +28,7 @@ cases = sa.Table(
     metadata,
     sa.Column("payment", sa.Text, primary_key=True),
     sa.Column("order_id", sa.Text, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),  # open → released or cancelled; or why there was nothing to hold
+    sa.Column("outcome", sa.Text, nullable=False),  # open → released or cancelled; or nothing to hold
     sa.Column("conversation", sa.Text, nullable=False),
     sa.Column("cause", sa.Text, nullable=False),  # the payment's event
 )
@@ -63,7 +64,7 @@ class Remediation:
             case = {
                 "payment": recorded.stream.removeprefix("payment-"),
                 "order_id": event.order_id,
-                "outcome": "open" if isinstance(held, Accepted) else held.reason,
+                "outcome": "open" if isinstance(held, Accepted) else NOTHING_TO_HOLD,
                 "conversation": why.correlation_id,
                 "cause": why.causation_id,
             }
@@ -110,7 +111,7 @@ class Remediation:
             settled = cancel_order(orders, case.order_id, reason=f"suspicious payment, score {score}")
         outcome = "released" if trusted else "cancelled"
         if not isinstance(settled, Accepted):
-            # No longer held: settled before by a process that died before it noted so, or cancelled by the customer.
+            # No longer held: settled before by a service that died before it noted so, or cancelled by somebody.
             outcome = "cancelled" if orders.load(Order, case.order_id).status == "cancelled" else "released"
         with self._database.begin() as connection:
             connection.execute(sa.update(cases).where(cases.c.payment == case.payment).values(outcome=outcome))

@@ -44,6 +44,8 @@ class InventoryItem(Aggregate, category="inventory"):
 
     @command
     def release(self, *, order_id: str, quantity: int) -> None:
+        if quantity > self.reserved:
+            self.refuse(f"only {self.reserved} of {self.title or self.id} are reserved, {quantity} to be released")
         self.emit(self.Released(order_id=order_id, quantity=quantity))
 
     def on_received(self, e: Received) -> None:

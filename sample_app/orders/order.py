@@ -66,6 +66,8 @@ class Order(Aggregate):
 
     @command
     def cancel(self, *, reason: str) -> None:
+        if self.status == "cancelled":
+            return
         self._require("placed", "held", to="cancelled")
         self.emit(self.Cancelled(reason=reason))
 

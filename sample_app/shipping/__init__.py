@@ -1,4 +1,4 @@
-"""Shipping: sends what was paid without suspicion."""
+"""Shipping: parcels of what was shipped."""
 
 from sample_app.shipping.dispatch import parcels, shipping
 

@@ -24,13 +24,38 @@ def test_commands_become_views_that_equal_their_recomputation_and_payments_are_r
     for view in views.values():
         assert view["digest"] == view["recomputed_digest"]
     assert story.facts["compared"] == {"public.customers": {"rows": 20, "equal": True}}
-    assert story.facts["commands"]["refused"]["out of stock"]
     assert branches["suspicious"] + branches["validated"] == events["payment.received"]
     assert branches["dead-letter"] == 0
     groups = story.facts["subscriber"]["groups"]
-    assert groups["fraud-remediation"]["handled"] == branches["suspicious"] == events["order.held"] > 10
-    assert groups["shipping"]["handled"] == branches["validated"]
-    assert groups["shipping-released"]["handled"] == events["order.released"]
+    assert groups["fraud-remediation"]["handled"] == branches["suspicious"] > 10
+    assert events["order.held"] + story.facts["cases"].get("nothing to hold", 0) == branches["suspicious"]
     assert sum(story.facts["cases"].values()) == branches["suspicious"]
+    assert story.facts["cases"]["released"] == events["order.released"]
+    assert groups["shipping"]["handled"] == events["order.shipped"]
+    assert groups["receipts"]["handled"] == branches["validated"]
+    orders_that_end_right_whatever_happens_to_them(story.facts["fulfilment"], events)
+    dead = story.facts["dead_letters"]
+    (jam,) = dead["causes"]
+    assert (jam["error"], jam["pattern"]) == ("PrinterJammed", "paper jam at order …")
+    assert (dead["replayed"], dead["left"]) == (jam["count"], 0)
+    assert jam["count"] > 0
+    names = [line.split()[0] for line in story.facts["trace"]]
+    assert names[:2] == ["order.place", "order.placed"]
+    ended = names.index("timer.payment")
+    assert names[ended:] == [
+        "timer.payment", "process.stepped", "inventory.release", "inventory.released",
+        "process.stepped", "order.cancel", "order.cancelled", "process.stepped",
+    ]  # fmt: skip
     for waited in story.facts["latency_ms"].values():
         assert 0 < waited["p50"] <= waited["p99"]
+
+
+def orders_that_end_right_whatever_happens_to_them(fulfilment, events):
+    assert fulfilment["mistakes"] == []
+    assert fulfilment["orders"] == events["order.placed"] == events["order.shipped"] + events["order.cancelled"]
+    assert fulfilment["reserved"] == fulfilment["held_by_orders"] > 0
+    assert fulfilment["refunds"] == events["payment.received"] - events["order.shipped"] > 0
+    assert fulfilment["processes"]["done"] == fulfilment["shipped"] == events["order.shipped"] > 20
+    assert fulfilment["processes"]["compensated"] == events["order.cancelled"]
+    assert {"not paid in time", "changed my mind", "out of stock", "suspicious payment"} == set(fulfilment["cancelled"])
+    assert fulfilment["timers"] >= fulfilment["cancelled"]["not paid in time"] > 5

@@ -9,12 +9,14 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Dispatcher, SqlEventStore
+from eventstore import ANY, Accepted, Dispatcher, Refusal, SqlEventStore
 from sample_app.background import Background, wait_until
 from sample_app.fraud import Remediation, cases
+from sample_app.inventory import InventoryItem
 from sample_app.orders import Order
 from sample_app.payments import Payment
 from sample_app.shipping.dispatch import parcels, shipping
+from sample_app.shop import cancel_order
 
 PLACED = Order.Placed(customer_id=1, sku="s", quantity=1, amount=Decimal("950"))
 PAYMENT = Payment.Received(
@@ -45,15 +47,38 @@ def received(store):
     return recorded
 
 
-def test_a_payment_that_comes_again_after_the_order_was_shipped_is_a_parcel(store, database):
-    orders = Dispatcher(store)
-    paid, _ = shipping(orders, database=database)
-    orders.send("o1", Order.ship, carrier="Post")
+def test_a_shipped_order_is_a_parcel(store, database):
+    (shipped,) = Dispatcher(store).send("o1", Order.ship, carrier="Post").events
     with database.begin() as tx:
-        paid(PAYMENT, received(store), tx)
-    with database.connect() as connection:
-        assert connection.scalar(sa.select(parcels.c.outcome)) == "shipped"
-    assert [event.type for event in store.read_stream("order-o1")] == ["order.placed", "order.shipped"]
+        shipping(database=database)(Order.Shipped(carrier="Post"), shipped, tx)
+        assert [tuple(parcel) for parcel in tx.execute(sa.select(parcels))] == [("o1", "Post")]
+
+
+def test_an_order_that_was_cancelled_before_its_payment_was_looked_at_is_a_case_without_anything_to_hold(
+    store, database, views
+):
+    orders = Dispatcher(store)
+    cancel_order(orders, "o1", reason="not paid in time")
+    remediation = Remediation(orders, database=database, views=views)
+    with database.begin() as tx:
+        remediation.subscription()(PAYMENT, received(store), tx)
+    assert remediation.outcomes() == {"nothing to hold": 1}
+
+
+def test_an_order_that_is_cancelled_twice_is_cancelled_once(store):
+    orders = Dispatcher(store)
+    for reason in ("changed my mind", "not paid in time"):
+        assert isinstance(cancel_order(orders, "o1", reason=reason), Accepted)
+    assert [event.type for event in store.read_stream("order-o1")] == ["order.placed", "order.cancelled"]
+
+
+def test_an_article_is_released_as_far_as_it_is_reserved(store):
+    articles = Dispatcher(store)
+    articles.send("s", InventoryItem.receive, title="Tea", quantity=5)
+    articles.send("s", InventoryItem.reserve, order_id="o1", quantity=2)
+    refused = articles.send("s", InventoryItem.release, order_id="o1", quantity=3)
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "only 2 of Tea are reserved, 3 to be released"
 
 
 @pytest.fixture
