@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.unit.test_documentation import ROOT, blocks
+
 LIGHT = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
@@ -35,6 +36,14 @@ def build(folder: Path, *, source: Path, target: str) -> Path:
     run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder, cwd=source)
     (built,) = folder.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return built
+
+
+def written_on_the_page() -> tuple[list[str], list[str]]:
+    """The first commands of the page about new projects, and the output that it shows for the demonstration."""
+    written = list(blocks(ROOT / "docs" / "how-to" / "start-a-project.md"))
+    commands = [line for block in written if block.kind == "sh" for line in block.lines]
+    (output,) = (block.lines for block in written if block.kind == "text")
+    return commands[:4], output
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +105,9 @@ def test_a_new_project_passes_its_tests_and_its_demo_with_the_installed_package_
     where = run(python, "-c", origins, cwd=tmp_path)
     assert all(Path(file).is_relative_to(programs.parent) for file in where.split())
     assert run(factfold, "--version", cwd=tmp_path).startswith("factfold ")
+    commands, shown = written_on_the_page()
+    assert commands == ["factfold new shop", "cd shop", "make test", "make demo"]
     run(factfold, "new", "shop", cwd=tmp_path)
     project = tmp_path / "shop"
     assert "8 passed" in run("make", "test", f"PYTHON={python}", cwd=project, **LIGHT)
-    shown = run("make", "--silent", "demo", f"PYTHON={python}", cwd=project, **LIGHT)
-    assert shown.splitlines() == DEMO
-
-
-DEMO = [
-    "refused: an order needs a quantity of at least 1",
-    "view: [('o1', 'Anna', 3, 30), ('o2', 'Anna', 500, None)]",
-    "equal to a recomputation: True",
-    "reviews: [('o2', 500)]",
-    "order o2: ['order.placed', 'order.cancelled']",
-]
+    assert run("make", "--silent", "demo", f"PYTHON={python}", cwd=project, **LIGHT).splitlines() == shown
