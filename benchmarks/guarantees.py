@@ -1,10 +1,11 @@
 """guarantees.*: what each guarantee of a subscription costs, and what a queue costs, in one run.
 
-The same topic, handlers that do nothing, batches of the same size; a new group each time, best of the runs,
-alternating; the first batch, which waits for the group, is not counted. At most once commits the offsets before each
-batch and waits for that; at least once commits behind it, in the background; effectively once adds the inbox in
-PostgreSQL and the handler's transaction. A queue acknowledges each record, and waits for that behind each batch.
-What it does not show: handlers that do something, several members, servers on machines of their own.
+The same topic, handlers that do nothing, batches of the same size; a new group each time, alternating. Of each ratio
+the median of the runs counts: both sides of one run had the same machine. The first batch, which waits for the group,
+is not counted. At most once commits the offsets before each batch and waits for that; at least once commits behind
+it, in the background; effectively once adds the inbox in PostgreSQL and the handler's transaction. A queue
+acknowledges each record, and waits for that behind each batch. What it does not show: handlers that do something,
+several members, servers on machines of their own.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def main(
         gc.freeze()
         measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
         engine.dispose()
-    best = {name: max(one[name] for one in measured) for name in measured[0]}
-    path = write("guarantees", [_claim(best, name, records, runs) for name in TARGETS], rates=best)
-    story.say(f"{', '.join(f'{name} {number:,.0f}' for name, number in best.items())} records/s: {path}")
+    claims = [_claim(measured, name, records) for name in TARGETS]
+    path = write("guarantees", claims, rates=measured)
+    story.say(f"to at least once: {', '.join(f'{one.id} {one.ratio}' for one in claims)}: {path}")
 
 
 def _round(story: Story, settings: Settings, engine: sa.Engine, topic: str, records: int) -> dict[str, float]:
@@ -65,10 +66,12 @@ def _declared(topic: str) -> dict[str, Subscription[..., Any]]:
     }
 
 
-def _claim(best: dict[str, float], name: str, records: int, runs: int) -> Claim:
+def _claim(measured: list[dict[str, float]], name: str, records: int) -> Claim:
+    by_ratio = sorted(measured, key=lambda one: one[name] / one["at-least-once"])
+    middle = by_ratio[len(by_ratio) // 2]
     return at_least(
-        f"guarantees.{name}", ours=best[name], other=best["at-least-once"], other_name="at least once",
-        unit="records/s", n=records, runs=runs, target=TARGETS[name],
+        f"guarantees.{name}", ours=middle[name], other=middle["at-least-once"], other_name="at least once",
+        unit="records/s", n=records, runs=len(measured), target=TARGETS[name],
     )  # fmt: skip
 
 
