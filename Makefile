@@ -6,7 +6,7 @@ READY := $(VENV)/.factfold-ready
 UV ?= $(firstword $(wildcard $(VENV)/bin/uv) uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flights test check bench faults faults-full lock
+.PHONY: help setup demo demo-flights test check docs bench faults faults-full lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,18 @@ check: setup ## Lint, format, types, import contracts, the rules of the architec
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) -m pytest -q tests/architecture
 
+# The site's packages are no part of .venv: a machine that only tests never fetches them.
+SITE := build/site-venv
+
+$(SITE)/.ready: requirements-docs.lock
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: setup $(SITE)/.ready ## The site of docs/ in build/site; a dead link or an unknown name stops it
+	$(PY) -m docs.commands_page
+	$(SITE)/bin/zensical build --clean --strict
+
 bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
 	$(PY) -m benchmarks $(ARGS)
 
@@ -63,8 +75,11 @@ faults-full: setup $(CLASSES) ## The same at full size, for hours: FACTFOLD_KILL
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} $(EXAMPLES) \
 	  $(PY) -m pytest $(FAULTS) --timeout 14400 -o faulthandler_timeout=20000 $(ARGS)
 
-lock: ## Bring requirements.lock in line with pyproject.toml (ARGS=--upgrade for newer versions; needs uv)
+LOCK := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --custom-compile-command "make lock" --quiet
+
+lock: ## Bring the lock files in line with pyproject.toml (ARGS=--upgrade for newer versions; needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "error: uv is not here" >&2; echo "  remedy: pip install uv, or make lock UV=/path/to/uv" >&2; exit 1; }
-	$(UV) pip compile pyproject.toml --extra dev --universal --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet $(ARGS) -o requirements.lock
+	$(LOCK) pyproject.toml --extra dev $(ARGS) -o requirements.lock
+	$(LOCK) --group docs --python-version 3.11 $(ARGS) -o requirements-docs.lock

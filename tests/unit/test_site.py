@@ -1,0 +1,78 @@
+"""The site of docs/: its navigation, its reference of names and its reference of commands are complete."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docs.commands_page import PAGE, page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+# Packages whose every public name has an entry. An error may have it by its module.
+DOCUMENTED = ["eventstore", "cdc", "projections", "eventstore.processes"]
+ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
+
+
+def entries():
+    pages = sorted((DOCS / "reference").glob("*.md"))
+    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
+
+
+def navigated(part):
+    if isinstance(part, str):
+        return [part]
+    return [page for each in (part.values() if isinstance(part, dict) else part) for page in navigated(each)]
+
+
+def of_errors():
+    return {name for module in ERRORS for name in vars(importlib.import_module(module))}
+
+
+@pytest.mark.parametrize("package", DOCUMENTED)
+def test_the_reference_has_every_public_name(package):
+    names = importlib.import_module(package).__all__
+    assert [name for name in names if f"{package}.{name}" not in entries() and name not in of_errors()] == []
+
+
+def test_the_reference_has_each_name_once():
+    assert [name for name, times in Counter(entries()).items() if times > 1] == []
+
+
+def test_the_reference_has_only_names_that_exist():
+    homes = [name.rpartition(".") for name in entries() if name not in ERRORS]
+    assert [(home, name) for home, _, name in homes if not hasattr(importlib.import_module(home), name)] == []
+    assert set(ERRORS) <= set(entries())
+
+
+def test_the_page_of_commands_is_what_the_program_says():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m docs.commands_page"
+
+
+def test_the_navigation_has_every_page_once_but_the_single_decisions():
+    pages = {str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md")}
+    listed = navigated(SITE["nav"])
+    assert sorted(listed) == sorted(page for page in pages if not re.match(r"decisions/\d", page))
+
+
+def test_no_page_links_to_a_file_that_is_not_on_the_site():
+    links = [
+        (file, target)
+        for file in DOCS.rglob("*.md")
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", file.read_text("utf-8"))
+    ]
+    local = [(file, (file.parent / target).resolve()) for file, target in links if "://" not in target]
+    assert [(str(file), str(target)) for file, target in local if not target.is_relative_to(DOCS)] == []
+
+
+def test_the_site_loads_nothing_from_other_hosts():
+    assert SITE["theme"]["font"] is False
+    scripts = SITE["extra"]["polyfills"]
+    assert any("iframe-worker" in script for script in scripts)  # else the theme loads it from a CDN
+    assert all((DOCS / script).is_file() for script in scripts)
