@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
+from projections.errors import InvalidDefinition
 from projections.tables import CapturedTable
 from projections.testing.memory_log import MemoryLog
 
@@ -13,8 +19,9 @@ from projections.testing.memory_log import MemoryLog
 class ChangeWriter:
     """Writes the changes of tables into a log in memory, one position after another.
 
-    Values are those that JSON has; ``at`` is the position of a change that comes late or again, ``committed`` the time
-    of its commit in microseconds since 1970: as many seconds as its position, unless it is given.
+    Values are those that JSON has, and decimals, dates, times, UUIDs, bytes and members of enums: these are written as
+    Debezium writes them under our connectors' settings. ``at`` is the position of a change that comes late or again,
+    ``committed`` the time of its commit in microseconds since 1970: by default as many seconds as its position.
     """
 
     def __init__(self, log: MemoryLog) -> None:
@@ -54,4 +61,25 @@ def _key(table: CapturedTable, row: Mapping[str, Any]) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), default=_spelt).encode()
+
+
+def _spelt(value: Any) -> Any:
+    """What JSON has no form for, as Debezium spells it; a time without a zone is UTC."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return moment.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time):
+        return f"{value.isoformat()}Z"
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, Enum):
+        return value.name
+    raise InvalidDefinition(
+        f"a {type(value).__name__} is no value of a captured column",
+        remedy="give numbers, texts, decimals, dates, times, UUIDs, bytes or members of an enum",
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
 import random
+import uuid
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
-from projections import ProjectionGroup, Table, view
+from projections import ProjectionGroup, Table, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.testing.trial import ViewsDiffer, ViewTrial
 from tests.integration.tickets import DECLARED, Ticket
@@ -117,3 +120,48 @@ def test_a_python_function_that_draws_lots_is_found_with_the_key_and_both_rows(s
         trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
         with pytest.raises(ViewsDiffer, match=r"view lucky, key \{'id': 1\}: live .*'luck': \d+.*, recomputed .*\d+"):
             trial.check()
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+things = Table.from_changelog(
+    sa.Table(
+        "things",
+        METADATA,
+        sa.Column("id", sa.Uuid, primary_key=True),
+        sa.Column("price", sa.Numeric(8, 2)),
+        sa.Column("day", sa.Date),
+        sa.Column("at", sa.DateTime(timezone=True)),
+        sa.Column("local", sa.DateTime()),
+        sa.Column("raw", sa.LargeBinary),
+        sa.Column("colour", sa.Enum(Colour)),
+        sa.Column("clock", sa.Time),
+    ),
+    topic="shop.public.things",
+)
+EAST = dt.timezone(dt.timedelta(hours=2))
+
+
+@pytest.fixture
+def view_spark(spark):
+    """The session of our own tests, in place of the plug-in's."""
+    return spark
+
+
+def test_the_fixture_of_the_plug_in_takes_values_of_every_type(view_trial):
+    trial = view_trial(
+        ProjectionGroup("typed", [sql_view("all_things", "SELECT * FROM things", tables={"things": things})])
+    )
+    row = {"id": uuid.UUID(int=7), "price": Decimal("5.00"), "day": dt.date(2026, 1, 2), "raw": b"\x00a",
+           "at": dt.datetime(2026, 1, 2, 3, 4, 5, 6, EAST), "local": dt.datetime(2026, 1, 2, 3),
+           "colour": Colour.RED, "clock": dt.time(3, 4)}  # fmt: skip
+    trial.put(things, row)
+    trial.check()
+    (found,) = trial.rows("all_things")
+    utc = {"at": row["at"], "local": row["local"].replace(tzinfo=dt.UTC)}
+    text = {"id": str(row["id"]), "price": "5.00", "colour": "RED", "clock": "03:04:00.000000"}
+    assert found == row | utc | text
+    with pytest.raises(InvalidDefinition, match="a object is no value of a captured column"):
+        trial.put(things, {"id": object()})
