@@ -16,6 +16,7 @@ from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
 from eventstore.settings import Settings
 from eventstore.subscriptions import Start
+from eventstore.topics import retry_topic_of
 
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
@@ -40,6 +41,13 @@ def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
     waiting = {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
     ages = _ages(settings, topic, waiting) if waiting else {}
     return Lag(tuple(PartitionLag(p, ends[p] - waiting.get(p, ends[p]), ages.get(p, 0.0), topic) for p in sorted(ends)))
+
+
+def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> list[str]:
+    """Return topics and those of the group's retry topics for them that exist; BrokerUnreachable."""
+    each = list(topics)
+    with OffsetReader(settings) as reader:
+        return each + reader.existing(retry_topic_of(topic, group) for topic in each)
 
 
 def subscription_lag(settings: Settings, topics: Iterable[str], *, group: str) -> Lag:

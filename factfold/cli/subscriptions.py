@@ -74,11 +74,12 @@ def _tell_following(*, as_json: bool) -> None:
 
 @app.command()
 def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
-    """Show how far a group is behind: records and seconds, by partition."""
+    """Show how far a group is behind: records and seconds, by partition, its retry topics included."""
     from eventstore import Settings
-    from eventstore.kafka.groups import subscription_lag
+    from eventstore.kafka.groups import read_topics, subscription_lag
 
-    found = subscription_lag(Settings(), topic.split(","), group=group)
+    settings = Settings()
+    found = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in found.partitions]
         typer.echo(json.dumps({"records": found.records, "seconds": found.seconds, "partitions": parts}))

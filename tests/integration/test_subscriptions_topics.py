@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from eventstore import RecordedEvent, open_subscriber, subscription
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.groups import subscription_lag
+from eventstore.kafka.groups import read_topics, subscription_lag
 from eventstore.topics import branch_topic
 from tests.integration.delivering import deliver, running
 from tests.integration.payments_topic import PaymentsTopic
@@ -79,6 +79,8 @@ def test_a_record_that_fails_is_handled_later_and_its_partition_does_not_wait(se
         assert amounts(engine)[:3] == [1, 3, 5]
         wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
     assert (report.handled, report.postponed, report.dead, sorted(amounts(engine))) == (4, 3, 1, [1, 2, 3, 5])
+    assert read_topics(settings, [payments.name], group="books") == [payments.name, declared.retry_topic]
+    assert read_topics(settings, [payments.name], group="others") == [payments.name]
     (letter,) = [dict(letter.headers) for letter in read_range(settings, declared.dead_letter_topic)]
     told = {name: letter[f"dead_letter_{name}"].decode() for name in ("topic", "partition", "offset", "attempts")}
     assert told == {"topic": payments.name, "partition": "0", "offset": "3", "attempts": "3"}
