@@ -1,10 +1,11 @@
-"""The shop's fulfilment in a store, when its worker dies between any two statements of any step."""
+"""The shop's fulfilment in a store: its worker dies between any two statements, and what fails is mended by hand."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,23 @@ def test_a_worker_that_dies_between_any_two_statements_changes_nothing_of_the_en
         if not crashing.happened:
             assert number > 10
             return
+
+
+def test_a_compensation_that_fails_is_listed_as_stuck_and_retried_by_hand(shops):
+    shop, by_hand = next(shops), {"order_id": "o1", "quantity": 2}
+    shop.send("sku", InventoryItem.receive, title="Tea", quantity=5)
+    place_order(shop.dispatcher, "o1", customer_id=1, sku="sku", quantity=2, amount=Decimal(20))
+    shop.deliver()
+    shop.worker().drain()
+    shop.send("sku", InventoryItem.release, **by_hand)
+    shop.pass_time(minutes=31)
+    shop.worker().drain()
+    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
+    assert stuck.status == "compensation_failed"
+    assert "only 0 of Tea are reserved, 2 to be released" in stuck.problem
+    shop.send("sku", InventoryItem.reserve, **by_hand)
+    shop.processes.retry("fulfilment", "o1")
+    shop.worker().drain()
+    assert shop.status("o1") == "compensated"
+    assert shop.dispatcher.load(Order, "o1").status == "cancelled"
+    assert shop.dispatcher.load(InventoryItem, "sku").reserved == 0
