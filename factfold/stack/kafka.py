@@ -100,6 +100,9 @@ def common_properties() -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
+        # A worker of a share group learns its partitions at its second heartbeat: after 5 s, unless told otherwise.
+        "group.share.min.heartbeat.interval.ms": 500,
+        "group.share.heartbeat.interval.ms": 500,
     }
 
 

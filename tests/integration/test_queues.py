@@ -85,7 +85,9 @@ def test_records_are_tried_again_and_given_up_with_their_count_and_aborted_ones_
     assert {(error, attempts) for error, attempts, _ in told} == {(b"ValueError", b"3"), (b"Rejected", b"1")}
 
 
-def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booked_once(settings, payments, engine):
+def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booked_once(settings, engine):
+    """Of one partition, which all workers share: another one would be the dead worker's until its session ends."""
+    payments = PaymentsTopic(settings, partitions=1)
     for amount in range(0, 30, 10):
         payments.receive(range(amount, amount + 10), partition=0)
     environment = os.environ | {
