@@ -85,11 +85,11 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
         road = lay_road(info, "shop", aggregates=aggregates, tables=Base.metadata, history=["customers"])
     watch = LatencyWatch(road, topic=Order.category, view="order_details", key="order_id")
     router = router_process(road.settings, "sample_app.payments:payment_branches", log=ROUTER_LOG)
-    with closing(road), router as require_router, fulfilling(road, HurriedFulfilment) as process:
+    with closing(road), router as require_router:
         traffic = _open_shop(story, road, sizes)
         with story.step("Spark started"):
             environment = Environment.open(road.settings, views_url=road.views_url, jars=spark_jars())
-        with closing(environment.store):
+        with closing(environment.store), fulfilling(road, HurriedFulfilment) as process:
             _build(story, environment)
             visitors = _browse(story, road, sizes)
             with _services(info, road, watch, process, require_router) as services:
