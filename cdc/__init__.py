@@ -5,8 +5,9 @@ from cdc import ConnectClient, PostgresSource, apply, prepare_source, write_secr
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from eventstore.extras import import_with_extras
 
 if TYPE_CHECKING:
     from cdc.change_event import ChangeDecoder, ChangeEvent, LogMessage, Op, decode_message
@@ -160,7 +161,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
+        return getattr(import_with_extras(_HOME_OF[name]), name)
     raise AttributeError(f"module 'cdc' has no attribute {name!r}")
 
 

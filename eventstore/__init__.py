@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from eventstore.extras import import_with_extras
+
 if TYPE_CHECKING:
     from eventstore.aggregate import Aggregate, command
     from eventstore.async_dispatcher import AsyncDispatcher, AsyncMiddleware, AsyncSend
@@ -406,7 +408,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"eventstore.{module}"), name)
+            return getattr(import_with_extras(f"eventstore.{module}"), name)
     if name in __all__:  # every error is here
         return getattr(import_module("eventstore.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,9 @@ Names are loaded when first used: importing this package starts nothing and load
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from eventstore.extras import import_with_extras
 
 if TYPE_CHECKING:
     from projections.batch_size import BatchSize
@@ -198,7 +199,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
+            return getattr(import_with_extras(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

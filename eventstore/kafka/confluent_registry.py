@@ -12,13 +12,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
-from httpx2 import HTTPError
-
 from eventstore.closing import Closing
 from eventstore.errors import RegistryRefused, RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
+from eventstore.extras import explained
 from eventstore.schema_registry import RegisteredSchema, canonical
 from eventstore.settings import RegistrySettings, Settings
+
+try:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+    from httpx2 import HTTPError
+except ModuleNotFoundError as error:
+    raise explained(error) from error
 
 _INCOMPATIBLE: Final = 409
 _NOT_FOUND: Final = 404

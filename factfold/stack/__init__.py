@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from eventstore.extras import import_with_extras
+
 if TYPE_CHECKING:
     from factfold.stack.artifacts import delta_jars, spark_jars
     from factfold.stack.errors import (
@@ -45,6 +47,4 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use, so that importing this package starts and loads nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    return getattr(import_with_extras(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)

@@ -10,7 +10,8 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 
-from eventstore.errors import UnsupportedBackend
+from eventstore.errors import FactfoldError, UnsupportedBackend
+from eventstore.extras import MissingExtra, explained, require_extra
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def url_of(database: str | URL) -> URL:
 
 def async_engine_for(database: str | URL) -> AsyncEngine:
     """Open an asyncio engine for a URL; psycopg or aiosqlite where it names no driver. UnsupportedBackend."""
+    require_extra("async")
     from sqlalchemy.ext.asyncio import create_async_engine
 
     with _usable():
@@ -75,12 +77,23 @@ def _settle_threshold(dialect: object, record: object, arguments: list[Any], opt
 def _usable() -> Iterator[None]:
     try:
         yield
+    except ModuleNotFoundError as error:
+        raise _no_driver(error) from None
     except (ArgumentError, ImportError) as error:
         # The text is not shown: it may hold a password.
-        raise UnsupportedBackend(
-            f"the database's URL cannot be used ({type(error).__name__})",
-            remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
-        ) from None
+        raise _unusable(error) from None
+
+
+def _no_driver(error: ModuleNotFoundError) -> FactfoldError:
+    missing = explained(error)
+    return missing if isinstance(missing, MissingExtra) else _unusable(error)
+
+
+def _unusable(error: Exception) -> UnsupportedBackend:
+    return UnsupportedBackend(
+        f"the database's URL cannot be used ({type(error).__name__})",
+        remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
+    )
 
 
 def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from eventstore.errors import OffsetsGone, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
-from eventstore.kafka.confluent_registry import registered_for
 from eventstore.kafka.consumer import RangeReader, end_of_batch
 from eventstore.kafka.schemas import add_schemas, read_schemas
 from eventstore.kafka.topic_settings import tombstone_lives, topic_ids
@@ -63,7 +62,11 @@ class KafkaLog:
             found = read_schemas(self.settings)
         except TopicMissing:
             found = {}  # a group may follow captured tables alone; an event's id would be an unknown one
-        return add_schemas(found, registered_for(self.settings, avro_changelogs)) if avro_changelogs else found
+        if not avro_changelogs:
+            return found
+        from eventstore.kafka.confluent_registry import registered_for  # whose packages few need
+
+        return add_schemas(found, registered_for(self.settings, avro_changelogs))
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""

