@@ -10,7 +10,9 @@ import pytest
 from eventstore import SqlEventStore
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
+from eventstore.processes import Process, reacts, starts
 from tests.conformance.process_shop import Shop
+from tests.unit.eventstore.fulfilment import Item, Order, Payment
 
 
 @pytest.fixture
@@ -63,13 +65,22 @@ def test_a_refused_command_stands_in_the_trace_although_it_has_no_event(shop):
     ]
 
 
+class Stocking(Process, sends=[Item]):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.send("first", Item.receive, quantity=1)
+
+    @reacts(Payment.Received, id="order_id")
+    def paid(self) -> None:
+        self.send("second", Item.receive, quantity=1)
+
+
 def test_what_two_steps_of_one_batch_decided_stands_below_its_own_step(shop):
-    shop.stock(5)
+    shop = Shop(shop.store, Stocking)
     shop.place("o1")
     shop.pay("o1")
     shop.deliver()
     shop.worker().drain()
-    rows = {event.version: event for event in shop.store.read_stream("fulfilment-o1")}
-    (_, reserved), (_, shipped) = (shop.store.read_stream(stream) for stream in ("item-tea", "order-o1"))
-    assert reserved.metadata.causation_id.endswith(str(rows[0].id))
-    assert shipped.metadata.causation_id.endswith(str(rows[1].id))
+    steps = list(shop.store.read_stream("stocking-o1"))
+    received = [event for item in ("first", "second") for event in shop.store.read_stream(f"item-{item}")]
+    assert [event.metadata.causation_id.split()[-1] for event in received] == [str(step.id) for step in steps]
