@@ -36,13 +36,11 @@ class FinalResults:
     """
 
     on: str
-    after: Lasting
+    after: Lasting | None = None
     max_ahead: Lasting = "1 day"
     topic: str | FinalTopic | None = None
 
     def __post_init__(self) -> None:
-        if self.after is None:
-            raise InvalidDefinition("final results without a promise", remedy=_NO_PROMISE)
         for name, micros in (("after", self.after_micros), ("max_ahead", self.ahead_micros)):
             if micros < 0:
                 raise InvalidDefinition(f"{name} {getattr(self, name)!r} is negative", remedy=_NO_PROMISE)
@@ -56,6 +54,8 @@ class FinalResults:
     @property
     def after_micros(self) -> int:
         """The promise in microseconds."""
+        if self.after is None:
+            raise InvalidDefinition(f"final results on {self.on!r} without a promise", remedy=_NO_PROMISE)
         return exact(self.after, what="after")
 
     @property

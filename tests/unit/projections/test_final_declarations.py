@@ -75,3 +75,9 @@ def test_a_topic_of_final_results_needs_a_database_and_a_broker(tmp_path, outbox
     with pytest.raises(InvalidDefinition, match=words) as caught:
         prepare_topics(SimpleNamespace(store=store, log=StoreLog(str(tmp_path / "shop.db"))), group)
     assert "leave topic=… away" in caught.value.remedy
+
+
+def test_final_results_without_a_promise_say_what_to_promise():
+    with pytest.raises(InvalidDefinition, match="final results on 'window_end' without a promise") as refused:
+        FinalResults("window_end")
+    assert "after=" in refused.value.remedy
