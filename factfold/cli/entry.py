@@ -29,6 +29,7 @@ from factfold.cli import (
     trace,
 )
 from factfold.cli.failures import show, show_traceback
+from factfold.settings_file import use_settings_file
 
 
 def application() -> typer.Typer:
@@ -80,6 +81,7 @@ def _root(
     ] = False,
 ) -> None:
     """Event sourcing and change data capture, folded into materialized views."""
+    use_settings_file()
 
 
 def main() -> None:

@@ -1,0 +1,208 @@
+"""`factfold.toml`: the same settings as the environment's, which wins; mistakes are refused with their line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eventstore import Settings
+from eventstore.errors import InvalidSettings
+from factfold.cli.entry import application, main
+from factfold.settings_file import PLAIN, use_settings_file
+from projections.spark_settings import SparkSettings
+
+WHOLE = """\
+store_url = "sqlite:///shop.db"
+restarts = 3
+
+[kafka]
+bootstrap_servers = "broker:9092"
+extra = { "client.id" = "shop" }
+
+[registry]
+url = "https://registry:8081"
+timeout_seconds = 2.5
+auto_register = false
+
+[registry.compatibility]
+order = "BACKWARD"
+
+[spark]
+master = "local[2]"
+config = { "spark.executor.memory" = "4g" }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, and an environment without settings; a command that is run here sets variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in _settings():
+        monkeypatch.delenv(name)
+    yield tmp_path
+    for name in _settings():
+        del os.environ[name]
+
+
+def _settings() -> list[str]:
+    return [name for name in os.environ if name.upper().startswith("FACTFOLD_")]
+
+
+def used(text: str, **environment: str) -> dict[str, str]:
+    """The environment after the file was used."""
+    Path("factfold.toml").write_text(text, "utf-8")
+    use_settings_file(environment)
+    return environment
+
+
+def refused(text: str) -> tuple[str, str, str | None]:
+    with pytest.raises(InvalidSettings) as error:
+        used(text)
+    return error.value.message, error.value.remedy, error.value.place
+
+
+def test_every_setting_becomes_its_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = used(WHOLE)
+    assert (variables["FACTFOLD_STORE_URL"], variables["FACTFOLD_RESTARTS"]) == ("sqlite:///shop.db", "3")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings, spark = Settings(), SparkSettings()
+    assert settings.kafka.bootstrap_servers == "broker:9092"
+    assert settings.kafka.extra == {"client.id": "shop"}
+    assert settings.registry is not None
+    assert (settings.registry.timeout_seconds, settings.registry.auto_register) == (2.5, False)
+    assert settings.registry.compatibility == {"order": "BACKWARD"}
+    assert (spark.master, spark.config) == ("local[2]", {"spark.executor.memory": "4g"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": "other:9092"},
+        {"factfold_kafka__bootstrap_servers": "other:9092"},
+        {"FACTFOLD_KAFKA": '{"bootstrap_servers": "other:9092"}'},
+    ],
+    ids=["its variable", "in lower case", "within the JSON of its table"],
+)
+def test_the_environment_wins(folder: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
+    for name, value in used('[kafka]\nbootstrap_servers = "broker:9092"', **given).items():
+        monkeypatch.setenv(name, value)
+    assert Settings().kafka.bootstrap_servers == "other:9092"
+
+
+def test_without_a_file_nothing_changes(folder: Path) -> None:
+    environment = {"PATH": "/bin"}
+    use_settings_file(environment)
+    assert environment == {"PATH": "/bin"}
+
+
+def test_a_variable_names_another_file(folder: Path) -> None:
+    (folder / "other.toml").write_text('archive = "/lake"')
+    environment = {"FACTFOLD_SETTINGS": "other.toml"}
+    use_settings_file(environment)
+    assert environment["FACTFOLD_ARCHIVE"] == "/lake"
+
+
+def test_a_named_file_that_is_missing_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"the settings file 'other.toml' cannot be read: No such file"):
+        use_settings_file({"FACTFOLD_SETTINGS": "other.toml"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy", "place"),
+    [
+        ('# one\nviws_url = "x"', "there is no setting viws_url", "did you mean views_url?", "factfold.toml, line 2"),
+        (
+            '[kafka]\n\nbootstrap_server = "x"',
+            "there is no setting kafka.bootstrap_server",
+            "did you mean bootstrap_servers?",
+            "factfold.toml, line 3",
+        ),
+        ('a = 1\n[kafak]\nx = "y"', "there is no setting a", None, "factfold.toml, line 1"),
+        ('[kafak]\nx = "y"', "there is no setting kafak", "did you mean [kafka]?", "factfold.toml, line 1"),
+        ('kafka.acks = "all"', "there is no setting kafka.acks", None, "factfold.toml, line 1"),
+        ('kafka = "broker"', "there is no setting kafka", "did you mean [kafka]?", "factfold.toml, line 1"),
+        (
+            '[kafka]\nsasl_password = "hush"',
+            "the setting kafka.sasl_password is a secret, which does not belong in a file",
+            "set FACTFOLD_KAFKA__SASL_PASSWORD instead",
+            "factfold.toml, line 2",
+        ),
+        (
+            '[registry]\nurl = "https://r"\npassword = "hush"',
+            "the setting registry.password is a secret, which does not belong in a file",
+            "set FACTFOLD_REGISTRY__PASSWORD instead",
+            "factfold.toml, line 3",
+        ),
+        (
+            "restarts = [3]",
+            "the setting restarts is a list",
+            "write one text, number or boolean",
+            "factfold.toml, line 1",
+        ),
+        (
+            "[store_url]\na = 1",
+            "the setting store_url is a dict",
+            "write one text, number or boolean",
+            "factfold.toml, line 1",
+        ),
+        (
+            "[spark]\nconfig = { a = 1 }",
+            "the setting spark.config is a dict",
+            "write a table of texts",
+            "factfold.toml, line 2",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_with_its_line(
+    folder: Path, text: str, message: str, remedy: str | None, place: str
+) -> None:
+    said = refused(text)
+    assert (said[0], said[2]) == (message, place)
+    assert remedy is None or said[1] == remedy
+    assert "hush" not in " ".join(map(str, said))
+
+
+def test_what_is_not_toml_is_refused_with_its_line(folder: Path) -> None:
+    message = refused("restarts = 3\nviews_url\nsource_url = 1")[0]
+    assert message == "factfold.toml is not TOML: Expected '=' after a key in a key/value pair (at line 2, column 10)"
+
+
+def test_a_command_takes_its_settings_from_the_file(folder: Path) -> None:
+    from eventstore import SqlEventStore
+
+    with SqlEventStore("sqlite:///shop.db") as store:
+        store.create_tables()
+    (folder / "factfold.toml").write_text('store_url = "sqlite:///shop.db"')
+    ran = CliRunner().invoke(application(), ["store", "status", "--json"])
+    assert ran.exit_code == 0, ran.output
+
+
+def test_a_command_shows_what_is_wrong_with_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "factfold.toml").write_text('viws_url = "x"')
+    monkeypatch.setattr(sys, "argv", ["factfold", "store", "status"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.splitlines()[0] == "error: there is no setting viws_url"
+
+
+def variables_of(command: Any) -> set[str]:
+    own = {str(option.envvar) for option in command.params if getattr(option, "envvar", None)}
+    return own.union(*(variables_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+def test_every_variable_of_a_command_is_a_setting_of_the_file() -> None:
+    taken = variables_of(typer.main.get_command(application()))
+    assert len(taken) > 10
+    known = {f"FACTFOLD_{name}".upper() for name in PLAIN} | {"FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"}
+    assert taken <= known
+    assert known - taken <= {"FACTFOLD_HOME", "FACTFOLD_IVY_SETTINGS", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"}
