@@ -58,7 +58,8 @@ $(SITE)/.ready: requirements-docs.lock
 
 docs: setup $(SITE)/.ready ## The site of docs/ in build/site; a dead link or an unknown name stops it
 	$(PY) -m docs.commands_page
-	$(SITE)/bin/zensical build --clean --strict
+	PYTHONPATH=. $(SITE)/bin/zensical build --clean --strict
+	@! grep -rl '<p>```' build/site || { echo "error: a fence of these pages is no code" >&2; exit 1; }
 
 bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
 	$(PY) -m benchmarks $(ARGS)

@@ -4,7 +4,8 @@ A page's blocks are one program, run from top to bottom in an empty folder. Bloc
 the local stack: those are compiled, and every name they import must exist, but for modules that the page itself has, as
 blocks that begin with `# package/module.py`; tests/integration/test_server_pages.py and
 test_schema_registry_refusals.py run some on the session's stack. Those of ```python embedded start a Spark of
-their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session.
+their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session. A block
+```python file is a file of the tutorial, named by its first line; tests/end_to_end/test_tutorial.py runs them.
 """
 
 from __future__ import annotations
@@ -116,4 +117,4 @@ def test_the_readme_is_short_and_says_first_what_it_is():
 
 def test_no_block_of_code_is_of_an_unknown_kind():
     kinds = {block.kind for page in PAGES for block in blocks(page)}
-    assert kinds <= {HERE, ON_SERVERS, EMBEDDED, "sh", "sql", "text", "toml", "json", "yaml"}
+    assert kinds <= {HERE, ON_SERVERS, EMBEDDED, "python file", "sh", "sql", "text", "toml", "json", "yaml"}
