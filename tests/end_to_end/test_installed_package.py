@@ -109,5 +109,5 @@ def test_a_new_project_passes_its_tests_and_its_demo_with_the_installed_package_
     assert commands == ["factfold new shop", "cd shop", "make test", "make demo"]
     run(factfold, "new", "shop", cwd=tmp_path)
     project = tmp_path / "shop"
-    assert "8 passed" in run("make", "test", f"PYTHON={python}", cwd=project, **LIGHT)
+    assert "8 passed" in run("make", "test", f"PYTHON={python}", cwd=project)
     assert run("make", "--silent", "demo", f"PYTHON={python}", cwd=project, **LIGHT).splitlines() == shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+import cdc
 from factfold.cli.entry import application
 from factfold.scaffolding import ProjectRefused, create_project
+from factfold.settings_file import use_settings_file
 
 
 def run(*words: str) -> Result:
@@ -50,6 +54,46 @@ def test_no_file_has_a_placeholder_left_and_every_file_can_be_read(folder: Path)
         assert "${name}" not in text
         readers.get(file.suffix, str)(text)
     assert {"ticket_desk", "tests"} <= {file.parent.name for file in own}
+
+
+@pytest.mark.parametrize("name", ["shop", "a", "zebra_desk_42"])
+def test_the_code_is_sorted_formatted_and_without_a_finding(folder: Path, name: str) -> None:
+    create_project(name, parent=folder)
+    ruff = [sys.executable, "-m", "ruff"]
+    options = ["--isolated", "--no-cache", "--line-length", "120", "."]
+    for words in (["check", "--select", "E,F,I,B,UP"], ["format", "--check"]):
+        ran = subprocess.run([*ruff, *words, *options], cwd=folder / name, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout
+
+
+def test_the_connectors_can_be_declared_and_capture_the_topics_that_the_views_read(folder: Path) -> None:
+    create_project("shop", parent=folder)
+    outbox, rows = cdc.load(folder / "shop" / "connectors.toml")
+    assert isinstance(outbox, cdc.OutboxSource)
+    assert isinstance(rows, cdc.PostgresSource)
+    assert rows.topics == ("shop.public.customers",)
+    assert 'topic="shop.public.customers"' in (folder / "shop" / "shop" / "views.py").read_text("utf-8")
+
+
+def test_the_compose_file_includes_a_file_that_is_there(folder: Path) -> None:
+    create_project("shop", parent=folder)
+    compose = yaml.safe_load((folder / "shop" / "compose.yaml").read_text("utf-8"))
+    assert all((folder / "shop" / one["path"]).is_file() for one in compose["include"])
+
+
+def test_the_settings_are_known_those_of_the_servers_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_project("shop", parent=folder)
+    monkeypatch.chdir(folder / "shop")
+    written = Path("factfold.toml").read_text("utf-8")
+    embedded: dict[str, str] = {}
+    use_settings_file(embedded)
+    assert embedded["FACTFOLD_VIEWS_URL"] == "sqlite:///shop.db"
+    _, servers = written.split("# The road with servers:\n")
+    Path("factfold.toml").write_text(servers.replace("# ", "").replace("#", ""), "utf-8")
+    with_servers: dict[str, str] = {}
+    use_settings_file(with_servers)
+    assert with_servers["FACTFOLD_VIEWS_URL"] == "postgresql+psycopg://postgres@127.0.0.1/shop_views"
+    assert with_servers["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
 
 
 def test_the_readme_has_twenty_lines(folder: Path) -> None:
