@@ -19,7 +19,7 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.command_arguments import decode_arguments
 from eventstore.delivery.calls import HandlerThread
-from eventstore.dispatcher import Accepted, Dispatcher, Refusal
+from eventstore.dispatcher import Accepted, Dispatcher, Refusal, first_event_id
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
 from eventstore.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine
@@ -96,6 +96,7 @@ class ProcessWorker:
                 self._commands |= version.commands_sent
         self._clock, self._batch, self._timeout = clock, batch, timeout
         self._cautious = 0  # how many of the next batches are of one row
+        self._repeated: set[UUID] = set()  # first events of commands that were sent before, as of a repeated input
         self._driver: Any = None
         self.report = WorkReport()
 
@@ -199,7 +200,9 @@ class ProcessWorker:
 
     def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
         report, done, inputs = WorkReport(), list[UUID](), list[Addressed]()
-        free = self._rows.reserve(tx, {row.stream for row in due if row.kind == COMMAND})
+        commands = [row for row in due if row.kind == COMMAND]
+        free = self._rows.reserve(tx, {row.stream for row in commands})
+        self._repeated = self._engine.store.within(tx).known([first_event_id(row.id) for row in commands])
         for row in due:
             if row.kind == COMMAND and row.stream not in free:
                 continue
@@ -244,7 +247,8 @@ class ProcessWorker:
                 place=f"{row.name} {row.id}",
             )
         arguments = decode_arguments(command, row.arguments)
-        sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id)
+        is_new = first_event_id(row.id) not in self._repeated
+        sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id, known_new=is_new)
         result = sender.send(row.target, command, **arguments)
         if isinstance(result, Refusal):
             return Reply(row.name, REFUSED, result.reason)

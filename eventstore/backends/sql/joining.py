@@ -60,6 +60,10 @@ class JoinedStreams:
         """Return the events of these streams and versions, as far as they are there."""
         return self._reader.at(places)
 
+    def known(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Return those ids under which an event was recorded, events that were deleted since included."""
+        return self._reader.known(ids)
+
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""
         head = self._reader.head(str(stream_name(stream)))
