@@ -71,6 +71,11 @@ def test_no_page_links_to_a_file_that_is_not_on_the_site():
     assert [(str(file), str(target)) for file, target in local if not target.is_relative_to(DOCS)] == []
 
 
+def test_a_fence_within_a_list_has_four_spaces_without_which_the_site_shows_it_as_text():
+    pages = {file: file.read_text("utf-8") for file in DOCS.rglob("*.md")}
+    assert [str(file) for file, text in pages.items() if re.search(r"^ {1,3}```", text, re.MULTILINE)] == []
+
+
 def test_the_site_loads_nothing_from_other_hosts():
     assert SITE["theme"]["font"] is False
     scripts = SITE["extra"]["polyfills"]
