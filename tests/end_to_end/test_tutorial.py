@@ -1,7 +1,7 @@
 """The tutorial's text alone leads through it: its files are written, its commands run, its output is what is printed.
 
-All commands run in one process of its own, so that Java starts once. The modules of the reader's project are loaded
-again for each command.
+The environment has the built wheel and nothing of the repository. All commands run in one process, which starts Java
+once. The modules of the reader's project are loaded again for each command.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import os
 import re
 import subprocess
-import sys
 
+from tests.end_to_end.test_installed_package import LIGHT, programs, wheel  # noqa: F401 (the two are fixtures)
 from tests.unit.test_documentation import ROOT, blocks
 
 FILE, COMMANDS, OUTPUT = "python file", "sh", "text"
@@ -73,14 +73,16 @@ def lasting(text):
     return [CHANGING.sub("…", line).rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not re.match("FACTFOLD_(?!HOME)", name)}
-    told = steps()
+def test_the_commands_of_the_tutorial_print_what_it_shows_with_the_wheel_alone(programs, tmp_path):  # noqa: F811
+    environment = {name: value for name, value in os.environ.items() if not re.match("PYTHON|FACTFOLD_(?!HOME)", name)}
+    written = steps()
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER], input=json.dumps(told), env=environment | {"PYTHONPATH": str(ROOT)},
+        [programs / "python", "-c", RUNNER], input=json.dumps(written), env=environment | LIGHT,
         cwd=tmp_path, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
     printed = json.loads(done.stdout.splitlines()[-1])
-    shown = [(step["page"], step["commands"], lasting("\n".join(step["output"]))) for step in told]
-    assert shown == [(step["page"], step["commands"], lasting(text)) for step, text in zip(told, printed, strict=True)]
+    shown = [(step["page"], step["commands"], lasting("\n".join(step["output"]))) for step in written]
+    assert shown == [
+        (step["page"], step["commands"], lasting(text)) for step, text in zip(written, printed, strict=True)
+    ]
