@@ -31,6 +31,13 @@ def navigated(part):
     return [page for each in (part.values() if isinstance(part, dict) else part) for page in navigated(each)]
 
 
+def anchors(page):
+    """The ids that the site gives a page's headings: lower case, without markup, dashes for spaces."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = [re.sub(r"\]\([^)]*\)", "]", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
 def of_errors():
     return {name for module in ERRORS for name in vars(importlib.import_module(module))}
 
@@ -69,6 +76,16 @@ def test_no_page_links_to_a_file_that_is_not_on_the_site():
     ]
     local = [(file, (file.parent / target).resolve()) for file, target in links if "://" not in target]
     assert [(str(file), str(target)) for file, target in local if not target.is_relative_to(DOCS)] == []
+
+
+def test_every_link_to_a_heading_leads_to_one():
+    linked = [
+        (file, file.parent / target if target else file, anchor)
+        for file in DOCS.rglob("*.md")
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", file.read_text("utf-8"))
+    ]
+    assert len(linked) > 20
+    assert [(str(file), anchor) for file, target, anchor in linked if anchor not in anchors(target)] == []
 
 
 def test_a_fence_within_a_list_has_four_spaces_without_which_the_site_shows_it_as_text():
