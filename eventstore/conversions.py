@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum
 from operator import index
@@ -79,6 +79,18 @@ def exactly(kind: type) -> Convert:
         raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
 
     return checked
+
+
+def not_negative(given: timedelta | None, what: str) -> timedelta:
+    """Return a length of time; InvalidEventData for one below zero, or for another value."""
+    if not isinstance(given, timedelta) or given < timedelta(0):
+        raise InvalidEventData(f"{what} is {given!r}", remedy="use a timedelta of zero or more")
+    return given
+
+
+def utc_now() -> datetime:
+    """Return the time of this machine, UTC."""
+    return datetime.now(UTC)
 
 
 def aware_utc(value: datetime) -> datetime:

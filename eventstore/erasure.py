@@ -190,7 +190,7 @@ class PersonalData:
         else:
             clear = iter(self.opened([SealedField.of(name, *event) for name, event in held]))
         return [
-            _disclosed(values, {name: next(clear) for name in schema.personal}) if schema.personal else values
+            _disclosed(values, {name: next(clear) for name in schema.personal}, schema) if schema.personal else values
             for schema, values, _ in decoded
         ]
 
@@ -234,9 +234,9 @@ def keys_elsewhere(subject: str, stream: str) -> KeysMissing:
     )
 
 
-def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any]) -> Disclosed:
+def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any], schema: RegisteredSchema) -> Disclosed:
     erased = {name: value.placeholder for name, value in clear.items() if type(value) is Erased}
-    return Disclosed({**values, **clear, **erased}, erased)
+    return Disclosed({**values, **clear, **erased}, erased, schema.personal)
 
 
 def _clear(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> Any:

@@ -46,12 +46,16 @@ class Erased:
 class Disclosed(dict[str, Any]):
     """The plain values of an event with personal fields; ``erased`` names those that show the writer's placeholder.
 
-    What those show once the event is read as of today, today's class says.
+    What those show once the event is read as of today, today's class says. ``personal`` has the writer's declaration of
+    each personal field.
     """
 
-    def __init__(self, values: Mapping[str, Any], erased: Collection[str] = ()) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], erased: Collection[str] = (), personal: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(values)
         self.erased = frozenset(erased)
+        self.personal = dict(personal or {})
 
     def marked(self) -> dict[str, Any]:
         """Return the values, those of erased persons as `Erased`."""

@@ -2,6 +2,7 @@
 
     {"$decimal": "1.20"}   {"$time": "2026-11-26T10:00:00+00:00"}   {"$date": "2026-11-26"}   {"$uuid": "…"}
     {"$bytes": "<base64>"}   {"$float": "nan"}   {"$branch": [name, value]}   {"$map": {…}} for keys that begin with $
+    {"$erased": …} for the placeholder of a personal value
 
 No schema is needed to read it, so a value outlives the class that wrote it.
 """
@@ -18,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData
+from eventstore.personal import Erased
 
 _MARK: Final = "$"
 
@@ -50,6 +52,8 @@ def _written(value: Any) -> Any:
         return [_written(inner) for inner in value]
     if isinstance(value, tuple):
         return {"$branch": [_written(inner) for inner in value]}
+    if isinstance(value, Erased):
+        return {"$erased": _written(value.placeholder)}
     return _marked(value)
 
 
@@ -88,5 +92,6 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "$bytes": lambda text: b64decode(text, validate=True),
     "$float": float,
     "$branch": lambda parts: tuple(_read(inner) for inner in parts),
+    "$erased": lambda shown: Erased(_read(shown)),
     "$map": lambda found: {key: _read(inner) for key, inner in found.items()},
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -22,8 +22,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.command_arguments import encode_arguments
-from eventstore.conversions import aware_utc
-from eventstore.errors import InvalidEventData
+from eventstore.conversions import aware_utc, not_negative, utc_now
 from eventstore.identifiers import StreamName
 from eventstore.messages import NO_METADATA, Metadata
 
@@ -31,16 +30,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Commands to be sent later in one store; StoreUnavailable."""
 
     store: SqlEventStore
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = utc_now
     metadata: Metadata = NO_METADATA
     connection: Connection | None = None
 
@@ -58,14 +53,25 @@ class Schedule:
 
     def after(self, delay: timedelta) -> Later:
         """Send after some time; InvalidEventData below zero."""
-        if delay < timedelta(0):
-            raise InvalidEventData(f"a delay of {delay} lies in the past", remedy="use a timedelta of zero or more")
-        return Later(self, aware_utc(self.clock() + delay))
+        return Later(self, aware_utc(self.clock() + not_negative(delay, "a delay")))
 
     def cancel(self, command_id: UUID) -> bool:
         """Take a command back; returns whether it was still to be sent."""
         with self.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
+
+    def pending(self, *, limit: int = 1000) -> list[Scheduled]:
+        """Return the commands that are still to be sent, without those of processes.
+
+        What was set aside after too many failures comes first: it has no `due`, and `error` says why.
+        """
+        with self.writing() as tx:
+            return ProcessRows(self.store.tables).alone(tx, limit=limit)
+
+    def retry(self, command_id: UUID) -> bool:
+        """Send a command that failed or was set aside at once; returns whether there was one of this id."""
+        with self.writing() as tx:
+            return ProcessRows(self.store.tables).again_alone(tx, command_id, now=self.clock()) > 0
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -86,8 +92,8 @@ class Later:
     expires: datetime | None = None
 
     def expiring(self, after: timedelta) -> Later:
-        """Send it until so long behind its time, or never."""
-        return replace(self, expires=self.due + after)
+        """Send it within this time after it is due, or never; InvalidEventData below zero."""
+        return replace(self, expires=self.due + not_negative(after, "the time after which a command expires"))
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
         """Schedule a command, and return its id; InvalidEventData, InvalidIdentifier, UnknownAggregate."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import InstanceRow, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.conversions import utc_now
 from eventstore.identifiers import StreamName
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import Addressed, ProcessEngine
 from eventstore.processes.errors import ProcessError, ProcessUnknown
 from eventstore.processes.process import Process
 from eventstore.processes.records import (
+    COMPENSATING,
     COMPENSATION_FAILED,
     ENDED,
     OPERATOR,
@@ -30,11 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _LIMIT: Final = 1000
-_OPEN: Final = (UNSTARTED, RUNNING, "compensating", COMPENSATION_FAILED)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+_OPEN: Final = (UNSTARTED, RUNNING, COMPENSATING, COMPENSATION_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class Processes:
         store: SqlEventStore,
         processes: Sequence[type[Process]] = (),
         *,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._engine = ProcessEngine(store, processes)
         self._rows = self._engine.rows
@@ -85,13 +83,15 @@ class Processes:
     ) -> list[InstanceStatus]:
         """Return instances that have not ended, those that stand still for the longest first.
 
-        `stuck` leaves those only that took no step for so long and have no timer that is still to come, or that have a
-        problem. `ended` shows ended ones too.
+        `ended` shows ended ones too. `stuck` shows only instances with a problem, with something that was set aside or
+        is overdue for so long, ended or not; and those that took no step for so long and wait for no timer.
         """
         now = self._clock()
+        condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)
+        statuses = () if ended or stuck is not None else _OPEN
         with self._database.transaction() as tx:
-            found = self._statuses(tx, now, process, () if ended else _OPEN, limit)
-        return found if stuck is None else [one for one in found if _is_stuck(one, stuck, now)]
+            rows = self._rows.instances(tx, process=process, statuses=statuses, stuck=condition, limit=limit)
+            return self._statuses(tx, rows, now)
 
     def show(self, process: str, instance: str) -> InstanceStatus:
         """Return one instance; ProcessUnknown."""
@@ -124,7 +124,8 @@ class Processes:
     def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
         """End an instance: what it sent is undone, or left as it is without `compensate`.
 
-        ProcessUnknown; ProcessError for one that has ended.
+        A compensation that failed stays as it is, and the others follow. ProcessUnknown; ProcessError for an instance
+        that has ended, or is compensating already.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -132,7 +133,13 @@ class Processes:
             if row.status in ENDED:
                 raise ProcessError(
                     f"{process} {instance!r} has ended: it is {row.status}",
-                    remedy="send the commands that are still wanted by hand",
+                    remedy="send the missing commands by hand",
+                    place=f"{process}-{instance}",
+                )
+            if row.status == COMPENSATING and compensate:
+                raise ProcessError(
+                    f"{process} {instance!r} is compensating already",
+                    remedy="wait for its compensations, or leave the rest as it is: --no-compensate",
                     place=f"{process}-{instance}",
                 )
             now = self._clock()
@@ -154,8 +161,7 @@ class Processes:
                     remedy="migrate instances that run",
                     place=f"{process}-{instance}",
                 )
-            causes = [Cause(**recorded.data["cause"]) for recorded in self.steps(process, instance)]
-            self._engine.move(tx, key, self._kind(process), causes, now=self._clock())
+            self._engine.move(tx, row, self._kind(process), self.steps(process, instance), now=self._clock())
         return self.show(process, instance)
 
     def _kind(self, process: str) -> type[Process]:
@@ -167,10 +173,7 @@ class Processes:
             )
         return kind
 
-    def _statuses(
-        self, tx: Connection, now: datetime, process: str | None, statuses: Sequence[str], limit: int
-    ) -> list[InstanceStatus]:
-        rows = self._rows.instances(tx, process=process, statuses=statuses, before=None, limit=limit)
+    def _statuses(self, tx: Connection, rows: Sequence[InstanceRow], now: datetime) -> list[InstanceStatus]:
         waiting: dict[Key | None, list[Scheduled]] = {}
         for scheduled in self._rows.waiting(tx, [row.key for row in rows]):
             waiting.setdefault(scheduled.key, []).append(scheduled)
@@ -210,14 +213,12 @@ def _set_aside(scheduled: Sequence[Scheduled]) -> str:
 
 
 def _waits_for(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> str:
-    if row.status in ENDED:
-        return "nothing"
     if row.status == UNSTARTED:
         return "the event that starts it"
     if row.status == COMPENSATION_FAILED:
-        return "somebody who retries its compensation"
+        return "a retry of its compensation"
     parts = [_what(one, now) for one in scheduled]
-    return ", ".join(parts) if parts else "an event"
+    return ", ".join(parts) or ("nothing" if row.status in ENDED else "an event")
 
 
 def _what(one: Scheduled, now: datetime) -> str:
@@ -225,15 +226,6 @@ def _what(one: Scheduled, now: datetime) -> str:
     if one.due is None:
         return f"{what}, which was set aside"
     return f"{what}, due {'now' if one.due <= now else f'{one.due:%Y-%m-%d %H:%M:%S} UTC'}"
-
-
-def _is_stuck(one: InstanceStatus, age: timedelta, now: datetime) -> bool:
-    if one.status in ENDED:
-        return False
-    if one.problem:
-        return True
-    to_come = any(row.due is not None and row.due > now for row in one.scheduled)
-    return one.idle > age and not to_come
 
 
 def _unknown(key: Key) -> ProcessUnknown:

@@ -14,6 +14,7 @@ from eventstore.backends.sql.transactions import is_outage
 from eventstore.errors import DeclarationError
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
+from eventstore.personal import Disclosed
 from eventstore.plain_json import dump_plain
 from eventstore.processes.errors import ProcessVersionMissing, StepFailed
 from eventstore.processes.process import Process
@@ -41,7 +42,7 @@ class ProcessEngine:
         self.store = store
         self.processes: Mapping[str, type[Process]] = {kind.category: kind for kind in processes}
         self.rows = ProcessRows(store.tables)
-        self.at_hand: Addressed | None = None  # for whoever watches it from another thread
+        self.at_hand: Addressed | None = None  # read by the thread that watches for a handler that hangs
         if len(self.processes) < len(processes):
             raise DeclarationError(
                 "two processes have one name",
@@ -72,19 +73,22 @@ class ProcessEngine:
         self.at_hand = None
         self._store(tx, taken)
 
-    def move(self, tx: Connection, key: Key, kind: type[Process], causes: Sequence[Cause], *, now: datetime) -> None:
-        """Go on with an instance by another version of its code, whose state is what that makes of the inputs so far.
+    def move(
+        self, tx: Connection, row: InstanceRow, kind: type[Process], steps: Sequence[RecordedEvent], *, now: datetime
+    ) -> None:
+        """Go on with a locked instance by another version of its code: the state is what that makes of all its steps.
 
-        Its timers are those that the new code would have set; commands stay as they were sent. ProcessError where the
-        new code would have ended it; the errors of its handlers.
+        The code that it began with is not needed. Its timers are those that the new code would have set; commands stay
+        as they were sent. ProcessError where the new code would have ended it; the errors of its handlers.
         """
-        rows = self.rows.lock(tx, [key])
-        (former,) = self._loaded(tx, rows).values()
+        former = Process(row.instance)  # which reads where the instance is at, and leaves its fields alone
+        Process.fold(former, steps[-1:])
+        inputs = [(Cause(**step.data["cause"]), step.time) for step in steps]
         cause = Cause(kind=OPERATOR, name="migrate", id=uuid4(), place="by hand", time=now)
-        process, stepped = replayed(kind, former, causes, cause)
-        self.rows.withdraw(tx, [key], kind=TIMER)
-        taken = _Taken({key: process}, rows, now)
-        taken.add(key, stepped, NO_METADATA)
+        process, stepped = replayed(kind, former, inputs, cause, note=f"from {row.code}")
+        self.rows.withdraw(tx, [row.key], kind=TIMER)
+        taken = _Taken({row.key: process}, {row.key: row}, now)
+        taken.add(row.key, stepped, NO_METADATA)
         self._store(tx, taken)
 
     def _addressed(self, event: RecordedEvent) -> Iterable[Addressed]:
@@ -96,7 +100,7 @@ class ProcessEngine:
             stream_id = StreamName.parse(event.stream).id
             found = reactions.addressed(event.type, event.schema_version, event.data, stream_id)
             if found:
-                cause = _cause(event, impersonal(stored, event.data))
+                cause = _cause(event, _recordable(impersonal(stored, event.data)))
                 yield from (Addressed((name, instance), Input(cause, given)) for instance, given in found.items())
 
     def _new(self, key: Key, now: datetime) -> InstanceRow:
@@ -259,6 +263,10 @@ def _command(sent: SentCommand) -> Scheduled:
 
 def _timer(timer: SetTimer) -> Scheduled:
     return Scheduled(id=timer.id, due=timer.due, kind=TIMER, name=timer.name, set_at=timer.due)
+
+
+def _recordable(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return data.marked() if isinstance(data, Disclosed) else data
 
 
 def _cause(event: RecordedEvent, data: Mapping[str, Any]) -> Cause:

@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from eventstore.aggregate import Aggregate
 from eventstore.command_arguments import encode_arguments
-from eventstore.conversions import MISFITS, aware_utc
+from eventstore.conversions import MISFITS, aware_utc, not_negative
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event
 from eventstore.field_compilation import compile_hints
 from eventstore.field_types import Field
+from eventstore.identifiers import StreamName
 from eventstore.plain_json import dump_plain, load_plain
 from eventstore.processes.reactions import Reactions, command_name, commands_of, read_reactions
 from eventstore.processes.records import UNSTARTED, Cause, SentCommand, SetTimer, Undoable
@@ -47,6 +48,7 @@ _MOST_STEPS: Final = 10_000
 class Sending:
     """A command that a handler decided to send; each method returns it, so that they can be chained."""
 
+    process: Process = field(repr=False)
     command: Callable[..., object]
     to: str
     arguments: str
@@ -56,17 +58,17 @@ class Sending:
 
     def undone_by(self, command: Callable[..., object], /, *args: Any, to: str | None = None, **kwargs: Any) -> Sending:
         """Say which command compensates it; it goes to the same aggregate, unless ``to`` names another."""
-        self.undo = Sending(command, to or self.to, encode_arguments(command, args, kwargs))
+        self.undo = self.process.sending(to or self.to, command, args, kwargs)
         return self
 
     def delayed(self, after: timedelta) -> Sending:
         """Send it so much later."""
-        self.delay = _positive(after, "a delay")
+        self.delay = not_negative(after, "a delay")
         return self
 
     def expiring(self, after: timedelta) -> Sending:
-        """Send it within this time or never: the reply then says `expired`."""
-        self.expires_after = _positive(after, "the time after which a command expires")
+        """Send it within this time after it is due, or never: the reply then says `expired`."""
+        self.expires_after = not_negative(after, "the time after which a command expires")
         return self
 
 
@@ -204,16 +206,22 @@ class Process(Aggregate, category="process"):
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Sending:
         """Send a command when this step is stored; its id follows from this input, so that it is sent once."""
-        name = command_name(command)
-        if name not in self.commands_sent:
-            raise DeclarationError(
-                f"{type(self).__qualname__} does not say that it sends {name}",
-                remedy=f"class {type(self).__name__}(Process, sends=[…]) with the aggregate of {name}",
-                place=type(self).__qualname__,
-            )
-        sending = Sending(command, aggregate_id, encode_arguments(command, args, kwargs))
+        sending = self.sending(aggregate_id, command, args, kwargs)
         self.decided.sends.append(sending)
         return sending
+
+    def sending(
+        self, aggregate_id: str, command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Sending:
+        """Return a command that can be sent; DeclarationError for one of an aggregate that is not in `sends`.
+
+        InvalidIdentifier for an id that no stream can have, InvalidEventData for arguments that do not fit.
+        """
+        name = command_name(command)
+        if name not in self.commands_sent:
+            raise _not_sent(type(self), name)
+        StreamName(name.partition(".")[0], aggregate_id)
+        return Sending(self, command, aggregate_id, encode_arguments(command, args, kwargs))
 
     def timeout(self, name: str, *, after: timedelta | None = None, at: datetime | None = None) -> None:
         """Set a timer, in place of an earlier one of its name; a moment in the past is due at once."""
@@ -227,7 +235,7 @@ class Process(Aggregate, category="process"):
             raise InvalidEventData(
                 f"timer {name!r} is due either after some time or at a moment", remedy="give after= or at=, one of them"
             )
-        self.decided.timers[name] = self.now + _positive(after, "a timer") if after is not None else aware_utc(at)  # type: ignore[arg-type]
+        self.decided.timers[name] = self.now + not_negative(after, "a timer") if after is not None else aware_utc(at)  # type: ignore[arg-type]
         if name in self.decided.cancelled:
             self.decided.cancelled.remove(name)
 
@@ -301,10 +309,12 @@ class Process(Aggregate, category="process"):
         return cls(id)
 
 
-def _positive(given: timedelta | None, what: str) -> timedelta:
-    if not isinstance(given, timedelta) or given < timedelta(0):
-        raise InvalidEventData(f"{what} is {given!r}", remedy="use a timedelta of zero or more")
-    return given
+def _not_sent(cls: type[Process], command: str) -> DeclarationError:
+    return DeclarationError(
+        f"{cls.__qualname__} does not say that it sends {command}",
+        remedy=f"class {cls.__name__}(Process, sends=[…]) with the aggregate of {command}",
+        place=cls.__qualname__,
+    )
 
 
 _OWN_NAMES: Final = frozenset(name for name in dir(Process) if not name.startswith("_")) | {
@@ -323,6 +333,8 @@ def _check(cls: type[Process], earlier: Sequence[type[Process]]) -> None:
         raise DeclarationError(
             f"{cls.__qualname__} has no start", remedy="mark a method: @starts(Order.Placed)", place=cls.__qualname__
         )
+    if unsent := cls.reactions.replies.keys() - cls.commands_sent.keys():
+        raise _not_sent(cls, min(unsent))
     for known in earlier:
         if known.category != cls.category or known.code_version >= cls.code_version:
             raise DeclarationError(

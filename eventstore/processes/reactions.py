@@ -11,6 +11,7 @@ from eventstore.aggregate import Aggregate, aggregate_of, owner_of, types_that_s
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.identifiers import StreamName
+from eventstore.personal import Disclosed, Erased
 from eventstore.serialization import placeholder
 
 H = TypeVar("H", bound=Callable[..., object])
@@ -143,10 +144,17 @@ class Reactions:
         return None if named is None else str(named)
 
 
-def impersonal(kind: EventType, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an event with placeholders for personal ones: what a process records outlives an erasure."""
-    shown = {field.name: placeholder(kind.registered.personal[field.name]) for field in kind.personal}
-    return {**data, **{name: value for name, value in shown.items() if name in data}}
+def impersonal(kind: EventType, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of an event with placeholders for personal ones: what a process records outlives an erasure.
+
+    Personal is what the event's writer declared so, under its name of then, and what today's class declares so. Data
+    that a process recorded has marks.
+    """
+    written = data.personal if isinstance(data, Disclosed) else {}
+    declared = {**kind.registered.personal, **written}
+    shown = {name: placeholder(one) for name, one in declared.items() if name in data}
+    shown |= {name: value.placeholder for name, value in data.items() if type(value) is Erased}
+    return Disclosed({**data, **shown}, shown) if shown else data
 
 
 def read_reactions(owner: type) -> Reactions:
@@ -195,9 +203,10 @@ def _require_event(mark: _Mark, owner: type, method: str) -> None:
         raise _mistake(owner, method, f"is to handle {mark.what!r}, which is no event", "name a class made by @event")
     kind = event_type_of(mark.what)
     if isinstance(mark.id, str) and mark.id not in {field.name for field in kind.fields if field.personal is None}:
+        clear = ", ".join(field.name for field in kind.fields if field.personal is None) or "none"
         raise _mistake(
             owner, method, f"finds its instance by {mark.id!r}, which is no clear field of {kind.name}",
-            f"name one of {', '.join(field.name for field in kind.fields)}, or leave id out for the stream's own",
+            f"name one of its clear fields ({clear}), or leave id out for the id of the stream",
         )  # fmt: skip
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.backends.sql.source import StoreSource
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.conversions import utc_now
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.dispatcher import Dispatcher
@@ -35,16 +36,12 @@ _STANDBY_SECONDS: Final = 1.0
 Tell = Callable[[DeliveryReport | WorkReport], None]
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def process_subscription(
     store: SqlEventStore,
     process: type[Process],
     *,
     topics: Mapping[str, str] = _NO_TOPICS,
-    clock: Callable[[], datetime] = _utc_now,
+    clock: Callable[[], datetime] = utc_now,
     **options: Any,
 ) -> Subscription[..., None]:
     """Return the subscription by which a process gets its events; `options` are those of a subscription.
@@ -68,7 +65,7 @@ def open_process(
     *,
     settings: Settings | None = None,
     topics: Mapping[str, str] = _NO_TOPICS,
-    clock: Callable[[], datetime] = _utc_now,
+    clock: Callable[[], datetime] = utc_now,
     **options: Any,
 ) -> Subscriber:
     """Open what delivers a process its events: of the store itself, or of Kafka's topics where settings are given."""

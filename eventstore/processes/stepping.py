@@ -64,27 +64,29 @@ def step(process: Process, given: Input, *, now: datetime) -> Process.Stepped | 
     The errors of its handlers; ProcessAlreadyStarted, TimerUndecodable, TooManySteps, InvalidEventData. After an error
     the instance is to be thrown away.
     """
-    if process.version + 1 >= process.max_steps:
+    undoing = given.cause.kind == OPERATOR or process.standing.status == COMPENSATING  # which a circle is ended by
+    if process.version + 1 >= process.max_steps and not undoing:
         raise TooManySteps(
             f"{process.stream} took {process.max_steps} steps",
-            remedy="look whether two processes answer each other; else give the class a larger max_steps=",
+            remedy="cancel it if two processes answer each other; else give the class a larger max_steps=",
             place=str(process.stream),
         )
     return _Step(process, given, now).taken()
 
 
 def replayed(
-    kind: type[Process], former: Process, causes: Sequence[Cause], moving: Cause
+    kind: type[Process], former: Process, inputs: Sequence[tuple[Cause, datetime]], moving: Cause, *, note: str
 ) -> tuple[Process, Process.Stepped]:
     """Return an instance as another version of its code makes it of the same inputs, and the step that says so.
 
-    What that code would have sent is dropped. Compensations are those of the commands that were sent. ProcessError
-    where the instance would have another status; the errors of handlers.
+    Each input comes with the time of its step, from which timers count. What that code would have sent is dropped.
+    Compensations are those of the commands that were sent. ProcessError where the instance would have another status;
+    the errors of handlers.
     """
     process, timers = kind(former.id), dict[str, SetTimer]()
-    for cause in causes:
-        stepped = _again(process, cause)
-        for name in [] if stepped is None else [*stepped.cancelled, cause.name]:
+    for cause, time in inputs:
+        stepped = _again(process, cause, time)
+        for name in [*([] if stepped is None else stepped.cancelled), *[cause.name] * (cause.kind == TIMEOUT)]:
             timers.pop(name, None)
         timers.update({} if stepped is None else {timer.name: timer for timer in stepped.timers})
     if process.standing.status != former.standing.status:
@@ -95,18 +97,18 @@ def replayed(
         )
     process.standing.undoables = former.standing.undoables
     process.version = former.version + 1
-    return process, recorded_step(process, moving, timers=list(timers.values()), note=f"from {former.code_version}")
+    return process, recorded_step(process, moving, timers=list(timers.values()), note=note)
 
 
-def _again(process: Process, cause: Cause) -> Process.Stepped | None:
+def _again(process: Process, cause: Cause, time: datetime) -> Process.Stepped | None:
     given: Sequence[object] = ()
     if cause.kind == EVENT:
         given = _recorded(process, cause)
     elif cause.kind == REPLY:
         given = [Reply(cause.name, **load_plain(cause.data))]
-    elif cause.kind == OPERATOR:
+    elif cause.kind == OPERATOR and cause.name != "retry":
         return None
-    return step(process, Input(cause, given), now=cause.time)
+    return step(process, Input(cause, given), now=time)
 
 
 def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
@@ -173,34 +175,35 @@ class _Step:
         return stepped
 
     def _event(self, given: Input) -> bool:
+        early: list[Arrived] = []  # of a stored event that several events of today are made of
         for arrived in given.given:
             if not isinstance(arrived, Arrived):
                 raise AssertionError("an event is given with the ways by which it names the instance")
-            if self._at.status == UNSTARTED:
-                self._before_start(given, arrived)
-            elif arrived.ways == {STARTS}:
-                raise self._second_start()
-            else:
+            if self._at.status != UNSTARTED:
                 self._after_start(arrived)
+            elif (start := self._reaction(arrived, STARTS)) is not None:
+                self._start(start, arrived, early)
+                early = []
+            else:
+                early.append(arrived)
+        if early:
+            self._at.early = [*self._at.early, given.cause]
         return True
 
-    def _before_start(self, given: Input, arrived: Arrived) -> None:
-        start = self._reaction(arrived, STARTS)
-        if start is None:
-            self._at.early = [*self._at.early, given.cause]
-            return
+    def _start(self, start: Reaction, arrived: Arrived, early: Sequence[Arrived]) -> None:
+        """Begin, and then handle what came before: in inputs of their own, and in this one."""
         self._at.status = RUNNING
         self._call(start, arrived.event)
-        kept, self._at.early = self._at.early, []
-        for cause in kept:
-            self._early(cause)
-
-    def _early(self, cause: Cause) -> None:
-        """Handle what came before the start."""
-        for arrived in _recorded(self._process, cause):
-            self._after_start(arrived, cause)
+        causes, self._at.early = self._at.early, []
+        for cause in causes:
+            for one in _recorded(self._process, cause):
+                self._after_start(one, cause)
+        for one in early:
+            self._after_start(one)
 
     def _after_start(self, arrived: Arrived, cause: Cause | None = None) -> None:
+        if arrived.ways == {STARTS}:
+            raise self._second_start()
         reaction = self._reaction(arrived, REACTS if self._at.status == RUNNING else LATE)
         if reaction is not None:
             self._call(reaction, arrived.event, cause)
@@ -267,12 +270,13 @@ class _Step:
                 self._at.status = COMPENSATING
                 self._undo_next()
         elif wish == "compensate":
-            self._compensate("cancelled by hand")
+            if self._at.status != COMPENSATING:  # whose compensation that is on its way would be withdrawn
+                self._compensate("cancelled by hand")
         elif wish == "cancel":
             self._withdraw()
             self._at.status = CANCELLED
         else:
-            raise ProcessError(f"nobody knows the wish {wish!r}", remedy="use retry, compensate or cancel")
+            raise ProcessError(f"{wish!r} is no wish of an operator", remedy="use retry, compensate or cancel")
         return True
 
     def _call(self, reaction: Reaction, given: object, cause: Cause | None = None) -> None:
@@ -334,7 +338,7 @@ class _Step:
             to=sending.to,
             arguments=sending.arguments,
             due=due,
-            expires=None if expires is None else self._now + expires,
+            expires=None if expires is None else due + expires,
             answered=answered or sending.undo is not None,
         )
         self._sent.append(sent)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -14,10 +14,11 @@ from uuid import UUID
 import structlog
 
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled
+from eventstore.backends.sql.process_rows import COMMAND, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.command_arguments import decode_arguments
+from eventstore.conversions import utc_now
 from eventstore.delivery.calls import HandlerThread
 from eventstore.dispatcher import Accepted, Dispatcher, Refusal, first_event_id
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
@@ -42,10 +43,6 @@ _GLANCE_SECONDS: Final = 0.1
 _TIMEOUT_SECONDS: Final = 60.0
 
 log = structlog.get_logger(__name__)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass
@@ -82,7 +79,7 @@ class ProcessWorker:
         *,
         commands: Sequence[type[Aggregate]] = (),
         dispatcher: Dispatcher | None = None,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
         batch: int = _BATCH,
         timeout: float = _TIMEOUT_SECONDS,
     ) -> None:
@@ -95,6 +92,7 @@ class ProcessWorker:
             for version in kind.versions.values():
                 self._commands |= version.commands_sent
         self._clock, self._batch, self._timeout = clock, batch, timeout
+        self._sending: Scheduled | None = None
         self._cautious = 0  # how many of the next batches are of one row
         self._repeated: set[UUID] = set()  # first events of commands that were sent before, as of a repeated input
         self._driver: Any = None
@@ -121,26 +119,33 @@ class ProcessWorker:
         return job.result()
 
     def _given_up(self) -> HandlerHung:
-        """Cut off a batch that hangs, so that its locks go, and let the instance that it is at try again later."""
-        stuck, driver = self._engine.at_hand, self._driver
+        """Cut off a batch that hangs, so that its locks go, and let the row that it is at be tried again later."""
+        (name, row_id), driver = self._at_hand(), self._driver
         if driver is not None:
             sever(self._engine.store.engine, driver)
-        name = "a command" if stuck is None else "-".join(stuck.key)
         error = HandlerHung(
             f"a handler of {name} did not return within {self._timeout:g} s",
             remedy="find what it waits for: a step reads nothing and waits for nothing",
             place=name,
         )
-        if stuck is not None:
-            self._set_back(stuck.key, str(stuck.input.cause.id), error)
+        if row_id is not None:
+            self._set_back(row_id, error)
         return error
+
+    def _at_hand(self) -> tuple[str, UUID | None]:
+        """Return what the batch is at, and the id of its row."""
+        if (sending := self._sending) is not None:
+            return f"{sending.name} for {sending.stream}", sending.id
+        if (stepping := self._engine.at_hand) is not None:
+            return "-".join(stepping.key), stepping.input.cause.id
+        return "a batch", None
 
     def run_once(self) -> WorkReport:
         """Do what is due now, a batch at most; StoreUnavailable."""
         report = WorkReport()
         # Looked for by a read: an idle worker takes no write lock.
         with self._database.statement() as connection:
-            due = self._rows.next_due(connection, list(self._engine.processes))
+            due = self._rows.next_due(connection, list(self._engine.processes), list(self._commands))
         if due is None or due > self._clock():
             return report
         for claim in (self._of_processes, self._alone):
@@ -166,7 +171,7 @@ class ProcessWorker:
                 due = self._rows.claim(tx, list(self._engine.processes), now=now, limit=limit)
                 return self._work(tx, due, now)
         except StepFailed as failed:
-            return self._set_back((failed.process, failed.instance), failed.input_id, failed.cause)
+            return self._set_back(UUID(failed.input_id), failed.cause)
         except Exception as error:
             if is_outage(error) or not due:
                 raise
@@ -178,16 +183,15 @@ class ProcessWorker:
         if others:
             self._cautious = len(due)
             return WorkReport(failed=1)
-        if row.key is None:
-            raise error
-        return self._set_back(row.key, str(row.id), error)
+        return self._set_back(row.id, error)
 
     def _alone(self) -> WorkReport:
         if not self._commands:
             return WorkReport()
         with self._writing() as tx:
             now = self._clock()
-            return self._work(tx, self._rows.claim_alone(tx, now=now, limit=self._batch), now)
+            due = self._rows.claim_alone(tx, list(self._commands), now=now, limit=self._batch)
+            return self._work(tx, due, now)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -226,6 +230,7 @@ class ProcessWorker:
         """Send a command, and return what became of it; None where it failed, and is noted so."""
         if row.expires is not None and row.expires < now:
             return Reply(row.name, EXPIRED, f"it was to be sent until {row.expires:%Y-%m-%d %H:%M:%S} UTC")
+        self._sending = row
         try:
             with tx.begin_nested():
                 return self._dispatched(tx, row)
@@ -236,14 +241,16 @@ class ProcessWorker:
                 self._rows.failed(tx, row.id, due=now, error=None)
             else:
                 self._fail(tx, row, error, now)
+        finally:
+            self._sending = None
         return None
 
     def _dispatched(self, tx: Connection, row: Scheduled) -> Reply:
         command = self._commands.get(row.name)
         if command is None:
             raise TimerUndecodable(
-                f"nobody here knows the command {row.name!r} that is due",
-                remedy="give the worker the aggregate it is of: sends=[…] of the process, or commands=[…]",
+                f"this worker does not know the command {row.name!r} that is due",
+                remedy="give the worker its aggregate: sends=[…] of the process, or commands=[…], then retry",
                 place=f"{row.name} {row.id}",
             )
         arguments = decode_arguments(command, row.arguments)
@@ -262,12 +269,11 @@ class ProcessWorker:
         log.warning("scheduled work failed", name=row.name, id=str(row.id), error=told, set_aside=aside)
         self._rows.failed(tx, row.id, due=due, error=told)
 
-    def _set_back(self, key: Key, row_id: str, error: Exception) -> WorkReport:
-        """Note in a transaction of its own what an instance did not take; others go on without it."""
+    def _set_back(self, row_id: UUID, error: Exception) -> WorkReport:
+        """Note in a transaction of its own what failed; others go on without it."""
         with self._database.writing() as tx:
-            for row in self._rows.waiting(tx, [key]):
-                if str(row.id) == row_id:
-                    self._fail(tx, row, error, self._clock())
+            for row in self._rows.due(tx, [row_id]):
+                self._fail(tx, row, error, self._clock())
         return WorkReport(failed=1)
 
 

@@ -24,11 +24,22 @@ from eventstore.event_types import event_type_of
 from eventstore.plain_json import dump_plain
 from eventstore.processes.process import Process, Reply
 from eventstore.processes.reactions import command_name
-from eventstore.processes.records import ACCEPTED, ENDED, EVENT, REFUSED, REPLY, TIMEOUT, Cause, SentCommand, SetTimer
+from eventstore.processes.records import (
+    ACCEPTED,
+    ENDED,
+    EVENT,
+    EXPIRED,
+    REFUSED,
+    REPLY,
+    TIMEOUT,
+    Cause,
+    SentCommand,
+    SetTimer,
+)
 from eventstore.processes.stepping import Input, step
 from eventstore.serialization import AvroDecoder
 
-__all__ = ["ProcessScenario", "accepted", "clock", "command", "given", "refused"]
+__all__ = ["ProcessScenario", "accepted", "clock", "command", "expired", "given", "refused"]
 
 _START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _IDS: Final = UUID("2f1c7f5e-5a1b-4b0e-9a7a-0d4b8b9a7c11")
@@ -83,6 +94,11 @@ def refused(function: Callable[..., object], reason: str = "refused") -> Answere
     return Answered(Reply(command_name(function), REFUSED, reason))
 
 
+def expired(function: Callable[..., object]) -> Answered:
+    """Say that the first command of this kind that waits was not sent in its time."""
+    return Answered(Reply(command_name(function), EXPIRED))
+
+
 def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenario:
     """Return an instance to which these events, answers and times have come, in this order."""
     scenario = ProcessScenario(process, id)
@@ -104,7 +120,7 @@ class ProcessScenario:
     now: datetime = field(default=_START)
 
     def when(self, *what: object) -> ProcessScenario:
-        """Let events, answers (`accepted`, `refused`) come and time pass; `then` sees what they lead to, together."""
+        """Let events and answers come and time pass; `then` sees what they lead to, together."""
         scenario: ProcessScenario = replace(self, commands=())
         for one in what:
             scenario = _after(scenario, one)

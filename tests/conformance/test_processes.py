@@ -171,7 +171,7 @@ def test_a_failing_compensation_is_listed_as_stuck_and_retried_by_hand(shop):
     shop.pass_time(minutes=31)
     shop.worker().drain()
     (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
-    assert (stuck.status, stuck.waits_for) == ("compensation_failed", "somebody who retries its compensation")
+    assert (stuck.status, stuck.waits_for) == ("compensation_failed", "a retry of its compensation")
     assert "the shelf is closed" in stuck.problem
     open_again(shop)
     shop.processes.retry("fulfilment", "o1")

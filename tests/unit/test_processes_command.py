@@ -67,7 +67,7 @@ def test_what_is_stuck_is_listed_with_its_reason_and_exit_code_3(run):
     assert (stuck["instance"], stuck["status"]) == ("o2", "compensation_failed")
     assert "the shelf is closed" in stuck["problem"]
     shown = run("list", "--stuck", "1h", json_=False).stdout
-    assert "waits for somebody who retries its compensation\n  problem: item.release" in shown
+    assert "waits for a retry of its compensation\n  problem: item.release" in shown
 
 
 def test_what_waits_says_for_what(run):

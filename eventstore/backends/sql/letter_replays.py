@@ -81,5 +81,5 @@ def _edited(event: RecordedEvent, row: Row[Any]) -> RecordedEvent:
         return event
     data: Mapping[str, Any] = {**event.data, **load_plain(row.payload)}
     if isinstance(event.data, Disclosed):
-        data = Disclosed(data, event.data.erased)
+        data = Disclosed(data, event.data.erased, event.data.personal)
     return replace(event, data=data)

@@ -8,7 +8,22 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Connection, Row, Text, and_, bindparam, delete, func, literal, select, tuple_, update
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.models import Tables
@@ -72,7 +87,7 @@ class Scheduled:
 
     @property
     def key(self) -> Key | None:
-        """Process and instance; None for a command of nobody's."""
+        """Process and instance; None for a command that was scheduled without a process."""
         return None if self.process is None or self.instance is None else (self.process, self.instance)
 
     @property
@@ -97,7 +112,7 @@ class ProcessRows:
             tx.execute(upsert(tx, self._instances).on_conflict_do_nothing(), [asdict(row) for row in rows])
 
     def lock(self, tx: Connection, keys: Iterable[Key]) -> dict[Key, InstanceRow]:
-        """Lock instances, in the order of their keys so that nobody waits in a circle; those that are there."""
+        """Lock instances, in the order of their keys: no two workers wait for each other. Return those that exist."""
         found: dict[Key, InstanceRow] = {}
         for part in bindable(sorted(keys)):
             query = select(self._instances).where(self._key.in_(part)).order_by(*self._key.clauses).with_for_update()
@@ -158,18 +173,25 @@ class ProcessRows:
         )
         ids = list(tx.execute(locking).scalars())
         first: dict[Key | None, Scheduled] = {}
-        for row in self._read(tx, ids):
+        for row in self.due(tx, ids):
             first.setdefault(row.key, row)
         return list(first.values())
 
-    def claim_alone(self, tx: Connection, *, now: datetime, limit: int) -> list[Scheduled]:
-        """Lock commands that belong to no process and are due, the first due first."""
+    def claim_alone(self, tx: Connection, commands: Sequence[str], *, now: datetime, limit: int) -> list[Scheduled]:
+        """Lock commands of these names that belong to no process and are due, the first due first.
+
+        Those of other names are left to the workers that know them.
+        """
         columns = self._scheduled.c
-        query = (
-            select(columns.id).where(columns.due <= now, columns.process.is_(None)).order_by(columns.due, columns.id)
-        )
-        ids = list(tx.execute(query.limit(limit).with_for_update(skip_locked=True)).scalars())
-        return self._read(tx, ids)
+        due = select(columns.id).where(columns.due <= now, columns.process.is_(None), columns.name.in_(commands))
+        query = due.order_by(columns.due, columns.id).limit(limit).with_for_update(skip_locked=True)
+        return self.due(tx, list(tx.execute(query).scalars()))
+
+    def alone(self, tx: Connection, *, limit: int) -> list[Scheduled]:
+        """Return commands that belong to no process, what was set aside first, then the first due first."""
+        columns = self._scheduled.c
+        query = select(self._scheduled).where(columns.process.is_(None))
+        return [*map(_scheduled, tx.execute(query.order_by(columns.due.nulls_first(), columns.id).limit(limit)))]
 
     def reserve(self, tx: Connection, streams: Iterable[str]) -> set[str]:
         """Return those streams of commands that no other worker is writing to, until the end of the transaction.
@@ -190,31 +212,60 @@ class ProcessRows:
         tx.execute(update(self._scheduled).where(columns.id == row_id).values(noted))
 
     def again(self, tx: Connection, key: Key, *, now: datetime) -> int:
-        """Make what was set aside for an instance due now; returns how many."""
+        """Make what failed or was set aside for an instance due now; returns how many."""
         columns = self._scheduled.c
-        aside = and_(columns.process == key[0], columns.instance == key[1], columns.error.is_not(None))
-        return tx.execute(update(self._scheduled).where(aside).values(due=now, error=None, attempts=0)).rowcount
+        return self._again(tx, and_(columns.process == key[0], columns.instance == key[1]), now)
 
-    def next_due(self, tx: Connection, processes: Sequence[str]) -> datetime | None:
-        """Return when the next command or timer is due."""
+    def again_alone(self, tx: Connection, row_id: UUID, *, now: datetime) -> int:
+        """Make a command that belongs to no process, and failed or was set aside, due now; returns how many."""
         columns = self._scheduled.c
-        own = columns.process.in_(processes) | columns.process.is_(None)
+        return self._again(tx, and_(columns.id == row_id, columns.process.is_(None)), now)
+
+    def _again(self, tx: Connection, which: ColumnElement[bool], now: datetime) -> int:
+        failed = and_(which, self._scheduled.c.error.is_not(None))
+        return tx.execute(update(self._scheduled).where(failed).values(due=now, error=None, attempts=0)).rowcount
+
+    def next_due(self, tx: Connection, processes: Sequence[str], commands: Sequence[str]) -> datetime | None:
+        """Return when the next row of these processes is due, or the next of these commands without a process."""
+        columns = self._scheduled.c
+        own = columns.process.in_(processes) | (columns.process.is_(None) & columns.name.in_(commands))
         found: datetime | None = tx.execute(select(func.min(columns.due)).where(own)).scalar()
         return found
 
     def instances(
-        self, tx: Connection, *, process: str | None, statuses: Sequence[str], before: datetime | None, limit: int
+        self,
+        tx: Connection,
+        *,
+        process: str | None,
+        limit: int,
+        statuses: Sequence[str] = (),
+        stuck: ColumnElement[bool] | None = None,
     ) -> list[InstanceRow]:
-        """Return instances, those first that did not take a step for the longest time."""
+        """Return instances, those first that did not take a step for the longest time; `stuck` is of that method."""
         columns = self._instances.c
         query = select(self._instances).order_by(columns.stepped, columns.process, columns.instance).limit(limit)
         if process is not None:
             query = query.where(columns.process == process)
         if statuses:
             query = query.where(columns.status.in_(statuses))
-        if before is not None:
-            query = query.where(columns.stepped < before)
+        if stuck is not None:
+            query = query.where(stuck)
         return [_instance(row) for row in tx.execute(query)]
+
+    def stuck(self, statuses: Sequence[str], *, since: datetime, now: datetime) -> ColumnElement[bool]:
+        """Build the condition for an instance that does not go on by itself.
+
+        It has a problem; or something was set aside, or is overdue since a moment, whether the instance has ended or
+        not; or it has one of these statuses, took no step since then, and no timer is still to come.
+        """
+        columns, due = self._instances.c, self._scheduled.c.due
+        still = and_(columns.status.in_(statuses), columns.stepped < since, ~self._has(due > now))
+        return or_(columns.problem != "", self._has(due.is_(None) | (due < since)), still)
+
+    def _has(self, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+        scheduled, instances = self._scheduled.c, self._instances.c
+        own = and_(scheduled.process == instances.process, scheduled.instance == instances.instance)
+        return select(scheduled.id).where(own, condition).correlate(self._instances).exists()
 
     def waiting(self, tx: Connection, keys: Iterable[Key]) -> list[Scheduled]:
         """Return what is scheduled for instances, the first due first, what was set aside last."""
@@ -234,7 +285,8 @@ class ProcessRows:
         rows = tx.execute(query.group_by(columns.process, columns.status).order_by(columns.process, columns.status))
         return [(name, status, int(count), int(bad or 0)) for name, status, count, bad in rows]
 
-    def _read(self, tx: Connection, ids: Sequence[UUID]) -> list[Scheduled]:
+    def due(self, tx: Connection, ids: Sequence[UUID]) -> list[Scheduled]:
+        """Return rows by their ids, the first due first, without what was set aside."""
         columns, found = self._scheduled.c, list[Scheduled]()
         for part in bindable(ids):
             found += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))

@@ -286,7 +286,7 @@ def test_a_process_reads_events_of_several_aggregates():
 
 
 def test_a_state_field_that_a_new_version_brings_has_its_default():
-    class Late(Process, category="both"):
+    class Late(Process, category="both", sends=[Item]):
         since: str = "?"
 
         @starts(Order.Placed)

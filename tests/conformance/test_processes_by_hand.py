@@ -1,0 +1,327 @@
+"""Processes under an operator's hands: what is stuck is listed, and repaired without a loss; on both databases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from eventstore import Aggregate, SqlEventStore, command, event
+from eventstore.errors import HandlerHung
+from eventstore.processes import Process, reacts, starts, times_out
+from eventstore.processes.errors import ProcessError, StepFailed, TooManySteps
+from eventstore.scheduling import Schedule
+from tests.conformance.process_shop import NOON, Exploding, Former, NewerAlone, Shop, explode
+from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order, Payment
+
+SOURCE = "/shop"
+AGES = timedelta(days=9)
+
+
+@pytest.fixture
+def shop(opened: Callable[[], SqlEventStore]) -> Callable[..., Shop]:
+    return lambda *kinds: Shop(opened(), *kinds)
+
+
+class Parcel(Aggregate):
+    mood = "fine"
+    asleep = threading.Event()
+
+    @event
+    class Sent:
+        pass
+
+    @command
+    def dispatch(self) -> None:
+        if self.mood == "broken":
+            raise ZeroDivisionError
+        if self.mood == "shut":
+            self.refuse("the gate is shut")
+        if self.mood == "hangs":
+            self.asleep.wait(20)
+        self.emit(self.Sent())
+
+
+@pytest.fixture(autouse=True)
+def mood() -> Iterator[type[Parcel]]:
+    Parcel.mood, Parcel.asleep = "fine", threading.Event()
+    yield Parcel
+    Parcel.asleep.set()
+
+
+class Sender(Process, sends=[Parcel]):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.send(self.id, Parcel.dispatch)
+        self.done()
+
+
+def sent(shop: Shop, mood: str) -> None:
+    """Let a process end with a command that goes wrong."""
+    Parcel.mood = mood
+    shop.place("o1")
+    shop.deliver()
+    worker = shop.worker()
+    for _ in range(8):
+        worker.run_once()
+        shop.pass_time(minutes=30)
+
+
+def test_a_command_of_an_ended_process_that_was_set_aside_is_stuck_and_retried(shop):
+    shop = shop(Sender)
+    sent(shop, "broken")
+    (stuck,) = shop.processes.instances(stuck=AGES)
+    assert (stuck.status, stuck.problem) == ("done", "parcel.dispatch was set aside: ZeroDivisionError")
+    assert stuck.waits_for == "command parcel.dispatch, which was set aside"
+    Parcel.mood = "fine"
+    shop.processes.retry("sender", "o1")
+    shop.worker().drain()
+    assert shop.types("parcel-o1") == ["parcel.sent"]
+    assert shop.processes.instances(stuck=AGES) == []
+
+
+def test_a_last_command_that_was_refused_is_a_problem_although_the_process_has_ended(shop):
+    shop = shop(Sender)
+    sent(shop, "shut")
+    (stuck,) = shop.processes.instances(stuck=AGES)
+    assert (stuck.status, stuck.problem) == ("done", "parcel.dispatch was refused: the gate is shut")
+    shop.processes.retry("sender", "o1")
+    assert shop.processes.instances(stuck=AGES) == []
+
+
+def test_a_last_command_that_no_worker_sends_is_stuck(shop):
+    shop = shop(Sender)
+    shop.place("o1")
+    shop.deliver()
+    shop.pass_time(hours=2)
+    assert shop.processes.instances(stuck=timedelta(hours=3)) == []
+    (stuck,) = shop.processes.instances(stuck=timedelta(hours=1))
+    assert stuck.waits_for == "command parcel.dispatch, due now"
+
+
+def test_instances_that_wait_for_a_timer_take_no_place_in_the_list_of_stuck_ones(shop):
+    shop = shop()
+    shop.stock(9)
+    shop.place("o1", "o2", "o3")
+    shop.deliver()
+    shop.worker().drain()
+    shop.pass_time(minutes=20)
+    shop.pay("early")
+    shop.deliver()
+    shop.pass_time(minutes=5)
+    (stuck,) = shop.processes.instances(stuck=timedelta(minutes=1), limit=1)
+    assert (stuck.instance, stuck.waits_for) == ("early", "the event that starts it")
+
+
+def test_a_cancellation_while_it_compensates_withdraws_no_compensation(shop):
+    shop = shop()
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    shop.processes.cancel("fulfilment", "o1")
+    with pytest.raises(ProcessError, match="fulfilment 'o1' is compensating already"):
+        shop.processes.cancel("fulfilment", "o1")
+    shop.worker().drain()
+    assert shop.types("item-tea")[-1] == "item.released"
+    assert shop.status("o1") == "compensated"
+
+
+def test_an_instance_whose_former_code_is_missing_is_moved(shop):
+    first = shop(Former)
+    first.place("o1")
+    first.deliver()
+    alone = Shop(first.store, NewerAlone)
+    alone.seen = first.seen
+    assert alone.processes.migrate("talk", "o1").code == 2
+    first.pay("o1")
+    alone.deliver()
+    assert alone.steps("o1")[-1] == ("payment.received", "running")
+    assert alone.processes.steps("talk", "o1")[1].data["note"] == "from 1"
+
+
+class Slow(Process, category="slow"):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.timeout("wait", after=timedelta(hours=1))
+
+    @reacts(Payment.Received, id="order_id")
+    def paid(self) -> None: ...
+
+    @times_out("wait")
+    def waited(self) -> None: ...
+
+
+class Slower(Slow, category="slow", version=2, earlier=[Slow]):
+    pass
+
+
+def test_the_timers_of_a_moved_instance_count_from_the_times_of_its_steps(tmp_path):
+    now = [NOON]
+    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db", clock=lambda: now[0]) as store:
+        store.create_tables()
+        first = Shop(store, Slow)
+        first.place("o1")
+        first.now = now[0] = NOON + timedelta(hours=5)  # the worker was away
+        first.deliver()
+        (set_,) = first.processes.show("slow", "o1").scheduled
+        (moved,) = Shop(store, Slower).processes.migrate("slow", "o1").scheduled
+        assert set_.due == moved.due == NOON + timedelta(hours=6)
+
+
+class Refused(Process, category="refused", sends=[Parcel]):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.send(self.id, Parcel.dispatch)
+
+
+class RefusedToo(Refused, category="refused", version=2, earlier=[Refused], sends=[Parcel]):
+    pass
+
+
+def test_a_problem_that_was_retried_does_not_come_back_when_the_instance_is_moved(shop):
+    first = shop(Refused)
+    sent(first, "shut")
+    first.processes.retry("refused", "o1")
+    assert Shop(first.store, RefusedToo).processes.migrate("refused", "o1").problem == ""
+
+
+class Circle(Process, max_steps=3):
+    @starts(Order.Placed, id="sku")
+    @reacts(Order.Placed, id="sku")
+    def again(self) -> None: ...
+
+
+def test_a_process_in_a_circle_can_be_cancelled(shop):
+    shop = shop(Circle)
+    shop.place("o1", "o2", "o3")
+    shop.deliver()
+    shop.place("o4")
+    with pytest.raises(StepFailed) as failed:
+        shop.deliver()
+    assert isinstance(failed.value.cause, TooManySteps)
+    assert shop.processes.cancel("circle", "tea").status == "compensated"
+
+
+def test_a_scheduled_command_is_left_to_the_worker_that_knows_its_aggregate(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    schedule.at(NOON).send("o1", Parcel.dispatch)
+    assert shop.worker(commands=[Order]).run_once().failed == 0
+    assert shop.worker(commands=[Parcel]).drain().commands == 1
+    assert (shop.types("parcel-o1"), schedule.pending()) == (["parcel.sent"], [])
+
+
+def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_retried(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    waiting = schedule.after(timedelta(days=30)).send("o2", Order.ship, carrier="Post")
+    exploding = schedule.at(NOON).send("o1", explode)
+    worker = shop.worker(commands=[Exploding])
+    for _ in range(8):
+        worker.run_once()
+        shop.pass_time(minutes=30)
+    aside, later = schedule.pending()
+    assert (aside.id, aside.due, aside.error) == (exploding, None, "ZeroDivisionError")
+    assert (later.id, later.due) == (waiting, NOON + timedelta(days=30))
+    assert schedule.retry(exploding)
+    assert not schedule.retry(waiting)
+    assert schedule.pending()[0].due == shop.now
+
+
+def test_a_command_that_hangs_is_named_and_holds_up_no_other(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    Parcel.mood = "hangs"
+    schedule.at(NOON - timedelta(minutes=9)).send("o1", Parcel.dispatch)
+    schedule.at(NOON).send("o2", Order.ship, carrier="Post")
+    worker = shop.worker(commands=[Parcel, Order], timeout=0.5)
+    with pytest.raises(HandlerHung, match=r"a handler of parcel\.dispatch for parcel-o1 did not return"):
+        worker.run(stop=threading.Event())
+    Parcel.asleep.set()
+    shop.worker(commands=[Order]).drain()
+    assert shop.types("order-o2") == ["order.shipped"]
+    (again,) = schedule.pending()
+    assert (again.attempts, again.due > shop.now) == (1, True)
+
+
+class Patient(Process, sends=[Item]):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        reservation = {"order_id": self.id, "quantity": 1}
+        sending = self.send(event.sku, Item.reserve, **reservation).undone_by(Item.release, **reservation)
+        sending.delayed(timedelta(hours=1)).expiring(timedelta(minutes=5))
+
+
+def test_a_delayed_command_expires_after_its_delay(shop):
+    shop = shop(Patient)
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.pass_time(minutes=64)
+    shop.worker().drain()
+    assert shop.types("item-tea")[-1] == "item.reserved"
+
+
+def test_a_delayed_command_is_withdrawn_and_not_undone(shop):
+    shop = shop(Patient)
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.processes.cancel("patient", "o1")
+    shop.pass_time(hours=2)
+    shop.worker().drain()
+    assert (shop.types("item-tea"), shop.status("o1")) == (["item.received"], "compensated")
+
+
+class Returning(Process, sends=[Parcel]):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        self.send(self.id, Parcel.dispatch).undone_by(Parcel.dispatch)
+
+
+def test_two_retries_undo_a_step_once(shop):
+    shop = shop(Returning)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    Parcel.mood = "shut"
+    shop.processes.cancel("returning", "o1")
+    shop.worker().drain()
+    assert shop.status("o1") == "compensation_failed"
+    Parcel.mood = "fine"
+    for _ in range(2):
+        shop.processes.retry("returning", "o1")
+    shop.worker().drain()
+    assert shop.types("parcel-o1") == ["parcel.sent", "parcel.sent"]
+    assert shop.status("o1") == "compensated"
+
+
+def test_an_event_that_comes_again_after_its_inbox_row_was_deleted_sends_nothing_again(shop):
+    shop = shop(Fulfilment)
+    shop.stock(5)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    shop.pay("o1")
+    shop.deliver()
+    shop.worker().drain()
+    with shop.database.writing() as tx:
+        paid = [one for one in shop.store.read_all() if one.type == "payment.received"]
+        shop.engine.take_events(tx, paid, now=shop.now)
+    shop.worker().drain()
+    assert shop.types("order-o1") == ["order.placed", "order.shipped"]
+
+
+def test_ids_of_any_printable_characters_name_their_instance(shop):
+    shop = shop()
+    for order in ("o-1", "a b", "ø/ü", "x%y_z'\"", "@0", "o1@2"):
+        shop.send(order, Order.place, sku=order, quantity=1, amount=Decimal(1))
+        shop.send(order, Item.receive, quantity=1)
+    shop.deliver()
+    shop.worker().drain()
+    for order in ("o-1", "a b", "ø/ü", "x%y_z'\"", "@0", "o1@2"):
+        assert shop.steps(order) == [("order.placed", "running"), ("item.reserve", "running")]
