@@ -164,7 +164,7 @@ def settled_topic(letters: str) -> TopicSpec:
 
 
 def is_of_a_group(topic: str) -> bool:
-    """Say whether a topic has the name of a group's dead letters, their actions or retries, or is one of Kafka's own."""
+    """Say whether a topic is named as a group's dead letters, their actions or retries, or as one of Kafka's own."""
     return topic.startswith("__") or topic.endswith((f".{DEAD_LETTERS}", f".{SETTLED}", f".{RETRIES}"))
 
 
