@@ -60,13 +60,16 @@ class Schedule:
         with self.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
 
-    def pending(self, *, limit: int = 1000) -> list[Scheduled]:
-        """Return the commands that are still to be sent, without those of processes.
+    def pending(self, *, failed: bool = False, limit: int = 1000) -> list[Scheduled]:
+        """Return the commands that are still to be sent, without those of processes; `failed` only what failed.
 
         What was set aside after too many failures comes first: it has no `due`, and `error` says why.
         """
-        with self.writing() as tx:
-            return ProcessRows(self.store.tables).alone(tx, limit=limit)
+        rows = ProcessRows(self.store.tables)
+        if self.connection is not None:
+            return rows.alone(self.connection, failed=failed, limit=limit)
+        with Database(self.store.engine, self.store.tables).statement() as reading:
+            return rows.alone(reading, failed=failed, limit=limit)
 
     def retry(self, command_id: UUID) -> bool:
         """Send a command that failed or was set aside at once; returns whether there was one of this id."""

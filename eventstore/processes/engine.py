@@ -66,11 +66,13 @@ class ProcessEngine:
         rows = self.rows.lock(tx, keys)
         self._require_code(rows, inputs)
         taken = _Taken(self._loaded(tx, rows), rows, now)
-        for addressed in inputs:
-            if addressed.key in rows:
-                self.at_hand = addressed
-                taken.take(addressed)
-        self.at_hand = None
+        try:
+            for addressed in inputs:
+                if addressed.key in rows:
+                    self.at_hand = addressed
+                    taken.take(addressed)
+        finally:
+            self.at_hand = None
         self._store(tx, taken)
 
     def move(
@@ -131,7 +133,7 @@ class ProcessEngine:
         kind = self.processes[row.process].of_version(row.code)
         if kind is None:
             raise ProcessVersionMissing(
-                f"{row.process} {row.instance!r} began with version {row.code} of its code, which is not here",
+                f"{row.process} {row.instance!r} began with version {row.code} of its code, which is missing",
                 remedy=f"give {self.processes[row.process].__name__} the class of that version by earlier=[…], or move "
                 "the instance: factfold processes migrate",
                 place=f"{row.process}-{row.instance}",

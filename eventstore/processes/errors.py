@@ -4,7 +4,7 @@ FactfoldError
 └── ProcessError
     ├── ProcessAlreadyStarted   a second start of one id
     ├── ProcessUnknown          no process of that name, or no instance of that id
-    ├── ProcessVersionMissing   an instance began with a version of the code that is not here
+    ├── ProcessVersionMissing   an instance began with a version of the code that is missing
     ├── TooManySteps            an instance that takes step after step, as two processes that answer each other
     ├── TimerUndecodable        a timer or a command that is due and that the code cannot read
     └── StepFailed              a handler raised: which process, which instance, and why
@@ -28,7 +28,7 @@ class ProcessUnknown(ProcessError):
 
 
 class ProcessVersionMissing(ProcessError):
-    """An instance began with a version of the code that is not here."""
+    """An instance began with a version of the code that is missing."""
 
 
 class TooManySteps(ProcessError):

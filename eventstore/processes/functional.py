@@ -111,7 +111,7 @@ def process_of(
     state = type(initial_state())
     if not dataclasses.is_dataclass(state):
         raise DeclarationError(
-            f"the state of {category} is a {state.__name__}, whose fields nobody can list",
+            f"the state of {category} is a {state.__name__}, which has no listed fields",
             remedy="make it a frozen dataclass",
             place=category,
         )

@@ -21,6 +21,7 @@ from factfold.cli import (
     prepare,
     processes,
     relay,
+    schedule,
     service_schema,
     stack,
     stream_states,
@@ -49,6 +50,7 @@ def application() -> typer.Typer:
     app.add_typer(branches.app, name="branches")
     app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(processes.app, name="processes")
+    app.add_typer(schedule.app, name="schedule")
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(service_schema.app, name="schema")  # with the commands of schema
     app.add_typer(relay.app, name="relay")

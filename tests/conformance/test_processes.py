@@ -276,7 +276,7 @@ def test_an_instance_whose_code_is_gone_says_so_and_loses_nothing(shop):
     with pytest.raises(StepFailed) as failed:
         alone.deliver()
     assert isinstance(failed.value.cause, ProcessVersionMissing)
-    assert "talk 'old' began with version 1 of its code, which is not here" in str(failed.value.cause)
+    assert "talk 'old' began with version 1 of its code, which is missing" in str(failed.value.cause)
 
 
 def test_what_is_not_there_is_said_so(shop):

@@ -225,10 +225,12 @@ def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_re
         worker.run_once()
         shop.pass_time(minutes=30)
     aside, later = schedule.pending()
+    assert schedule.pending(failed=True) == [aside]
     assert (aside.id, aside.due, aside.error) == (exploding, None, "ZeroDivisionError")
     assert (later.id, later.due) == (waiting, NOON + timedelta(days=30))
     assert schedule.retry(exploding)
     assert not schedule.retry(waiting)
+    assert [one.id for one in schedule.pending(failed=True)] == []
     assert schedule.pending()[0].due == shop.now
 
 

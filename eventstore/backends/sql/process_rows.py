@@ -187,10 +187,12 @@ class ProcessRows:
         query = due.order_by(columns.due, columns.id).limit(limit).with_for_update(skip_locked=True)
         return self.due(tx, list(tx.execute(query).scalars()))
 
-    def alone(self, tx: Connection, *, limit: int) -> list[Scheduled]:
+    def alone(self, tx: Connection, *, failed: bool, limit: int) -> list[Scheduled]:
         """Return commands that belong to no process, what was set aside first, then the first due first."""
         columns = self._scheduled.c
         query = select(self._scheduled).where(columns.process.is_(None))
+        if failed:
+            query = query.where(columns.error.is_not(None))
         return [*map(_scheduled, tx.execute(query.order_by(columns.due.nulls_first(), columns.id).limit(limit)))]
 
     def reserve(self, tx: Connection, streams: Iterable[str]) -> set[str]:
