@@ -27,7 +27,16 @@ from typing import Any, Final, TypeVar
 from eventstore.aggregate import Aggregate
 from eventstore.errors import DeclarationError
 from eventstore.processes.process import Process, Reply, Sending
-from eventstore.processes.reactions import Correlation, compensated, late, reacts, replies, starts, times_out
+from eventstore.processes.reactions import (
+    Correlation,
+    command_name,
+    compensated,
+    late,
+    reacts,
+    replies,
+    starts,
+    times_out,
+)
 
 S = TypeVar("S")
 
@@ -55,14 +64,26 @@ def send(aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwa
 
 def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
     """Decide to send a command that another one compensates."""
+    return lambda process: _sending(sent, process).undone_by(command, *args, **kwargs)
 
-    def decide(process: Process) -> Sending:
-        sending = sent(process)
-        if not isinstance(sending, Sending):
-            raise DeclarationError("only a command is compensated", remedy="undone_by(send(…), Item.release, …)")
-        return sending.undone_by(command, *args, **kwargs)
 
-    return decide
+def delayed(sent: Decision, after: timedelta) -> Decision:
+    """Decide to send a command so much later."""
+    return lambda process: _sending(sent, process).delayed(after)
+
+
+def expiring(sent: Decision, after: timedelta) -> Decision:
+    """Decide to send a command within this time after it is due, or never."""
+    return lambda process: _sending(sent, process).expiring(after)
+
+
+def _sending(sent: Decision, process: Process) -> Sending:
+    sending = sent(process)
+    if not isinstance(sending, Sending):
+        raise DeclarationError(
+            "only a command is compensated, delayed or expires", remedy="wrap send(…), as in undone_by(send(…), …)"
+        )
+    return sending
 
 
 def set_timer(name: str, *, after: timedelta | None = None, at: datetime | None = None) -> Decision:
@@ -137,9 +158,7 @@ def _handlers(decide: Decide[Any], state: type, events: Mapping[str, Mapping[typ
     found: dict[str, Any] = {}
     for way, marking in _EVENTS:
         for event, correlation in events[way].items():
-            found[f"{way}_{event.__qualname__.replace('.', '_')}"] = marking(event, id=correlation)(
-                _deciding(decide, state, None)
-            )
+            found[f"{way}_{len(found)}"] = marking(event, id=correlation)(_deciding(decide, state, None))
     return found
 
 
@@ -148,7 +167,7 @@ def _named_handlers(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"after_compensation": compensated(_deciding(decide, state, Compensated()))}
     for command in answers:
-        found[f"answer_to_{command.__qualname__.replace('.', '_')}"] = replies(command)(_deciding(decide, state, None))
+        found[f"answer_to_{command_name(command)}"] = replies(command)(_deciding(decide, state, None))
     for name in timers:
         found[f"timer_{name}"] = times_out(name)(_deciding(decide, state, TimeOut(name)))
     return found
@@ -176,7 +195,9 @@ __all__ = [
     "Reply",
     "TimeOut",
     "compensate",
+    "delayed",
     "done",
+    "expiring",
     "process_of",
     "send",
     "set_timer",

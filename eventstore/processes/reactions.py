@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from eventstore.aggregate import Aggregate, aggregate_of, owner_of, types_that_split
+from eventstore.casting import kind_of
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.identifiers import StreamName
@@ -19,6 +20,7 @@ Correlation = str | Callable[[Any], str | None] | None
 """How an event names the instance: a field, a function of the event (None: no instance), or the id of its stream."""
 
 _MARKS: Final = "__factfold_reactions__"
+_IDS: Final = ("string", "long", "uuid")
 STARTS, REACTS, LATE, REPLIES, TIMES_OUT, COMPENSATED = (
     "starts",
     "reacts",
@@ -202,11 +204,11 @@ def _require_event(mark: _Mark, owner: type, method: str) -> None:
     if not is_event_class(mark.what):
         raise _mistake(owner, method, f"is to handle {mark.what!r}, which is no event", "name a class made by @event")
     kind = event_type_of(mark.what)
-    if isinstance(mark.id, str) and mark.id not in {field.name for field in kind.fields if field.personal is None}:
-        clear = ", ".join(field.name for field in kind.fields if field.personal is None) or "none"
+    ids = [field.name for field in kind.fields if field.personal is None and kind_of(field.type.avro) in _IDS]
+    if isinstance(mark.id, str) and mark.id not in ids:
         raise _mistake(
-            owner, method, f"finds its instance by {mark.id!r}, which is no clear field of {kind.name}",
-            f"name one of its clear fields ({clear}), or leave id out for the id of the stream",
+            owner, method, f"finds its instance by {mark.id!r}, which is no clear text, number or UUID of {kind.name}",
+            f"use one of its fields ({', '.join(ids) or 'none'}) or a function, or leave id out for that of the stream",
         )  # fmt: skip
 
 

@@ -216,7 +216,9 @@ class ProcessWorker:
                     report.failed += 1
                     continue
                 report.commands += 1
-                if row.key is not None and (row.answered or not reply.accepted):
+                if row.key is None:
+                    _log_unaccepted(row, reply)
+                elif row.answered or not reply.accepted:
                     inputs.append(Addressed(row.key, _input(row, REPLY, now, reply)))
             elif row.key is not None:
                 report.timers += 1
@@ -275,6 +277,14 @@ class ProcessWorker:
             for row in self._rows.due(tx, [row_id]):
                 self._fail(tx, row, error, self._clock())
         return WorkReport(failed=1)
+
+
+def _log_unaccepted(row: Scheduled, reply: Reply) -> None:
+    """Say what became of a command that no process waits for: its row is deleted."""
+    if not reply.accepted:
+        log.warning(
+            f"scheduled command {reply.outcome}", name=row.name, stream=row.stream, id=str(row.id), reason=reply.reason
+        )
 
 
 def _input(row: Scheduled, kind: str, now: datetime, reply: Reply | None = None) -> Input:

@@ -8,9 +8,10 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from structlog.testing import capture_logs
 
 from eventstore import Aggregate, SqlEventStore, command, event
-from eventstore.errors import HandlerHung
+from eventstore.errors import HandlerHung, InvalidEventData
 from eventstore.processes import Process, reacts, starts, times_out
 from eventstore.processes.errors import ProcessError, StepFailed, TooManySteps
 from eventstore.scheduling import Schedule
@@ -232,6 +233,21 @@ def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_re
     assert not schedule.retry(waiting)
     assert [one.id for one in schedule.pending(failed=True)] == []
     assert schedule.pending()[0].due == shop.now
+
+
+def test_a_scheduled_command_that_is_refused_or_expires_is_logged(shop):
+    shop = shop()
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    refused = schedule.at(NOON).send("tea", Item.reserve, order_id="o1", quantity=1)
+    expired = schedule.at(NOON).expiring(timedelta(0)).send("o1", Order.ship, carrier="Post")
+    shop.pass_time(minutes=1)
+    with capture_logs() as logs:
+        shop.worker(commands=[Order, Item]).drain()
+    told = {log["id"]: (log["event"], log["reason"]) for log in logs if log["log_level"] == "warning"}
+    assert told[str(refused)] == ("scheduled command refused", "only 0 left")
+    assert told[str(expired)][0] == "scheduled command expired"
+    with pytest.raises(InvalidEventData, match="after which a command expires"):
+        schedule.at(NOON).expiring(timedelta(-1))
 
 
 def test_a_command_that_hangs_is_named_and_holds_up_no_other(shop):

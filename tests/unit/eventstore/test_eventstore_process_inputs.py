@@ -15,7 +15,7 @@ import pytest
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, command, event
 from eventstore.errors import DeclarationError
-from eventstore.processes import Process, compensated, late, reacts, replies, starts, times_out
+from eventstore.processes import Process, compensated, functional, late, reacts, replies, starts, times_out
 from eventstore.processes.running import open_process
 from eventstore.testing.processes import clock, expired, given
 from eventstore.testing.processes import command as sent
@@ -248,6 +248,66 @@ def test_a_reply_to_a_command_that_is_not_sent_is_refused_when_it_is_declared():
 
             @replies(Item.close)
             def closed(self) -> None: ...
+
+
+def test_an_id_is_a_text_a_number_or_a_uuid():
+    for name in ("amount", "plan", "at"):
+        with pytest.raises(DeclarationError, match=f"'{name}', which is no clear text, number or UUID"):
+
+            class Odd(Process):
+                @starts(Ids.Made, id=name)
+                def made(self) -> None: ...
+
+    class Fine(Process):
+        @starts(Ids.Made, id="number")
+        @reacts(Ids.Made, id="key")
+        @late(Ids.Made, id="text")
+        def made(self) -> None: ...
+
+
+class Ids(Aggregate):
+    @event
+    class Made:
+        number: int
+        key: UUID
+        text: str | None
+        amount: Decimal
+        plan: Plan
+        at: datetime
+
+
+class Invoice(Aggregate):
+    @event
+    class Placed:
+        pass
+
+
+Invoice.Placed.__qualname__ = Order.Placed.__qualname__  # as of a class Order in another module
+
+
+@dataclass(frozen=True)
+class Count:
+    n: int = 0
+
+
+def count(state: Count, given: object) -> tuple[Count, list[functional.Decision]]:
+    closing = functional.send("tea", Item.close)
+    late = functional.expiring(functional.delayed(closing, timedelta(hours=1)), timedelta(minutes=5))
+    return Count(state.n + 1), [late]
+
+
+def test_a_process_of_functions_takes_events_of_one_class_name_and_sends_later():
+    counting = functional.process_of(
+        "counting",
+        initial_state=Count,
+        decide=count,
+        starts={Order.Placed: None},
+        reacts={Order.Placed: None, Invoice.Placed: None},
+        sends=[Item],
+    )
+    counted = given(counting, PLACED).when(Invoice.Placed()).then(state={"n": 2}, commands=[sent("tea", Item.close)])
+    (closing,) = counted.commands
+    assert (closing.due - counted.now, closing.expires - closing.due) == (timedelta(hours=1), timedelta(minutes=5))
 
 
 class Restless(Process, sends=[Item]):

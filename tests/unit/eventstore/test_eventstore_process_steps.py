@@ -263,7 +263,7 @@ def test_declarations_that_cannot_work_are_refused():
 
     says = {
         no_start: "has no start",
-        no_field: "'order', which is no clear field",
+        no_field: "'order', which is no clear text, number or UUID of order.placed",
         twice: "handles the same as placed",
         no_event: "which is no event",
         waits: "coroutine",
