@@ -16,10 +16,10 @@ from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.personal import Disclosed
 from eventstore.plain_json import dump_plain
-from eventstore.processes.errors import ProcessVersionMissing, StepFailed
+from eventstore.processes.errors import ProcessAlreadyStarted, ProcessVersionMissing, StepFailed
 from eventstore.processes.process import Process
 from eventstore.processes.reactions import impersonal
-from eventstore.processes.records import ENDED, EVENT, OPERATOR, UNSTARTED, Cause, SentCommand, SetTimer
+from eventstore.processes.records import ENDED, EVENT, OPERATOR, RUNNING, UNSTARTED, Cause, SentCommand, SetTimer
 from eventstore.processes.stepping import Input, replayed, step
 from eventstore.store import AppendResult, StreamAppend
 
@@ -70,10 +70,26 @@ class ProcessEngine:
             for addressed in inputs:
                 if addressed.key in rows:
                     self.at_hand = addressed
-                    taken.take(addressed)
+                    self._take(taken, addressed)
         finally:
             self.at_hand = None
         self._store(tx, taken)
+
+    def _take(self, taken: _Taken, addressed: Addressed) -> None:
+        """Take a step, except for a repeated event that would start the instance again, or come to it late."""
+        late = addressed.input.cause.kind == EVENT and taken.status(addressed.key) not in (UNSTARTED, RUNNING)
+        if late and self._is_repeated(addressed):
+            return
+        try:
+            taken.take(addressed)
+        except StepFailed as failed:
+            if not isinstance(failed.cause, ProcessAlreadyStarted) or not self._is_repeated(addressed):
+                raise
+
+    def _is_repeated(self, addressed: Addressed) -> bool:
+        """Say whether an instance took this very input before, which the inbox does not remember any more."""
+        steps = self.store.read_stream(StreamName(*addressed.key))
+        return any(step.data["cause"]["id"] == addressed.input.cause.id for step in steps)
 
     def move(
         self, tx: Connection, row: InstanceRow, kind: type[Process], steps: Sequence[RecordedEvent], *, now: datetime
@@ -184,6 +200,10 @@ class _Taken:
         self._instances, self._rows, self._now = instances, rows, now
         self._events: dict[Key, list[NewEvent]] = {}
         self.changes = _Changes()
+
+    def status(self, key: Key) -> str:
+        """Return what an instance is at."""
+        return self._instances[key].standing.status
 
     def take(self, addressed: Addressed) -> None:
         """Take one step."""

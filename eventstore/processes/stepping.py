@@ -117,6 +117,13 @@ def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
     return process.reactions.again(cause.name, cause.schema_version, data, cause.place, process.id)
 
 
+def _arrived(given: Input) -> list[Arrived]:
+    found = [one for one in given.given if isinstance(one, Arrived)]
+    if len(found) < len(given.given):
+        raise AssertionError("an event is given with the ways by which it names the instance")
+    return found
+
+
 def recorded_step(
     process: Process,
     cause: Cause,
@@ -175,10 +182,10 @@ class _Step:
         return stepped
 
     def _event(self, given: Input) -> bool:
+        if self._at.status != UNSTARTED:
+            self._require_no_start(given)  # before a handler of another half changes the instance
         early: list[Arrived] = []  # of a stored event that several events of today are made of
-        for arrived in given.given:
-            if not isinstance(arrived, Arrived):
-                raise AssertionError("an event is given with the ways by which it names the instance")
+        for arrived in _arrived(given):
             if self._at.status != UNSTARTED:
                 self._after_start(arrived)
             elif (start := self._reaction(arrived, STARTS)) is not None:
@@ -186,7 +193,7 @@ class _Step:
                 early = []
             else:
                 early.append(arrived)
-        if early:
+        if early and given.cause.id not in {cause.id for cause in self._at.early}:
             self._at.early = [*self._at.early, given.cause]
         return True
 
@@ -395,6 +402,10 @@ class _Step:
         self._ids += 1
         instance = uuid5(_NAMESPACE, str(self._process.stream))
         return uuid5(instance, f"{self._input.cause.kind} {self._input.cause.id} {self._ids}")
+
+    def _require_no_start(self, given: Input) -> None:
+        if any(arrived.ways == {STARTS} for arrived in _arrived(given)):
+            raise self._second_start()
 
     def _second_start(self) -> ProcessAlreadyStarted:
         name, stream = self._input.cause.name, self._process.stream

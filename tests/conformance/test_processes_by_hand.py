@@ -327,11 +327,35 @@ def test_an_event_that_comes_again_after_its_inbox_row_was_deleted_sends_nothing
     shop.pay("o1")
     shop.deliver()
     shop.worker().drain()
-    with shop.database.writing() as tx:
-        paid = [one for one in shop.store.read_all() if one.type == "payment.received"]
-        shop.engine.take_events(tx, paid, now=shop.now)
+    steps = shop.steps("o1")
+    shop.seen = None
+    shop.deliver()
     shop.worker().drain()
     assert shop.types("order-o1") == ["order.placed", "order.shipped"]
+    assert shop.types("payment-p-o1") == ["payment.received"]
+    assert (shop.steps("o1"), shop.rows("factfold_scheduled")) == (steps, 0)
+
+
+def test_an_early_event_that_comes_again_is_handled_once(shop):
+    shop = shop(Counting)
+    shop.pay("o1")
+    for _ in range(2):
+        shop.seen = None
+        shop.deliver()
+    shop.place("o1")
+    shop.deliver()
+    assert shop.dispatcher.load(Counting, "o1").paid == 1
+
+
+class Counting(Process):
+    paid: int = 0
+
+    @starts(Order.Placed)
+    def placed(self) -> None: ...
+
+    @reacts(Payment.Received, id="order_id")
+    def received(self) -> None:
+        self.paid += 1
 
 
 def test_ids_of_any_printable_characters_name_their_instance(shop):
