@@ -191,6 +191,8 @@ def _answered(scenario: ProcessScenario, reply: Reply) -> ProcessScenario:
         )
     first = found[0]
     scenario = replace(scenario, pending=tuple(one for one in scenario.pending if one is not first))
+    if reply.accepted and not first.answered:
+        return scenario  # as a worker does it: nothing waits for the reply
     data = dump_plain({"outcome": reply.outcome, "reason": reply.reason})
     cause = replace(_cause(scenario, REPLY, reply.command, data=data), id=first.id)
     return _stepped(scenario, Input(cause, [reply]))

@@ -17,7 +17,7 @@ from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, comm
 from eventstore.errors import DeclarationError
 from eventstore.processes import Process, compensated, functional, late, reacts, replies, starts, times_out
 from eventstore.processes.running import open_process
-from eventstore.testing.processes import clock, expired, given
+from eventstore.testing.processes import accepted, clock, expired, given
 from eventstore.testing.processes import command as sent
 from eventstore.upcasting import Cast, Drop, Rename
 from tests.shipments import First, Shipment
@@ -226,6 +226,11 @@ PLACED = Order.Placed(sku="tea", quantity=1, amount=Decimal(1))
 
 def test_the_test_kit_lets_a_command_expire():
     given(Hurried, PLACED).when(expired(Item.close)).then(state={"heard": "expired"})
+
+
+def test_the_test_kit_takes_no_step_for_a_reply_that_nothing_waits_for():
+    sent_alone = given(Hasty, PLACED)
+    assert len(sent_alone.when(accepted(Order.cancel)).steps) == len(sent_alone.steps)
 
 
 class Unsent(Process, sends=[Item]):
