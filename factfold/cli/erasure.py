@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
-from factfold.cli.store import Database, Json, Schema
+from factfold.cli.store import Database, Json, Schema, existing_store
 
 keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
 
@@ -25,13 +25,12 @@ def erase(
     as_json: Json = False,
 ) -> None:
     """Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach."""
-    from eventstore import SqlEventStore
     from eventstore.erasure import OUT_OF_REACH
 
     keys = None if key_store is None else load_key_store(key_store)
     if not yes:
         typer.confirm(f"Destroy the keys of {subject!r}? Nobody can undo it", abort=True, err=True)
-    with SqlEventStore(database, schema=schema, keys=keys) as store:
+    with existing_store(database, schema, keys=keys) as store:
         done = store.erase(subject)
     if as_json:
         told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}

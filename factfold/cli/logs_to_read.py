@@ -13,6 +13,7 @@ import typer
 from eventstore.errors import DeclarationError, KeysMissing
 from factfold.cli.archive import parse_duration
 from factfold.cli.keys import load_key_store, named_keys, open_keys
+from factfold.cli.store import existing_store
 
 if TYPE_CHECKING:
     from eventstore import KeyStore, MasterKeys, SqlEventStore
@@ -147,9 +148,7 @@ def opened_logs(
 
 def opened_store(database: str, schema: str | None, keys: KeyStore | MasterKeys | None) -> SqlEventStore:
     """A store that a command reads."""
-    from eventstore import SqlEventStore
-
-    return SqlEventStore(database, schema=schema, keys=keys)
+    return existing_store(database, schema, keys=keys)
 
 
 def no_log() -> DeclarationError:

@@ -19,7 +19,7 @@ from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.shown_values import as_json as as_json_values
 from factfold.cli.shown_values import printable
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.store import Database, Json, Schema, Source
+from factfold.cli.store import Database, Json, Schema, Source, existing_store
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
@@ -193,10 +193,7 @@ def load_process(spec: str) -> type[Process]:
 
 @contextmanager
 def _store(database: str, schema: str | None, source: str | None = None) -> Iterator[SqlEventStore]:
-    from eventstore import SqlEventStore
-    from eventstore.topics import DEFAULT_SOURCE
-
-    with SqlEventStore(database, schema=schema, source=DEFAULT_SOURCE if source is None else source) as opened:
+    with existing_store(database, schema, source=source) as opened:
         yield opened
 
 

@@ -13,7 +13,7 @@ import typer
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.shown_values import as_json as as_json_values
 from factfold.cli.shown_values import printable
-from factfold.cli.store import Database, Json, Schema
+from factfold.cli.store import Database, Json, Schema, existing_store
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
@@ -67,10 +67,9 @@ def cancel(command_id: CommandId, database: Database, schema: Schema = None, as_
 
 @contextmanager
 def _schedule(database: str, schema: str | None) -> Iterator[Schedule]:
-    from eventstore import SqlEventStore
     from eventstore.scheduling import Schedule
 
-    with SqlEventStore(database, schema=schema) as store:
+    with existing_store(database, schema) as store:
         yield Schedule(store)
 
 

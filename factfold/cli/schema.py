@@ -11,6 +11,7 @@ import typer
 
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.projections import Json
+from factfold.cli.store import existing_store
 
 if TYPE_CHECKING:
     from eventstore import Aggregate, ConfluentRegistry
@@ -106,9 +107,7 @@ def _load(specs: list[str]) -> list[type[Aggregate]]:
 
 
 def _registered(url: str, schema: str | None) -> list[RegisteredSchema]:
-    from eventstore import SqlEventStore
-
-    with SqlEventStore(url, schema=schema) as opened:
+    with existing_store(url, schema) as opened:
         return opened.schemas()
 
 

@@ -214,6 +214,27 @@ def _now() -> float:
     return time.monotonic()
 
 
+def existing_store(
+    database: str,
+    schema: str | None,
+    *,
+    keys: KeyStore | MasterKeys | None = None,
+    source: str | None = None,
+) -> SqlEventStore:
+    """Open a store that a command looks into; StoreNotPrepared for a SQLite file that is not there."""
+    from eventstore.backends.sql.engines import url_of
+    from eventstore.errors import StoreNotPrepared
+
+    url = url_of(database)
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+        raise StoreNotPrepared(
+            "there is no such file, and looking makes none",
+            remedy="check the URL; factfold store migrate makes the file",
+            place=url.database,
+        )
+    return _open(database, schema, keys, source=source)
+
+
 def _open(
     database: str,
     schema: str | None,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from factfold.cli.store import Database, Json, Schema, app
+from factfold.cli.store import Database, Json, Schema, app, existing_store
 
 if TYPE_CHECKING:
-    from eventstore import SqlEventStore
     from eventstore.identifiers import ExpectedVersion
 
 __all__ = ["app"]
@@ -33,7 +32,7 @@ def archive(
     as_json: Json = False,
 ) -> None:
     """Close a finished stream: it is read as ever, and takes no events until it is taken out again."""
-    with _open(database, schema) as store:
+    with existing_store(database, schema) as store:
         head = store.head(stream)
         if head is not None:
             _ask(f"Archive {stream!r} at version {head}", yes=yes)
@@ -48,7 +47,7 @@ def unarchive(
     stream: Stream, database: Database, schema: Schema = None, yes: Yes = False, as_json: Json = False
 ) -> None:
     """Let an archived stream take events again."""
-    with _open(database, schema) as store:
+    with existing_store(database, schema) as store:
         was = store.is_archived(stream)
         if was:
             _ask(f"Let {stream!r} take events again", yes=yes)
@@ -67,7 +66,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a stream for good: its events go from store, topic and views, and its name is never used again."""
-    with _open(database, schema) as store:
+    with existing_store(database, schema) as store:
         head = store.head(stream)
         if head is not None:
             _ask(f"Delete {stream!r} and its {head + 1:,} events? Nobody can undo it", yes=yes)
@@ -88,9 +87,3 @@ def _seen(head: int | None, expected: int | None) -> ExpectedVersion:
     if expected is not None:
         return expected
     return STREAM_EXISTS if head is None else head
-
-
-def _open(database: str, schema: str | None) -> SqlEventStore:
-    from eventstore import SqlEventStore
-
-    return SqlEventStore(database, schema=schema)
