@@ -44,6 +44,7 @@ def require_serving(views_url: str, group: str) -> None:
 
     if delta_root(views_url) is None:  # which Spark alone reads
         with opened_views(views_url) as store:
+            store.prepare()  # the tables of a database that has no views yet
             store.serving_state(group)
 
 
@@ -54,5 +55,6 @@ def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
 
     if delta_root(views_url) is None:
         with opened_views(views_url) as store:
+            store.prepare()
             state = store.serving_state(group.name)
         require_unchanged(group, state, state.built.get("columns", {}))

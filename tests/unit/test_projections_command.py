@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import sqlite3
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -253,6 +254,15 @@ def test_what_is_not_built_is_told_before_spark_starts(projections, monkeypatch,
     monkeypatch.setattr("projections.Environment.embedded", lambda *_, **__: pytest.fail("Spark was started"))
     with pytest.raises(NoServingGeneration, match="has not been built"):
         projections(command, "sample_app.views:shop_views")
+
+
+def test_a_database_without_views_is_told_from_one_that_fails(tmp_path):
+    url = f"sqlite:///{tmp_path}/empty.db"
+    sqlite3.connect(tmp_path / "empty.db").execute("create table others (id)")
+    done = CliRunner().invoke(
+        application(), ["projections", "verify", "sample_app.views:shop_views", "--views-url", url]
+    )
+    assert isinstance(done.exception, NoServingGeneration)
 
 
 def test_another_definition_than_the_one_that_serves_is_told_before_spark_starts(projections, generations, monkeypatch):
