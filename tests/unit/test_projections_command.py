@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -257,11 +257,10 @@ def test_what_is_not_built_is_told_before_spark_starts(projections, monkeypatch,
 
 
 def test_a_database_without_views_is_told_from_one_that_fails(tmp_path):
-    url = f"sqlite:///{tmp_path}/empty.db"
-    sqlite3.connect(tmp_path / "empty.db").execute("create table others (id)")
-    done = CliRunner().invoke(
-        application(), ["projections", "verify", "sample_app.views:shop_views", "--views-url", url]
-    )
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as database:
+        database.execute("create table others (id)")
+    words = ["projections", "verify", "sample_app.views:shop_views", "--views-url", f"sqlite:///{tmp_path}/empty.db"]
+    done = CliRunner().invoke(application(), words)
     assert isinstance(done.exception, NoServingGeneration)
 
 
