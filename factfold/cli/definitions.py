@@ -52,6 +52,8 @@ def load_aggregate(spec: str) -> type[Aggregate]:
 def _module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
+    if module in sys.modules:
+        return sys.modules[module]
     try:
         missing = find_spec(module) is None
     except (ImportError, ValueError):
