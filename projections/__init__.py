@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from projections.spark.session import open_session
     from projections.spark.timing.joins import join_as_of, join_within
     from projections.spark.timing.matching import match_pattern
+    from projections.spark.timing.sliding import sliding
     from projections.spark.views.as_of import as_of
     from projections.spark_settings import SparkSettings
     from projections.sql_views import sql_view
@@ -132,6 +133,7 @@ __all__ = [
     "serve_metrics",
     "session",
     "set_aside_letters",
+    "sliding",
     "sql_view",
     "tumbling",
     "verify",
@@ -178,6 +180,7 @@ _HOMES = {
     "spark.session": ("open_session",),
     "spark.timing.joins": ("join_as_of", "join_within"),
     "spark.timing.matching": ("match_pattern",),
+    "spark.timing.sliding": ("sliding",),
     "spark.views.as_of": ("as_of",),
     "spark_settings": ("SparkSettings",),
     "sql_views": ("sql_view",),
