@@ -260,7 +260,7 @@ def test_the_branches_of_a_service_are_described(monkeypatch: pytest.MonkeyPatch
     ("target", "cause"),
     [
         ("no.such.module", "there is no module 'no.such.module'"),
-        ("no.such.module:x", "there is no definition"),
+        ("no.such.module:x", "there is no module 'no.such.module'"),
         (f"{GUESTBOOK}:Decimal", "is a type"),
         ("tests.waiting", "there is nothing to describe"),
         ("eventstore.processes", "there is nothing to describe"),

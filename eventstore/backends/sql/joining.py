@@ -56,6 +56,15 @@ class JoinedStreams:
         """Return the event that was recorded under an id, None without one."""
         return self._reader.find(event_id)
 
+    def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
+        head = self._reader.head(str(stream_name(stream)))
+        return None if head <= NO_VERSION else head
+
+
+class BatchedStreams(JoinedStreams):
+    """The same, with reads of many events at once."""
+
     def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
         """Return the events of these streams and versions, as far as they are there."""
         return self._reader.at(places)
@@ -63,8 +72,3 @@ class JoinedStreams:
     def known(self, ids: Sequence[UUID]) -> set[UUID]:
         """Return those ids under which an event was recorded, events that were deleted since included."""
         return self._reader.known(ids)
-
-    def head(self, stream: StreamName | str) -> int | None:
-        """Return the version of a stream's last event, None without events."""
-        head = self._reader.head(str(stream_name(stream)))
-        return None if head <= NO_VERSION else head

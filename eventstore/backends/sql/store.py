@@ -18,7 +18,7 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.deletion import Deleter, Deletion
 from eventstore.backends.sql.engines import engine_for
-from eventstore.backends.sql.joining import JoinedStreams
+from eventstore.backends.sql.joining import BatchedStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
@@ -172,7 +172,7 @@ class SqlEventStore(Closing):
         batch = draft.batch(categories, source=self.source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 
-    def within(self, connection: Connection) -> JoinedStreams:
+    def within(self, connection: Connection) -> BatchedStreams:
         """Return the streams as the caller's transaction sees and writes them; `Dispatcher.within` sends commands so.
 
         What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
@@ -181,7 +181,7 @@ class SqlEventStore(Closing):
         shared = connection if self._database.dialect.single_writer else None
         decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
         keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
-        return JoinedStreams(
+        return BatchedStreams(
             self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
         )
 
