@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with Spark alone are two groups by folder, those with servers three by kind, and all others one by file.
+    """Tests with servers are three groups by kind, and all others, with Spark or without, one by file.
 
     A process has one stack, and one Spark at most. Processes share no servers: a reader of an event store waits for
     every open transaction of its PostgreSQL cluster.
@@ -62,8 +62,6 @@ def _group(item: pytest.Item) -> str:
         return "databases"  # which their fixtures ask for when they run
     if "stack" in needed:
         return "connectors" if item.path.name.startswith("test_cdc_") else "stack"
-    if "spark" in needed:
-        return "views" if folder == "conformance" else "spark"
     return item.nodeid.partition("::")[0]
 
 
