@@ -28,6 +28,8 @@ EXCEPTIONS = {
     "export_file": "what is to be kept is not kept here",
     "import_file": "what is to be kept is not kept here",
     "known": "no topic that it could fill",
+    "topics_of": "no topic that it could fill",
+    "read_selected": "looked into by commands, which open databases",
     "sources": "no import by which an event of another source could have come",
     "within": "no transaction that it could take part in",
 }
