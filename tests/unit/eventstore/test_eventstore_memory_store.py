@@ -30,6 +30,7 @@ EXCEPTIONS = {
     "known": "no topic that it could fill",
     "topics_of": "no topic that it could fill",
     "read_selected": "looked into by commands, which open databases",
+    "read_categories": "read by the source of a subscription, whose place is in a database",
     "sources": "no import by which an event of another source could have come",
     "within": "no transaction that it could take part in",
 }
