@@ -44,21 +44,19 @@ class AsyncDispatcher:
     attempts: int = ATTEMPTS
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
-    known_new: bool = False
     new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
         """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
         return replace(self, metadata=metadata)
 
-    def once(self, command_id: UUID, *, known_new: bool = False) -> AsyncDispatcher:
+    def once(self, command_id: UUID) -> AsyncDispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
         behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
-        ``known_new`` saves the look for an earlier one, where the caller has looked.
         """
-        return replace(self, command_id=command_id, known_new=known_new)
+        return replace(self, command_id=command_id)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
@@ -114,7 +112,6 @@ class AsyncDispatcher:
             attempts=self.attempts,
             snapshots=self.snapshots,
             command_id=self.command_id,
-            known_new=self.known_new,
             new_id=self.new_id,
         )
 

@@ -71,21 +71,19 @@ class Dispatcher:
     attempts: int = ATTEMPTS
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
-    known_new: bool = False
     new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> Dispatcher:
         """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
         return replace(self, metadata=metadata)
 
-    def once(self, command_id: UUID, *, known_new: bool = False) -> Dispatcher:
+    def once(self, command_id: UUID) -> Dispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
         behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
-        ``known_new`` saves the look for an earlier one, where the caller has looked: `first_event_id` says for what.
         """
-        return replace(self, command_id=command_id, known_new=known_new)
+        return replace(self, command_id=command_id)
 
     def within(self, connection: Connection) -> Dispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
@@ -162,7 +160,7 @@ class Dispatcher:
     def _decided(self, decide: Callable[..., tuple[Aggregate, list[object]]], message: Command) -> Accepted:
         for attempt in self._retries():
             with attempt:
-                if not self.known_new and (earlier := self._earlier(message)) is not None:
+                if (earlier := self._earlier(message)) is not None:
                     return earlier
                 return self._append(message, *decide(cached=attempt.num == 1))
         raise AssertionError("a retry ends by returning or raising")
@@ -181,7 +179,7 @@ class Dispatcher:
 
     def _earlier(self, message: Command) -> Accepted | None:
         """What the same command led to before, found by the id of its first event."""
-        if self.command_id is None or (first := self.store.find(first_event_id(message.id))) is None:
+        if self.command_id is None or (first := self.store.find(_event_id(message.id, 0))) is None:
             return None
         cause = first.metadata.causation_id
         named = Cause.parse(cause)
@@ -273,11 +271,6 @@ def _require_same(message: Command, stream: str, *, name: str) -> None:
             remedy="give each command an id of its own, and repeat it for the same aggregate",
             place=message.stream,
         )
-
-
-def first_event_id(command_id: UUID) -> UUID:
-    """Return the id that the first event of a command sent `once` has: it is in the store once the command was."""
-    return _event_id(command_id, 0)
 
 
 def _event_id(command_id: UUID, number: int) -> UUID:

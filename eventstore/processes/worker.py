@@ -20,7 +20,7 @@ from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.command_arguments import decode_arguments
 from eventstore.conversions import utc_now
 from eventstore.delivery.calls import HandlerThread
-from eventstore.dispatcher import Accepted, Dispatcher, Refusal, first_event_id
+from eventstore.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
 from eventstore.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine
@@ -94,7 +94,6 @@ class ProcessWorker:
         self._clock, self._batch, self._timeout = clock, batch, timeout
         self._sending: Scheduled | None = None
         self._cautious = 0  # how many of the next batches are of one row
-        self._repeated: set[UUID] = set()  # first events of commands that were sent before, as of a repeated input
         self._driver: Any = None
         self.report = WorkReport()
 
@@ -204,9 +203,7 @@ class ProcessWorker:
 
     def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
         report, done, inputs = WorkReport(), list[UUID](), list[Addressed]()
-        commands = [row for row in due if row.kind == COMMAND]
-        free = self._rows.reserve(tx, {row.stream for row in commands})
-        self._repeated = self._engine.store.within(tx).known([first_event_id(row.id) for row in commands])
+        free = self._rows.reserve(tx, {row.stream for row in due if row.kind == COMMAND})
         for row in due:
             if row.kind == COMMAND and row.stream not in free:
                 continue
@@ -256,8 +253,7 @@ class ProcessWorker:
                 place=f"{row.name} {row.id}",
             )
         arguments = decode_arguments(command, row.arguments)
-        is_new = first_event_id(row.id) not in self._repeated
-        sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id, known_new=is_new)
+        sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id)
         result = sender.send(row.target, command, **arguments)
         if isinstance(result, Refusal):
             return Reply(row.name, REFUSED, result.reason)

@@ -68,7 +68,3 @@ class BatchedStreams(JoinedStreams):
     def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
         """Return the events of these streams and versions, as far as they are there."""
         return self._reader.at(places)
-
-    def known(self, ids: Sequence[UUID]) -> set[UUID]:
-        """Return those ids under which an event was recorded, events that were deleted since included."""
-        return self._reader.known(ids)
