@@ -27,7 +27,7 @@ def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwar
         ) from None
     given = dict(list(bound.arguments.items())[1:])
     fields = parameters_of(command)
-    return dump_plain({key: _converted(fields[key], fields[key].type.to_plain, v, name) for key, v in given.items()})
+    return dump_plain({key: _converted(fields[key], fields[key].type.plain, v, name) for key, v in given.items()})
 
 
 def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any
             remedy="give the command that parameter again, or discard the stored command",
             place=name,
         )
-    return {key: _converted(fields[key], fields[key].type.from_plain, value, name) for key, value in found.items()}
+    return {key: _converted(fields[key], fields[key].type.opened, value, name) for key, value in found.items()}
 
 
 @cache
@@ -66,9 +66,9 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
     return dict(zip(wanted, fields, strict=True))
 
 
-def _converted(field: Field, convert: Callable[[Any], Any] | None, value: Any, owner: str) -> Any:
+def _converted(field: Field, convert: Callable[[Any], Any], value: Any, owner: str) -> Any:
     try:
-        return value if convert is None else convert(value)
+        return convert(value)
     except (InvalidEventData, *MISFITS) as error:
         raise InvalidEventData(
             f"a {type(value).__name__} does not fit argument {field.name} of {owner}",

@@ -194,8 +194,7 @@ class EventType:
     def default_of(self, name: str) -> Any:
         """Return the plain default of a field that has one."""
         field = next(field for field in self.fields if field.name == name)
-        default = field.default() if field.default else None
-        return default if field.type.to_plain is None else field.type.to_plain(default)
+        return field.type.plain(field.default() if field.default else None)
 
     def require_known(self, version: int) -> None:
         """Raise NewerEvent for a version that this class never was."""

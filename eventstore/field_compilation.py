@@ -80,7 +80,7 @@ def _require_placeholder(personal: Personal, clear: FieldType, place: str) -> No
     try:
         if personal.erased is None and not (isinstance(clear.avro, list) and "null" in clear.avro):
             raise TypeError("None is not one of its values")
-        _ = personal.erased if clear.to_plain is None else clear.to_plain(personal.erased)
+        clear.plain(personal.erased)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UnsupportedFieldType(
             f"personal field {place} cannot show {personal.erased!r} once it is erased: {error}",

@@ -38,6 +38,14 @@ class FieldType:
     fields: tuple[Field, ...] = ()
     inner: tuple[FieldType, ...] = ()
 
+    def plain(self, value: Any) -> Any:
+        """Return a value as Avro takes it; InvalidEventData, or one of `conversions.MISFITS`, for another type."""
+        return value if self.to_plain is None else self.to_plain(value)
+
+    def opened(self, plain: Any) -> Any:
+        """Return the value that Avro's form stands for; the errors of `plain`."""
+        return plain if self.from_plain is None else self.from_plain(plain)
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -59,9 +67,8 @@ class Field:
     def _sealed(self, personal: Personal) -> dict[str, Any]:
         from eventstore.serialization import encode_value
 
-        to_plain = self.type.to_plain
-        erased = personal.erased if to_plain is None else to_plain(personal.erased)
-        placeholder = base64.b64encode(encode_value(self.type.avro, erased)).decode("ascii")
+        erased = encode_value(self.type.avro, self.type.plain(personal.erased))
+        placeholder = base64.b64encode(erased).decode("ascii")
         subject = {} if personal.subject is None else {"subject": personal.subject}
         return {"type": "bytes", "personal": self.type.avro, "erased": placeholder, **subject}
 

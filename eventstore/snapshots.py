@@ -190,7 +190,7 @@ class StateShape:
 
     def _plain(self, field: Field, value: Any) -> Any:
         try:
-            return value if field.type.to_plain is None else field.type.to_plain(value)
+            return field.type.plain(value)
         except (InvalidEventData, *MISFITS) as error:
             raise InvalidEventData(
                 f"{value!r} does not fit state field {field.name} of {self._owner}: {error}",
@@ -206,7 +206,7 @@ class StateShape:
             return None
         _, values = self._decoder.decode(snapshot.payload)
         try:
-            found = {field.name: _opened(field, values[field.name]) for field in self._fields}
+            found = {field.name: field.type.opened(values[field.name]) for field in self._fields}
         except (InvalidEventData, *MISFITS) as error:  # the events can tell what the state is
             log.warning("aggregate snapshot ignored", stream=str(stream), cause=str(error))
             return None
@@ -223,10 +223,6 @@ class StateShape:
         from eventstore.serialization import AvroDecoder
 
         return AvroDecoder(lambda _: self._registered)
-
-
-def _opened(field: Field, plain: Any) -> Any:
-    return plain if field.type.from_plain is None else field.type.from_plain(plain)
 
 
 _SHAPES: dict[type, StateShape] = {}

@@ -165,7 +165,7 @@ def _compiled(change: Change | Function, compilation: Compilation) -> Compiled |
             return _Filled(field, value, None)
         case Default(field, value):
             kind = compile_type(type(value), field, compilation)
-            plain = value if kind.to_plain is None else kind.to_plain(value)
+            plain = kind.plain(value)
             # A text is one of an enum's where it is one of its texts.
             return _Filled(field, plain, {"type": "string", ENUM: {"": plain}} if kind.avro == "string" else kind.avro)
     return change

@@ -146,7 +146,7 @@ class ProcessEngine:
                     raise StepFailed(*addressed.key, str(addressed.input.cause.id), missing) from missing
 
     def _class_of(self, row: InstanceRow) -> type[Process]:
-        kind = self.processes[row.process].of_version(row.code)
+        kind = self.processes[row.process].versions.get(row.code)
         if kind is None:
             raise ProcessVersionMissing(
                 f"{row.process} {row.instance!r} began with version {row.code} of its code, which is missing",
@@ -258,18 +258,17 @@ class _Taken:
 
 
 def _rows(key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> Iterable[Scheduled]:
-    for one in (*map(_command, stepped.sent), *map(_timer, stepped.timers)):
+    for one in (*(_command(sent, now) for sent in stepped.sent), *(_timer(timer, now) for timer in stepped.timers)):
         yield replace(
             one,
             process=key[0],
             instance=key[1],
-            set_at=now,
             correlation_id=metadata.correlation_id,
             traceparent=metadata.traceparent,
         )
 
 
-def _command(sent: SentCommand) -> Scheduled:
+def _command(sent: SentCommand, now: datetime) -> Scheduled:
     return Scheduled(
         id=sent.id,
         due=sent.due,
@@ -279,12 +278,12 @@ def _command(sent: SentCommand) -> Scheduled:
         arguments=sent.arguments,
         expires=sent.expires,
         answered=sent.answered,
-        set_at=sent.due,
+        set_at=now,
     )
 
 
-def _timer(timer: SetTimer) -> Scheduled:
-    return Scheduled(id=timer.id, due=timer.due, kind=TIMER, name=timer.name, set_at=timer.due)
+def _timer(timer: SetTimer, now: datetime) -> Scheduled:
+    return Scheduled(id=timer.id, due=timer.due, kind=TIMER, name=timer.name, set_at=now)
 
 
 def _recordable(data: Mapping[str, Any]) -> Mapping[str, Any]:

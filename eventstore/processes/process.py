@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from eventstore.aggregate import Aggregate
 from eventstore.command_arguments import encode_arguments
@@ -267,7 +267,7 @@ class Process(Aggregate, category="process"):
     def state_json(self) -> str:
         """Return the state's fields as JSON; InvalidEventData names one whose value does not fit its type."""
         values = self.state()
-        return dump_plain({one.name: self._plain(one, values[one.name]) for one in self._encoded})
+        return dump_plain({one.name: self._converted(one, one.type.plain, values[one.name]) for one in self._encoded})
 
     def on_stepped(self, step: Stepped) -> None:
         """Take the state of a step."""
@@ -276,37 +276,18 @@ class Process(Aggregate, category="process"):
         found = load_plain(step.state)
         for one in self._encoded:
             if one.name in found:
-                own[one.name] = self._opened(one, found[one.name])
+                own[one.name] = self._converted(one, one.type.opened, found[one.name])
 
-    @classmethod
-    def of_version(cls, code: int) -> type[Process] | None:
-        """Return the class that an instance of this version of the code goes on by, None where it is not here."""
-        return cls.versions.get(code)
-
-    def _plain(self, one: Field, value: Any) -> Any:
+    def _converted(self, one: Field, convert: Callable[[Any], Any], value: Any) -> Any:
         try:
-            return value if one.type.to_plain is None else one.type.to_plain(value)
+            return convert(value)
         except (InvalidEventData, *MISFITS) as error:
-            raise self._misfit(one, value) from error
-
-    def _opened(self, one: Field, plain: Any) -> Any:
-        try:
-            return plain if one.type.from_plain is None else one.type.from_plain(plain)
-        except (InvalidEventData, *MISFITS) as error:
-            raise self._misfit(one, plain) from error
-
-    def _misfit(self, one: Field, value: Any) -> InvalidEventData:
-        place = f"{type(self).__qualname__}.{one.name}"
-        return InvalidEventData(
-            f"a {type(value).__name__} does not fit state field {place}",
-            remedy="give the field a value of its type; for another type, give the class another version=",
-            place=place,
-        )
-
-    @classmethod
-    def initial_state(cls, id: str = "") -> Self:
-        """Return the state before the first step."""
-        return cls(id)
+            place = f"{type(self).__qualname__}.{one.name}"
+            raise InvalidEventData(
+                f"a {type(value).__name__} does not fit state field {place}",
+                remedy="give the field a value of its type; for another type, give the class another version=",
+                place=place,
+            ) from error
 
 
 def _not_sent(cls: type[Process], command: str) -> DeclarationError:
