@@ -26,6 +26,7 @@ from typing import (
 from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownEventType, UnknownHandler
 from eventstore.event_types import (
     EventType,
+    event_type_of,
     finish_declaration,
     is_event_class,
     unknown_event_type,
@@ -229,13 +230,35 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
     )
 
 
+def command_name(command: Callable[..., object]) -> str:
+    """Return the name of a command as messages have it; UnknownAggregate."""
+    return f"{aggregate_of(command).category}.{command.__name__}"
+
+
+def commands_of(aggregates: Iterable[type[Aggregate]]) -> dict[str, Callable[..., object]]:
+    """Return the commands of aggregates by the names that messages have."""
+    return {
+        f"{aggregate.category}.{name}": command
+        for aggregate in aggregates
+        for name, command in aggregate.commands.items()
+    }
+
+
 def owner_of(event: type) -> type[Aggregate] | None:
     """Return the aggregate that an event class was declared in, None for one that stands alone."""
     owner = getattr(event, _OWNER, None)
     return owner if isinstance(owner, type) and issubclass(owner, Aggregate) else None
 
 
-def types_that_split(event: type) -> list[EventType]:
+def types_as_stored(events: Iterable[type]) -> dict[str, EventType]:
+    """Return the types of events by every name that they are or were stored under, and those made into them."""
+    classes = list(events)
+    own = {kind.name: kind for kind in map(event_type_of, classes)}
+    split = {kind.name: kind for cls in classes for kind in _types_that_split(cls)}
+    return {name: kind for kind in {**split, **own}.values() for name in kind.stored_names}
+
+
+def _types_that_split(event: type) -> list[EventType]:
     """Return the event types of the same aggregate of which a function may make this event."""
     owner = owner_of(event)
     kinds = () if owner is None else owner.event_types.values()

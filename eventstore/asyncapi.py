@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregate import Aggregate, commands_of
 from eventstore.command_schemas import command_schema
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType
-from eventstore.processes.process import Process
+from eventstore.processes.process import Process, process_group
 from eventstore.subscriptions import Subscription
 from eventstore.topics import DEFAULT_SOURCE, HEADER_COLUMNS, HEADER_CONSTANTS, SCHEMAS_TOPIC, topic_of_category
 
@@ -124,11 +124,11 @@ class _Writing:
     def _commands(self, aggregate: type[Aggregate]) -> None:
         channel = f"{aggregate.category}.commands"
         names = []
-        for name, method in aggregate.commands.items():
-            message, schemas = command_schema(f"{aggregate.category}.{name}", method)
-            self.messages[f"command.{aggregate.category}.{name}"] = message
+        for name, method in commands_of([aggregate]).items():
+            message, schemas = command_schema(name, method)
+            self.messages[f"command.{name}"] = message
             self.schemas |= schemas
-            names.append(f"command.{aggregate.category}.{name}")
+            names.append(f"command.{name}")
         if names:
             self.channels[channel] = {
                 "address": None,
@@ -143,7 +143,7 @@ class _Writing:
             topic = self._service.topic_of_category(category)
             kinds = {one.name: one for one in process.reactions.kinds.values() if one.name.startswith(f"{category}.")}
             self._topic(topic, kinds.values(), f"Read by {process.category}.")
-            group = f"{process.category}-process"
+            group = process_group(process)
             told = {"x-process": process.category, "x-sends": sorted(process.commands_sent)}
             self._operation(
                 f"receive.{group}.{topic}",

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4, uuid5
 
 import stamina
 
-from eventstore.aggregate import Aggregate, aggregate_of
+from eventstore.aggregate import Aggregate, aggregate_of, command_name
 from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
@@ -174,8 +174,7 @@ class Dispatcher:
     def _message(self, stream: StreamName, command: Callable[..., object], args: Any, kwargs: Any) -> Command:
         bound = inspect.signature(command).bind(None, *args, **kwargs)
         arguments = dict(list(bound.arguments.items())[1:])
-        name = f"{stream.category}.{command.__name__}"
-        return Command(name, str(stream), arguments, self.command_id or self.new_id(), self.metadata)
+        return Command(command_name(command), str(stream), arguments, self.command_id or self.new_id(), self.metadata)
 
     def _earlier(self, message: Command) -> Accepted | None:
         """What the same command led to before, found by the id of its first event."""

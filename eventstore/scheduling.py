@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from eventstore.aggregate import aggregate_of
+from eventstore.aggregate import command_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
@@ -100,14 +100,14 @@ class Later:
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
         """Schedule a command, and return its id; InvalidEventData, InvalidIdentifier, UnknownAggregate."""
-        category = aggregate_of(command).category
-        StreamName(category, aggregate_id)
+        name = command_name(command)
+        StreamName(name.partition(".")[0], aggregate_id)
         command_id = uuid4()
         row = Scheduled(
             id=command_id,
             due=self.due,
             kind=COMMAND,
-            name=f"{category}.{command.__name__}",
+            name=name,
             target=aggregate_id,
             arguments=encode_arguments(command, args, kwargs),
             expires=self.expires,

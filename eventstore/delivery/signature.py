@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from eventstore.aggregate import types_that_split
+from eventstore.aggregate import types_as_stored
 from eventstore.delivery.deliveries import Delivery
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
@@ -129,11 +129,9 @@ def _check(
 
 
 def _types(classes: tuple[Any, ...], place: str) -> dict[str, EventType]:
-    own = {kind.name: kind for kind in map(event_type_of, classes)}
-    if len(own) < len(classes):
+    if len({event_type_of(cls).name for cls in classes}) < len(classes):
         raise _mistake(place, "takes two classes of one event type", "leave one of them out")
-    split = {kind.name: kind for cls in classes for kind in types_that_split(cls)}
-    return {name: kind for kind in {**split, **own}.values() for name in kind.stored_names}
+    return types_as_stored(classes)
 
 
 def _mistake(place: str, what: str, remedy: str) -> DeclarationError:

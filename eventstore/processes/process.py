@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregate import Aggregate, command_name, commands_of
 from eventstore.command_arguments import encode_arguments
 from eventstore.conversions import MISFITS, aware_utc, not_negative
 from eventstore.errors import DeclarationError, InvalidEventData
@@ -38,7 +38,7 @@ from eventstore.field_compilation import compile_hints
 from eventstore.field_types import Field
 from eventstore.identifiers import StreamName
 from eventstore.plain_json import dump_plain, load_plain
-from eventstore.processes.reactions import Reactions, command_name, commands_of, read_reactions
+from eventstore.processes.reactions import Reactions, read_reactions
 from eventstore.processes.records import UNSTARTED, Cause, SentCommand, SetTimer, Undoable
 
 _MOST_STEPS: Final = 10_000
@@ -288,6 +288,11 @@ class Process(Aggregate, category="process"):
                 remedy="give the field a value of its type; for another type, give the class another version=",
                 place=place,
             ) from error
+
+
+def process_group(process: type[Process]) -> str:
+    """Return the group by which a process gets its events."""
+    return f"{process.category}-process"
 
 
 def _not_sent(cls: type[Process], command: str) -> DeclarationError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from eventstore.aggregate import Aggregate, aggregate_of, owner_of, types_that_split
+from eventstore.aggregate import command_name, owner_of, types_as_stored
 from eventstore.casting import kind_of
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
@@ -171,7 +171,7 @@ def read_reactions(owner: type) -> Reactions:
             else:
                 _require_event(mark, owner, name)
                 _put(events.setdefault(mark.what, {}), mark.way, reaction, owner, name)
-    kinds = _kinds(events, owner)
+    kinds = types_as_stored(events)
     categories = frozenset(_category(event, owner) for event in events)
     end = named[COMPENSATED].get(COMPENSATED)
     return Reactions(events, named[REPLIES], named[TIMES_OUT], end, kinds, categories)
@@ -195,11 +195,6 @@ def _name_of(mark: _Mark) -> str:
     return command_name(mark.what) if mark.way == REPLIES else str(mark.what)
 
 
-def command_name(command: Callable[..., object]) -> str:
-    """Return the name of a command as messages have it; UnknownAggregate."""
-    return f"{aggregate_of(command).category}.{command.__name__}"
-
-
 def _require_event(mark: _Mark, owner: type, method: str) -> None:
     if not is_event_class(mark.what):
         raise _mistake(owner, method, f"is to handle {mark.what!r}, which is no event", "name a class made by @event")
@@ -220,12 +215,6 @@ def _put(found: dict[str, Reaction], key: str, reaction: Reaction, owner: type, 
     found[key] = reaction
 
 
-def _kinds(events: Iterable[type], owner: type) -> dict[str, EventType]:
-    own = {event_type_of(event).name: event_type_of(event) for event in events}
-    split = {kind.name: kind for event in events for kind in types_that_split(event)}
-    return {name: kind for kind in {**split, **own}.values() for name in kind.stored_names}
-
-
 def _category(event: type, owner: type) -> str:
     aggregate = owner_of(event)
     if aggregate is None:
@@ -236,12 +225,3 @@ def _category(event: type, owner: type) -> str:
 def _mistake(owner: type, method: str, what: str, remedy: str) -> DeclarationError:
     place = f"{owner.__qualname__}.{method}"
     return DeclarationError(f"{place} {what}", remedy=remedy, place=place)
-
-
-def commands_of(aggregates: Iterable[type[Aggregate]]) -> dict[str, Callable[..., object]]:
-    """Return the commands of aggregates by the names that messages have."""
-    return {
-        f"{aggregate.category}.{name}": command
-        for aggregate in aggregates
-        for name, command in aggregate.commands.items()
-    }

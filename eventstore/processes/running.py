@@ -18,7 +18,7 @@ from eventstore.dispatcher import Dispatcher
 from eventstore.errors import CheckpointMoved, SubscriptionGaveUp
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import ProcessEngine
-from eventstore.processes.process import Process
+from eventstore.processes.process import Process, process_group
 from eventstore.processes.worker import ProcessWorker, WorkReport
 from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
@@ -52,7 +52,7 @@ def process_subscription(
     engine = ProcessEngine(store, [process])
     read = {**store.topics_of(_categories(process)), **topics}
 
-    @subscription([read[name] for name in _categories(process)], group=f"{process.category}-process", **options)
+    @subscription([read[name] for name in _categories(process)], group=process_group(process), **options)
     def take(events: list[RecordedEvent], tx: Connection) -> None:
         engine.take_events(tx, events, now=clock())
 

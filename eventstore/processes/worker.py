@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from eventstore.aggregate import commands_of
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
@@ -26,7 +27,6 @@ from eventstore.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine
 from eventstore.processes.errors import StepFailed, TimerUndecodable
 from eventstore.processes.process import Process, Reply
-from eventstore.processes.reactions import commands_of
 from eventstore.processes.records import ACCEPTED, EXPIRED, REFUSED, REPLY, TIMEOUT, Cause
 from eventstore.processes.stepping import Input
 

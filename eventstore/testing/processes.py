@@ -18,12 +18,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 from uuid import UUID, uuid5
 
+from eventstore.aggregate import command_name
 from eventstore.command_arguments import encode_arguments
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import event_type_of
 from eventstore.plain_json import dump_plain
 from eventstore.processes.process import Process, Reply
-from eventstore.processes.reactions import command_name
 from eventstore.processes.records import (
     ACCEPTED,
     ENDED,
