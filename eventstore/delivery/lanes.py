@@ -70,10 +70,10 @@ class Lane:
 
     def give_up(self) -> Late | None:
         """Give up a call that takes too long, and the lane with it; return what it was at."""
-        late = None if self.job is None else self.calls.give_up()
-        if late is not None and self.job is not None:
-            self.runner.give_up(self.job, self.inbox.sever if self.inbox else lambda: None)
-            self.job = None
+        if self.job is None or (late := self.calls.give_up()) is None:
+            return None
+        self.runner.give_up(self.job, self.inbox.sever if self.inbox else lambda: None)
+        self.job = None
         return late
 
     def rest(self) -> None:
@@ -89,11 +89,12 @@ class Lanes:
         self._source = source
         self._halt = halt
         self._known: set[str] = set()
-        self._late: Late | None = None
+        # What was given up of the batch at hand.
+        self.late: Late | None = None
 
     def start(self, arrivals: Sequence[Arrival], then: Callable[[Lane], None]) -> None:
         """Hand a batch out to the lanes; `then` is done behind it, once."""
-        self._late = None
+        self.late = None
         parts = self._parts(arrivals)
         for lane in self._lanes:
             lane.rest()
@@ -113,13 +114,8 @@ class Lanes:
         """Give up the calls that take too long; the first of them ends the others after their calls at hand."""
         for lane in self._lanes:
             if (late := lane.give_up()) is not None:
-                self._late = self._late or late
+                self.late = self.late or late
                 self._halt.set()
-
-    @property
-    def late(self) -> Late | None:
-        """What was given up of the batch at hand."""
-        return self._late
 
     def raise_failure(self) -> None:
         """Raise the error of a lane that failed."""
@@ -137,12 +133,10 @@ class Lanes:
     def settled(self, arrivals: Sequence[Arrival]) -> int:
         """Return how many records from the front of a batch are done; those behind the first other are noted."""
         left = {arrival.place for lane in self._lanes for arrival in lane.unsettled}
-        end = (
-            next((at for at, arrival in enumerate(arrivals) if arrival.place in left), len(arrivals)) if left else None
-        )
-        if end is None:
+        if not left:
             self._known = set()
             return len(arrivals)
+        end = next(at for at, arrival in enumerate(arrivals) if arrival.place in left)
         self._known = {arrival.place for arrival in arrivals[end:]} - left
         return end
 

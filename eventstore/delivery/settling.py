@@ -43,7 +43,11 @@ class _Failure(NamedTuple):
     attempts: int
     cause: Exception
     hopeless: bool
-    decided: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether another call has no use: it is hopeless, or the handler gave the record back."""
+        return self.hopeless or isinstance(self.cause, Released)
 
 
 class Settling:
@@ -113,7 +117,7 @@ class Settling:
             self._bury(run[0], _Failure(0, problem, hopeless=True))
             return []
         if failure is not None and len(run) == 1:
-            if failure.decided or failure.hopeless or failure.attempts >= self._subscription.attempts:
+            if failure.decided or failure.attempts >= self._subscription.attempts:
                 self._bury(run[0], failure)
                 return []
             self._wait(min(self._subscription.backoff * 2 ** (failure.attempts - 1), _LONGEST_PAUSE_SECONDS))
@@ -153,8 +157,7 @@ class Settling:
         if before is None and not isinstance(cause, Released | Rejected):
             self._warn("handler failed", [culprit], cause)
         attempts = (before.attempts if before else 0) + calls
-        decided = hopeless or isinstance(cause, Released | Rejected)
-        self._failures[culprit.place] = _Failure(attempts, cause, hopeless or isinstance(cause, Rejected), decided)
+        self._failures[culprit.place] = _Failure(attempts, cause, hopeless or isinstance(cause, Rejected))
 
     def _done(self, run: Run, report: DeliveryReport) -> None:
         self.settled += len(run)
