@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.letter_actions import ActionRows, in_utc
+from eventstore.backends.sql.letter_actions import ActionRows
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.letters import (
     Action,
     Contents,

@@ -6,7 +6,7 @@ A letter of a store is a row. Settling it moves the row here, in one transaction
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -128,8 +128,3 @@ def _action(row: Row[Any]) -> Action:
         edited=row.payload is not None,
         why=row.why,
     )
-
-
-def in_utc(moment: datetime) -> datetime:
-    """Return a moment of the table of dead letters, which SQLite gives back without its zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

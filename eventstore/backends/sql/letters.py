@@ -15,8 +15,9 @@ from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
 
 from eventstore.backends.sql.checkpoints import kept_as
 from eventstore.backends.sql.dead_letters import dead_letters_table
-from eventstore.backends.sql.letter_actions import WAITING, ActionRows, in_utc
+from eventstore.backends.sql.letter_actions import WAITING, ActionRows
 from eventstore.backends.sql.transactions import transaction
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.editing import edited_values, shown_payload
 from eventstore.deadletters.letters import (
     Action,

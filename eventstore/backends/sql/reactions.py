@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -11,6 +10,7 @@ from sqlalchemy import MetaData, inspect, select
 
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.transactions import transaction
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.inbox import inbox_table
 from eventstore.inspection.tracing import Reaction
 
@@ -32,6 +32,5 @@ class SqlInboxes:
             for wanted in bindable(ids) if inspect(tx).has_table(table.name) else ():
                 query = select(columns.event_id, columns.subscriber, columns.topic, columns.outcome, columns.time)
                 for event_id, group, topic, outcome, time in tx.execute(query.where(columns.event_id.in_(wanted))):
-                    zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-                    found.setdefault(event_id, []).append(Reaction(group, topic, outcome, zoned))
+                    found.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
         return found

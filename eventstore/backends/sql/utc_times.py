@@ -34,9 +34,12 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """Convert to UTC; SQLite's driver returns a value without time zone."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return None if value is None else in_utc(value)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment that a database gave back; SQLite's driver leaves out its zone, which is UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def read_back(kind: Any, value: Any) -> Any:
