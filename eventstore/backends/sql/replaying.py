@@ -6,7 +6,7 @@ transaction is rolled back: the inbox says of the event what it said before. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, column, inspect, select, table
 from eventstore.backends.sql.checkpoints import kept_as
 from eventstore.backends.sql.lending import LentTransaction
 from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.source import StoreArrival
 from eventstore.backends.sql.transactions import transaction
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position
@@ -51,38 +52,6 @@ class ReplayReport:
     handled: int = 0
     overtaken: int = 0
     reached: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """An event as a handler's signature takes it."""
-
-    event: RecordedEvent
-    problem: None = None
-    retries: int = 0
-
-    @property
-    def type(self) -> str:
-        return self.event.type
-
-    @property
-    def id(self) -> str:
-        return self.event.id.hex
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        return self.event.data
-
-    @property
-    def schema_version(self) -> int:
-        return self.event.schema_version
-
-    @property
-    def place(self) -> str:
-        return f"{self.event.stream}@{self.event.version}"
-
-    def recorded(self) -> RecordedEvent:
-        return self.event
 
 
 class Replay:
@@ -141,7 +110,7 @@ class Replay:
         for page in self._pages():
             rest = iter(page)
             while part := list(islice(rest, size)):
-                self._deliver([_Again(event) for event in part], report)
+                self._deliver([StoreArrival(event, {}, event.type) for event in part], report)
                 report.reached = part[-1].position
             on_progress(report)
         return report
@@ -162,7 +131,7 @@ class Replay:
         for event_id, source in self._store.sources([event.id for event in page]).items() if wanted else ():
             require_source([("ce_source", source.encode())], str(wanted), place=f"event {event_id}")
 
-    def _deliver(self, part: Sequence[_Again], report: ReplayReport) -> None:
+    def _deliver(self, part: Sequence[StoreArrival], report: ReplayReport) -> None:
         at_hand = part
         try:
             if self._subscription.signature.tx:
@@ -180,7 +149,7 @@ class Replay:
         report.handled += len(at_hand)
         report.overtaken += len(part) - len(at_hand)
 
-    def _claimed(self, tx: Connection, part: Sequence[_Again]) -> Sequence[_Again]:
+    def _claimed(self, tx: Connection, part: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
         """Claim the events anew; those that a subscriber handles at the same moment are not ours."""
         if not self._subscription.keeps_inbox:
             return part
@@ -202,7 +171,7 @@ class Replay:
                 self._inboxes[name].create_tables()
         return self._inboxes[name]
 
-    def _call(self, part: Sequence[_Again], lent: LentTransaction | None) -> None:
+    def _call(self, part: Sequence[StoreArrival], lent: LentTransaction | None) -> None:
         signature, tx = self._subscription.signature, lent and lent.tx
         given = [(event, one.event) for one in part for event in self._events(one)]
         calls = [([event for event, _ in given], [one for _, one in given])] if signature.many and given else given
@@ -211,11 +180,11 @@ class Replay:
             if lent is not None:
                 lent.check()
 
-    def _events(self, one: _Again) -> list[Any]:
+    def _events(self, one: StoreArrival) -> list[Any]:
         signature = self._subscription.signature
         return [one.event] if signature.types is None else signature.events(one)
 
-    def _failed(self, error: Exception, part: Sequence[_Again], report: ReplayReport) -> Exception:
+    def _failed(self, error: Exception, part: Sequence[StoreArrival], report: ReplayReport) -> Exception:
         done = f"{report.handled:,} events were handled before, and stay so"
         after = "" if report.reached is None else f" with --after {_told(report.reached)}"
         if isinstance(error, FactfoldError):
