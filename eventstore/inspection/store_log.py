@@ -41,13 +41,13 @@ class StoreLog:
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
         """Yield the last events, then each that is appended until `stop` is set; the errors of `last`."""
-        reached = self._end()
+        reached = newest_position(self._store)
         # Without any event there is nothing to show first, and what comes now is new.
-        yield from self._last(selection, limit, before=_behind(reached)) if reached is not None else ()
+        yield from self._last(selection, limit, before=behind(reached)) if reached is not None else ()
         while not stop.is_set():
-            end = self._end()
+            end = newest_position(self._store)
             if end is not None and end != reached:
-                added = self._store.read_selected(selection, after=reached, before=_behind(end))
+                added = self._store.read_selected(selection, after=reached, before=behind(end))
                 yield from map(self._entry, added)
                 reached = end
             else:
@@ -57,14 +57,16 @@ class StoreLog:
         found = self._store.read_selected(selection, before=before, newest_first=True, limit=limit)
         return [self._entry(event) for event in found][::-1]
 
-    def _end(self) -> Position | None:
-        newest = self._store.read_selected(EVERYTHING, newest_first=True, limit=1)
-        return next((event.position for event in newest), None)
-
     def _entry(self, event: RecordedEvent) -> Entry:
         return Entry.of_event(event, log=self._name)
 
 
-def _behind(position: Position) -> Position:
-    """The bound that leaves out what comes after a position, and not the position itself."""
+def newest_position(store: SqlEventStore) -> Position | None:
+    """Return the position of the newest event behind the fence, None without any."""
+    newest = store.read_selected(EVERYTHING, newest_first=True, limit=1)
+    return next((event.position for event in newest), None)
+
+
+def behind(position: Position) -> Position:
+    """Return the bound that leaves out what comes after a position, and not the position itself."""
     return Position(position.order_xid, position.position + 1)

@@ -21,7 +21,8 @@ from eventstore.backends.sql.transactions import transaction
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position
 from eventstore.inbox import Inbox
-from eventstore.inspection.selection import EVERYTHING, Selection
+from eventstore.inspection.selection import Selection
+from eventstore.inspection.store_log import behind, newest_position
 from eventstore.masking import masked_message
 from eventstore.messages import RecordedEvent
 from eventstore.subscriptions import Subscription
@@ -116,11 +117,10 @@ class Replay:
         return report
 
     def _pages(self) -> Iterator[list[RecordedEvent]]:
-        newest = next(self._store.read_selected(EVERYTHING, newest_first=True, limit=1), None)
+        newest = newest_position(self._store)
         if newest is None:
             return
-        before = Position(newest.position.order_xid, newest.position.position + 1)
-        found = self._store.read_selected(self._selection, after=self._after, before=before)
+        found = self._store.read_selected(self._selection, after=self._after, before=behind(newest))
         chosen = (event for event in found if self._branch(event))
         while page := list(islice(chosen, _PAGE)):
             self._require_source(page)
