@@ -205,3 +205,8 @@ class Position(NamedTuple):
 
     order_xid: int
     position: int
+
+    @property
+    def text(self) -> str:
+        """The position as commands tell and take it: `0:17`."""
+        return f"{self.order_xid}:{self.position}"

@@ -41,7 +41,7 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
         "correlation_id": event and event.metadata.correlation_id,
         "causation_id": event and event.metadata.causation_id,
         "traceparent": event and event.metadata.traceparent,
-        "position": event and f"{event.position.order_xid}:{event.position.position}",
+        "position": event and event.position.text,
         "key": entry.key,
         "headers": dict(entry.headers),
         "data": as_json(entry.data),

@@ -273,7 +273,7 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
 
 
 def _tell_report(report: ReplayReport, *, as_json: bool) -> None:
-    reached = report.reached and f"{report.reached.order_xid}:{report.reached.position}"
+    reached = report.reached and report.reached.text
     if as_json:
         told = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
         typer.echo(json.dumps(told))

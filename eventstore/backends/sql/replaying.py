@@ -186,7 +186,7 @@ class Replay:
 
     def _failed(self, error: Exception, part: Sequence[StoreArrival], report: ReplayReport) -> Exception:
         done = f"{report.handled:,} events were handled before, and stay so"
-        after = "" if report.reached is None else f" with --after {_told(report.reached)}"
+        after = "" if report.reached is None else f" with --after {report.reached.text}"
         if isinstance(error, FactfoldError):
             error.add_note(f"{done}; replay again{after}")
             return error
@@ -224,10 +224,6 @@ def parse_position(text: str) -> Position:
         raise DeclarationError(
             f"{text!r} is no position", remedy="give the one that the replay told: two numbers, such as 0:17"
         ) from None
-
-
-def _told(position: Position) -> str:
-    return f"{position.order_xid}:{position.position}"
 
 
 def _require_plain(subscription: Subscription[..., Any]) -> None:
