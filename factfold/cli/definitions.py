@@ -18,38 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
-    """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
-    module, _, name = spec.partition(":")
-    loaded = _module(spec, module, what=what, example=example)
-    found = getattr(loaded, name, None) if name else None
-    if isinstance(found, kind):
-        return found
-    problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
-    if found is not None:
-        problem = f"{spec!r} is a {type(found).__name__}, and no {what}"
-    raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
-
-
-def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
-    """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
-    module, _, name = spec.partition(":")
-    loaded = _module(spec, module, what=what, example=example)
-    found = getattr(loaded, name, None) if name else None
-    if isinstance(found, type) and issubclass(found, base):
-        return found
-    problem = f"{spec!r} is no {what}" if found is not None else f"module {module} has no {what} {name!r}"
-    raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
-
-
-def load_aggregate(spec: str) -> type[Aggregate]:
-    """The aggregate that `module:name` names; DeclarationError as `load_definition`."""
-    from eventstore import Aggregate
-
-    return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
-
-
-def _module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
+def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
+    """The module that a definition's spec names; DeclarationError if there is none, or it cannot be imported."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
     if module in sys.modules:
@@ -71,6 +41,37 @@ def _module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
             remedy="install what it imports in this virtual environment, or mend the import",
             place=module,
         ) from error
+
+
+def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
+    """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
+    module, _, name = spec.partition(":")
+    loaded = load_module(spec, module, what=what, example=example)
+    found = getattr(loaded, name, None) if name else None
+    if isinstance(found, kind):
+        return found
+    problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
+    if found is not None:
+        problem = f"{spec!r} is a {type(found).__name__}, and no {what}"
+    raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
+
+
+def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
+    """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
+    module, _, name = spec.partition(":")
+    loaded = load_module(spec, module, what=what, example=example)
+    found = getattr(loaded, name, None) if name else None
+    if isinstance(found, type) and issubclass(found, base):
+        return found
+    problem = f"{spec!r} is no {what}" if found is not None else f"module {module} has no {what} {name!r}"
+    raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
+
+
+def load_aggregate(spec: str) -> type[Aggregate]:
+    """The aggregate that `module:name` names; DeclarationError as `load_definition`."""
+    from eventstore import Aggregate
+
+    return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
 
 
 def _not_found(problem: str, spec: str, name: str, known: list[str], *, what: str, example: str) -> DeclarationError:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.definitions import load_definition
+from factfold.cli.definitions import load_definition, load_module
 from factfold.cli.logs_to_read import Json, MaybeDatabase, opened_store
 from factfold.cli.schema import app
 from factfold.cli.store import Schema, Source
@@ -71,8 +69,9 @@ def _service(targets: list[str], own: Mapping[str, Any]) -> Service:
 
 def _declared(target: str) -> Iterator[Any]:
     """What a target names: one definition, or each that a module has under a name."""
+    named = {"what": "definition", "example": "shop.orders:Order"}
     if ":" in target:
-        found = load_definition(target, object, what="definition", example="shop.orders:Order")
+        found = load_definition(target, object, **named)
         if not _is_described(found):
             raise DeclarationError(
                 f"{target!r} is a {type(found).__name__}", remedy="name an aggregate, a subscription or branches"
@@ -80,22 +79,10 @@ def _declared(target: str) -> Iterator[Any]:
         yield found
         return
     seen: set[int] = set()
-    for found in vars(_module(target)).values():
+    for found in vars(load_module(target, target, **named)).values():
         if _is_described(found) and id(found) not in seen:
             seen.add(id(found))
             yield found
-
-
-def _module(name: str) -> Any:
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
-    try:
-        return import_module(name)
-    except (ImportError, ValueError) as error:
-        raise DeclarationError(
-            f"there is no module {name!r}: {error}",
-            remedy="give a module, or module:name, for example shop.orders:Order",
-        ) from error
 
 
 def _is_described(found: object) -> bool:
