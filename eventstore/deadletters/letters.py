@@ -17,11 +17,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
 
+L = TypeVar("L")
 Target = Literal["group", "topic", "branch"]
 OnProgress = Callable[[int, int], None]
 """Called with the letters that are done, or the records that are read, and with all of them."""
@@ -154,6 +155,12 @@ def require_open(asked: Collection[str], found: Collection[str], place: str) -> 
                 remedy="list the open ones (factfold dlq list), or what was done with others (factfold dlq actions)",
                 place=place,
             )
+
+
+def chosen(found: Mapping[str, L], ids: Collection[str] | None, place: str) -> list[L]:
+    """Return the open letters of some ids in the order of `found`, all without `ids`. Raises LetterMissing."""
+    require_open(ids or (), found, place)
+    return [one for letter_id, one in found.items() if ids is None or letter_id in ids]
 
 
 def require_single(asked: Collection[str] | None, place: str) -> str:

@@ -21,8 +21,8 @@ from eventstore.deadletters.letters import (
     OnProgress,
     Settled,
     Target,
+    chosen,
     operator,
-    require_open,
     require_single,
 )
 from eventstore.deadletters.records import (
@@ -102,10 +102,9 @@ class TopicLetters(Letters):
 
     def show(self, letter_id: str) -> Contents:
         """Decode the record of a letter by the registered schemas."""
-        found = self._open()
-        require_open([letter_id], found, self._name)
-        ((_, record),) = next(self._parts([found[letter_id]]))
-        return self._decoding.contents(found[letter_id].letter, record)
+        letters = chosen(self._open(), [letter_id], self._name)
+        ((found, record),) = next(self._parts(letters))
+        return self._decoding.contents(found.letter, record)
 
     def replay(
         self,
@@ -190,15 +189,13 @@ class TopicLetters(Letters):
         self._ensure_settled()
         left: dict[str, str] = {}
         with Publisher(self._settings, f"factfold-letters-{self._name}") as publisher:
-            found = self._open()  # now that no other command can settle any of them
-            require_open(ids or (), found, self._name)
-            chosen = [one for letter_id, one in found.items() if ids is None or letter_id in ids]
-            act, home, done = acting(chosen), self._home(), 0
-            for part in self._parts(chosen):
+            letters = chosen(self._open(), ids, self._name)  # now that no other command can settle any of them
+            act, home, done = acting(letters), self._home(), 0
+            for part in self._parts(letters):
                 self._publish(publisher, part, act, lambda found: self._mark(found, action, home), left)
                 done += len(part)
-                on_progress(done, len(chosen))
-        return Settled(len(chosen) - len(left), left)
+                on_progress(done, len(letters))
+        return Settled(len(letters) - len(left), left)
 
     def _publish(
         self,
@@ -247,9 +244,9 @@ class TopicLetters(Letters):
         if self._offsets.existing([self._settled.name]):
             yield from map(read_settlement, read_range(self._settings, self._settled.name))
 
-    def _parts(self, chosen: list[FoundLetter]) -> Iterator[Part]:
+    def _parts(self, letters: Sequence[FoundLetter]) -> Iterator[Part]:
         """Read the records of letters again, so many at once as one transaction takes."""
-        by_place = {found.first: found for found in chosen}
+        by_place = {found.first: found for found in letters}
         part: Part = []
         size = 0
         for record in self._records(by_place):

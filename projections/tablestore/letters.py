@@ -24,8 +24,8 @@ from eventstore.deadletters.letters import (
     OnProgress,
     Settled,
     Target,
+    chosen,
     operator,
-    require_open,
 )
 from eventstore.errors import ReplayRefused, UnsupportedBackend
 from projections.tablestore.layout import aside_table, generation_name
@@ -83,11 +83,8 @@ class SetAsideLetters(Letters):
 
     def show(self, letter_id: str) -> Contents:
         """Say where the record is: it stays in the log."""
-        found = self._open()
-        require_open([letter_id], found, self.place)
-        return Contents(
-            letter=found[letter_id], payload=None, problem=f"the record is in the log, at {found[letter_id].origin}"
-        )
+        (letter,) = chosen(self._open(), [letter_id], self.place)
+        return Contents(letter=letter, payload=None, problem=f"the record is in the log, at {letter.origin}")
 
     def replay(
         self,
@@ -116,14 +113,12 @@ class SetAsideLetters(Letters):
         """Leave records out of the list. They stay set aside."""
         with self._store.transaction() as tx:
             self._rows.create(tx)
-        found = self._open()
-        require_open(ids or (), found, self.place)
-        chosen = [letter for letter_id, letter in found.items() if ids is None or letter_id in ids]
+        letters = chosen(self._open(), ids, self.place)
         who = by or operator()
         with self._store.transaction() as tx:
-            self._rows.write(tx, [self._row(letter, why, who) for letter in chosen])
-        on_progress(len(chosen), len(chosen))
-        return Settled(len(chosen))
+            self._rows.write(tx, [self._row(letter, why, who) for letter in letters])
+        on_progress(len(letters), len(letters))
+        return Settled(len(letters))
 
     def actions(self) -> Iterator[Action]:
         """Read the table of actions."""

@@ -27,6 +27,7 @@ from eventstore.deadletters.letters import (
     OnProgress,
     Settled,
     Target,
+    chosen,
     operator,
     reason,
     require_open,
@@ -85,15 +86,14 @@ class SqlLetters(Letters):
 
     def show(self, letter_id: str) -> Contents:
         """Read the event of a letter from the store."""
-        found = self._open()
-        require_open([letter_id], found, self.place)
+        (letter,) = chosen(self._open(), [letter_id], self.place)
         try:
             event = self._store.find(UUID(letter_id))
         except FactfoldError as error:
-            return Contents(letter=found[letter_id], payload=None, problem=reason(error))
+            return Contents(letter=letter, payload=None, problem=reason(error))
         if event is None:
-            return Contents(letter=found[letter_id], payload=None, problem="the store does not hold the event")
-        return self._contents(found[letter_id], event)
+            return Contents(letter=letter, payload=None, problem="the store does not hold the event")
+        return self._contents(letter, event)
 
     def replay(
         self,
@@ -176,13 +176,11 @@ class SqlLetters(Letters):
     ) -> Settled:
         with transaction(self._engine) as tx:
             self._rows.create(tx)
-        found = self._open()
-        require_open(ids or (), found, self.place)
-        chosen = [UUID(one) for one in found if ids is None or one in ids]
+        moved = [UUID(letter.id) for letter in chosen(self._open(), ids, self.place)]
         who, count = by or operator(), 0
-        for begin in range(0, len(chosen), _LETTERS):
-            count += self._move(chosen[begin : begin + _LETTERS], {**fields, "operator": who})
-            on_progress(min(begin + _LETTERS, len(chosen)), len(chosen))
+        for begin in range(0, len(moved), _LETTERS):
+            count += self._move(moved[begin : begin + _LETTERS], {**fields, "operator": who})
+            on_progress(min(begin + _LETTERS, len(moved)), len(moved))
         return Settled(count)
 
     def _withdraw(self, ids: Collection[str], fields: Mapping[str, Any], by: str | None) -> set[str]:
