@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 
 import sqlalchemy as sa
 
@@ -25,7 +26,7 @@ def end_orders(story: Story, road: Road, running: RunningFulfilment, *, placed: 
     with story.step("every order shipped or cancelled, those that nobody paid by their time-out"):
         wait_until(lambda: running.ended() >= placed, deadline=120, what="every order ended")
         # The last commands of a process that has ended are still on their way.
-        books = _settled(lambda: Books.of(road.store))
+        books = _settled(road)
         wait_until(lambda: _handed_over(database) == len(books.shipped), deadline=60, what="every parcel handed over")
     facts = books.facts() | {"processes": running.statuses(), "commands": running.work.commands}
     story.facts["fulfilment"] = facts | {"timers": running.work.timers}
@@ -71,20 +72,11 @@ def _lines(step: Step) -> Iterator[str]:
     yield f"{indent}{step.name}" if step.entry is None else f"{indent}{step.name}  {step.entry.place}"
 
 
-def _settled(read: Callable[[], Books]) -> Books:
+def _settled(road: Road) -> Books:
     """The books once they are right, or after a while as they are."""
-    books = read()
-
-    def right() -> bool:
-        nonlocal books
-        books = books if not books.mistakes() else read()
-        return not books.mistakes()
-
-    try:
-        wait_until(right, deadline=60, what="the books right")
-    except TimeoutError:
-        return books
-    return books
+    with suppress(TimeoutError):
+        wait_until(lambda: not Books.of(road.store).mistakes(), deadline=60, what="the books right")
+    return Books.of(road.store)
 
 
 def _handed_over(database: sa.Engine) -> int:

@@ -29,11 +29,10 @@ from factfold.cli.logs_to_read import (
     Types,
     Until,
     opened_log,
-    opened_store,
     selected,
 )
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.store import Database, Schema
+from factfold.cli.store import Database, Schema, existing_store
 from factfold.cli.subscriptions import load_subscription
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def replay(
     _require_choice(chosen, everything=everything or after is not None)
     reached = None if after is None else parse_position(after)
     with ExitStack() as opened:
-        store = opened.enter_context(opened_store(database, schema, named_keys(key_store, master_keys)))
+        store = opened.enter_context(existing_store(database, schema, keys=named_keys(key_store, master_keys)))
         again = _replay(opened, store, declared, chosen, handler_database, branches, after=reached)
         if yes:
             with _watched() as told:
@@ -175,7 +174,7 @@ def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOpt
     if database is None:
         raise no_log()
     stream, _, version = event.rpartition("@")
-    with opened_store(database, schema, keys.of_store()) as store:
+    with existing_store(database, schema, keys=keys.of_store()) as store:
         if stream and version.isdecimal():
             found = event_at(store, stream, version=int(version))
         else:

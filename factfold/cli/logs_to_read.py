@@ -146,11 +146,6 @@ def opened_logs(
         yield [store for store, _ in pairs], [*(log for _, log in pairs), *(_topic(opened, t, keys) for t in topics)]
 
 
-def opened_store(database: str, schema: str | None, keys: KeyStore | MasterKeys | None) -> SqlEventStore:
-    """A store that a command reads."""
-    return existing_store(database, schema, keys=keys)
-
-
 def no_log() -> DeclarationError:
     """Build the error for a command that was given nothing to read."""
     return DeclarationError(
@@ -161,7 +156,7 @@ def no_log() -> DeclarationError:
 def _store_log(opened: ExitStack, database: str, schema: str | None, keys: KeyOptions) -> tuple[SqlEventStore, Log]:
     from eventstore.inspection.store_log import StoreLog
 
-    store = opened.enter_context(opened_store(database, schema, keys.of_store()))
+    store = opened.enter_context(existing_store(database, schema, keys=keys.of_store()))
     return store, StoreLog(store)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +68,7 @@ def run(
 
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
-    with _store(database, schema, source) as store:
+    with existing_store(database, schema, source=source) as store:
         typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
         sys.stdout.flush()
         settings = Settings() if kafka else None
@@ -96,7 +95,7 @@ def list_(
 ) -> None:
     """List instances, those that stand still for the longest first; exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
     if as_json:
         typer.echo(json.dumps([_status_json(one) for one in found]))
@@ -116,7 +115,7 @@ def list_(
 def show(stream: Stream, database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show one instance with its steps: what came, what was decided, the state after it."""
     name, instance = _parts(stream)
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         found = _processes(store)
         status, steps = found.show(name, instance), found.steps(name, instance)
     if as_json:
@@ -130,7 +129,7 @@ def show(stream: Stream, database: Database, schema: Schema = None, as_json: Jso
 @app.command()
 def stats(database: Database, process: Name = None, schema: Schema = None, as_json: Json = False) -> None:
     """Count instances by process and status."""
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         found = _processes(store).stats(process)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(one) for one in found]))
@@ -146,7 +145,7 @@ def stats(database: Database, process: Name = None, schema: Schema = None, as_js
 def retry(target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Do again what was set aside, or the compensation that failed."""
     kind = load_process(target)
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         _tell(_processes(store, kind).retry(kind.category, instance), as_json=as_json)
 
 
@@ -163,7 +162,7 @@ def cancel(
 ) -> None:
     """End an instance."""
     kind = load_process(target)
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         _tell(_processes(store, kind).cancel(kind.category, instance, compensate=compensate), as_json=as_json)
 
 
@@ -173,7 +172,7 @@ def migrate(
 ) -> None:
     """Move an instance to the newest version of its class, by replaying its inputs; no command is sent again."""
     kind = load_process(target)
-    with _store(database, schema) as store:
+    with existing_store(database, schema) as store:
         _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)
 
 
@@ -189,12 +188,6 @@ def load_process(spec: str) -> type[Process]:
     from eventstore.processes import Process
 
     return load_class(spec, Process, what="process", example="shop.processes:Fulfilment")
-
-
-@contextmanager
-def _store(database: str, schema: str | None, source: str | None = None) -> Iterator[SqlEventStore]:
-    with existing_store(database, schema, source=source) as opened:
-        yield opened
 
 
 def _processes(store: SqlEventStore, *kinds: type[Process]) -> Processes:

@@ -10,9 +10,9 @@ import typer
 
 from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition, load_module
-from factfold.cli.logs_to_read import Json, MaybeDatabase, opened_store
+from factfold.cli.logs_to_read import Json, MaybeDatabase
 from factfold.cli.schema import app
-from factfold.cli.store import Schema, Source
+from factfold.cli.store import Schema, Source, existing_store
 
 if TYPE_CHECKING:
     from eventstore.asyncapi import Routed, Service
@@ -108,7 +108,7 @@ def _routed(branches: Any) -> Routed:
 
 
 def _of_store(database: str, schema: str | None) -> tuple[dict[str, str], dict[str, int]]:
-    with opened_store(database, schema, None) as store:
+    with existing_store(database, schema) as store:
         categories = store.categories()
     return {one.name: one.topic for one in categories}, {one.topic: one.partitions for one in categories}
 

@@ -11,10 +11,10 @@ from factfold.cli.definitions import load_aggregate
 from factfold.cli.entry_display import entry_as_json, tell_entries
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.logs_to_read import Json, KeyOptions, ShowPersonal, opened_store
+from factfold.cli.logs_to_read import Json, KeyOptions, ShowPersonal
 from factfold.cli.shown_values import as_json as plain
 from factfold.cli.shown_values import as_line, as_utc
-from factfold.cli.store import Database, Schema
+from factfold.cli.store import Database, Schema, existing_store
 
 if TYPE_CHECKING:
     from eventstore import RecordedEvent, SqlEventStore
@@ -49,7 +49,7 @@ def show(
 
     kind = None if aggregate is None else load_aggregate(aggregate)
     keys = KeyOptions(show_personal, master_keys, key_store)
-    with opened_store(database, schema, keys.of_store()) as store:
+    with existing_store(database, schema, keys=keys.of_store()) as store:
         event = event_at(store, stream, version=at)
         state = None if kind is None else stream_state(store, kind, stream, version=event.version)
         told = _told(store, event, last=last)
