@@ -98,11 +98,11 @@ class TopicLetters(Letters):
 
     def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Read the whole topic, keeping of each letter what its headers say."""
-        return (found.letter for found in self._open(on_progress).values())
+        return (found.letter for found in self._open(self._home(), on_progress).values())
 
     def show(self, letter_id: str) -> Contents:
         """Decode the record of a letter by the registered schemas."""
-        letters = chosen(self._open(), [letter_id], self._name)
+        letters = chosen(self._open(self._home()), [letter_id], self._name)
         ((found, record),) = next(self._parts(letters))
         return self._decoding.contents(found.letter, record)
 
@@ -189,8 +189,9 @@ class TopicLetters(Letters):
         self._ensure_settled()
         left: dict[str, str] = {}
         with Publisher(self._settings, f"factfold-letters-{self._name}") as publisher:
-            letters = chosen(self._open(), ids, self._name)  # now that no other command can settle any of them
-            act, home, done = acting(letters), self._home(), 0
+            home = self._home()
+            letters = chosen(self._open(home), ids, self._name)  # now that no other command can settle any of them
+            act, done = acting(letters), 0
             for part in self._parts(letters):
                 self._publish(publisher, part, act, lambda found: self._mark(found, action, home), left)
                 done += len(part)
@@ -219,8 +220,7 @@ class TopicLetters(Letters):
             publisher.send(sent)
             publisher.commit()
 
-    def _open(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, FoundLetter]:
-        home = self._home()
+    def _open(self, home: str, on_progress: OnProgress = lambda done, total: None) -> dict[str, FoundLetter]:
         settled = {place for _, of, places in self._settlements() if of == home for place in places}
         return open_letters(self._read(on_progress), settled)
 
