@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.letter_actions import ActionRows
+from eventstore.backends.sql.letter_actions import ActionRows, action_row
 from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.letters import (
     Action,
@@ -140,11 +139,8 @@ class SetAsideLetters(Letters):
         return {letter.id: letter for letter in letters if (letter.id, letter.time) not in settled}
 
     def _row(self, letter: Letter, why: str | None, by: str) -> dict[str, Any]:
-        return {
-            "id": uuid4(), "topic": self._topic, "letter": letter.id, "origin": letter.origin, "action": "discard",
-            "operator": by, "result": "discarded", "error": letter.error, "message": letter.message, "attempts": 0,
-            "why": why, "given_up": letter.time, "time": self._clock(), "waits": False,
-        }  # fmt: skip
+        done = {"action": "discard", "operator": by, "result": "discarded", "why": why, "waits": False}
+        return action_row(letter, topic=self._topic, time=self._clock(), **done)
 
 
 def _letter(row: sa.Row[Any]) -> Letter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from sqlalchemy import (
     Boolean,
@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from eventstore.backends.sql.transactions import create_missing
 from eventstore.backends.sql.utc_times import UtcDateTime
-from eventstore.deadletters.letters import Action
+from eventstore.deadletters.letters import Action, Letter
 
 WAITING: Final = "waiting"
 HANDLED: Final = "handled"
@@ -113,6 +113,16 @@ class ActionRows:
         order = (self.table.c.time, self.table.c.given_up, self.table.c.id)
         for row in tx.execute(select(self.table).where(*self._own).order_by(*order)):
             yield _action(row)
+
+
+def action_row(letter: Letter, *, topic: str, **done: Any) -> dict[str, Any]:
+    """Return the row of a letter that an action settles: what the letter says, and what is done with it."""
+    return {
+        "id": uuid4(), "topic": topic, "letter": letter.id, "origin": letter.origin, "error": letter.error,
+        "message": letter.message, "attempts": letter.attempts, "given_up": letter.time,
+        "event_id": None if letter.event_id is None else UUID(letter.event_id),
+        "target": None, "payload": None, "why": None, **done,
+    }  # fmt: skip
 
 
 def _action(row: Row[Any]) -> Action:

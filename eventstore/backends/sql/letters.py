@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
 
 from eventstore.backends.sql.checkpoints import kept_as
 from eventstore.backends.sql.dead_letters import dead_letters_table
-from eventstore.backends.sql.letter_actions import WAITING, ActionRows
+from eventstore.backends.sql.letter_actions import WAITING, ActionRows, action_row
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.editing import edited_values, shown_payload
@@ -194,16 +194,9 @@ class SqlLetters(Letters):
         taken = delete(self._table).where(*self._own, self._table.c.event_id.in_(ids)).returning(self._table)
         with transaction(self._engine) as tx:
             rows = tx.execute(taken).all()
-            self._rows.write(tx, [self._action(row, fields) for row in rows])
+            done = [action_row(one, topic=self._topic, time=self._clock(), **fields) for one in map(_letter, rows)]
+            self._rows.write(tx, done)
         return len(rows)
-
-    def _action(self, row: Row[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-        letter = _letter(row)
-        return {
-            "id": uuid4(), "topic": self._topic, "letter": letter.id, "origin": letter.origin, "error": letter.error,
-            "message": letter.message, "attempts": letter.attempts, "event_id": row.event_id, "given_up": letter.time,
-            "time": self._clock(), "target": None, "payload": None, "why": None, **fields,
-        }  # fmt: skip
 
     def _require_home(self) -> None:
         with transaction(self._engine) as tx:
