@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
@@ -128,13 +128,18 @@ def close_consumer(consumer: Consumer, *, unless: str, **places: object) -> None
     librdkafka does so, rarely: amid a rebalance (its issue 4884), and where offsets were out of range. ``unless`` is
     what the log says then, with the places.
     """
-    thread = HandlerThread("closing a Kafka client")
-    closed = thread.start(consumer.close)
-    thread.close()
     try:
-        closed.result(_CLOSING_SECONDS)
+        close_within(_CLOSING_SECONDS, consumer.close)
     except TimeoutError:
         log.warning(unless, **places)
+
+
+def close_within(seconds: float, close: Callable[[], object]) -> None:
+    """Close a client in a thread of its own, which is left to itself after so long; TimeoutError, KafkaException."""
+    thread = HandlerThread("closing a Kafka client")
+    closed = thread.start(close)
+    thread.close()
+    closed.result(seconds)
 
 
 def read_range(

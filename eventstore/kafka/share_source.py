@@ -22,13 +22,12 @@ from confluent_kafka import (
     ShareConsumer,
 )
 
-from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
 from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
-from eventstore.kafka.consumer import PASSING
+from eventstore.kafka.consumer import PASSING, close_within
 from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import partition_of
 from eventstore.kafka.schemas import TopicSchemas
@@ -156,11 +155,8 @@ class ShareSource:
 
     def close(self) -> None:
         """Leave the group at once; records that were not ended are lent to others."""
-        thread = HandlerThread("closing a Kafka client")
-        closed = thread.start(self._consumer.close)
-        thread.close()
         try:
-            closed.result(_COMMIT_SECONDS)
+            close_within(_COMMIT_SECONDS, self._consumer.close)
         except (TimeoutError, KafkaException) as error:
             log.warning("the share group was not left in time", group=self._subscription.group, error=str(error))
         finally:
