@@ -163,7 +163,7 @@ def test_every_payment_is_handled_once_by_one_service_while_router_and_services_
     if KILLS > 1:  # the other tests of a session share its broker: make faults alone takes it away
         transfers.send(PAYMENTS // KILLS // 2)
         stack.stop("kafka")
-        time.sleep(10)
+        time.sleep(10)  # the fault itself, and no wait for anything
         stack.start("kafka")
         transfers.send(PAYMENTS // KILLS // 2)
         wait_until(settle, alive=alive, what="lag 0 after the broker was away", within=240, pause=0.5)

@@ -21,6 +21,7 @@ from eventstore.store import StreamAppend
 from tests.faults.command_process import CommandProcess
 from tests.faults.order_processes import Delivery
 from tests.unit.eventstore.fulfilment import Item, Order, Payment
+from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 ORDERS = 500 if KILLS == 1 else 20_000 if KILLS >= 20 else 2_000
@@ -58,7 +59,7 @@ def test_every_command_and_every_timer_once_whoever_is_killed(store, start):
     runners = [start() for _ in range(RUNNERS)]
     pay(store)
     for _ in range(KILLS):
-        time.sleep(chance.uniform(0.5, 2.0))
+        time.sleep(chance.uniform(0.5, 2.0))  # the moment of the kill, and no wait for anything
         victim = chance.randrange(RUNNERS)
         runners[victim].kill()
         runners[victim] = start()
@@ -93,14 +94,18 @@ def seconds(order: int) -> int:
 
 
 def wait_for_all(store: SqlEventStore, *, seconds: float = 30 + ORDERS / 20) -> None:
-    until = time.monotonic() + seconds
     processes = Processes(store)
-    while time.monotonic() < until:
-        found = {one.status: one.instances for one in processes.stats()}
-        if found == {"done": ORDERS // 2, "compensated": ORDERS // 2} and not waiting(store):
-            return
-        time.sleep(0.2)
-    pytest.fail(f"{found}, {waiting(store)} scheduled, seed {SEED}")
+
+    def found() -> dict[str, int]:
+        return {one.status: one.instances for one in processes.stats()}
+
+    def all_ended() -> bool:
+        return found() == {"done": ORDERS // 2, "compensated": ORDERS // 2} and not waiting(store)
+
+    def what() -> str:
+        return f"the end of all orders ({found()}, {waiting(store)} scheduled, seed {SEED})"
+
+    wait_until(all_ended, within=seconds, what=what, pause=0.2)
 
 
 def waiting(store: SqlEventStore) -> int:
