@@ -36,6 +36,7 @@ from eventstore.deadletters.letters import (
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
 from eventstore.plain_json import dump_plain
 from eventstore.shown_urls import shown_url
+from eventstore.topics import message_key
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.store import SqlEventStore
@@ -155,7 +156,7 @@ class SqlLetters(Letters):
         return Contents(
             letter=replace(letter, type=event.type),
             payload=shown_payload(self._store.schema(event.schema_id), event.data),
-            key=f"{event.stream}@{event.version}",
+            key=message_key(event.stream, event.version),
             headers={name: str(value) for name, value in told.items() if value is not None},
         )
 
