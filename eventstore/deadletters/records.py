@@ -71,11 +71,6 @@ def header(record: TopicRecord, name: str) -> str | None:
     return next((_text(value) for found, value in record.headers if found == name), None)
 
 
-def letter_of(record: TopicRecord) -> Letter:
-    """Read a record of a dead-letter topic."""
-    return _letter(record, told(record))
-
-
 def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
     own = {name: value for name, value in record.headers if name in _OWN}
     event_id, kind, stream = (None if own.get(name) is None else _text(own[name]) for name in _OWN)

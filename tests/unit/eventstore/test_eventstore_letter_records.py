@@ -16,7 +16,6 @@ from eventstore.deadletters.editing import edited_values, shown_payload
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
     FoundLetter,
-    letter_of,
     open_letters,
     origin_partition,
     own_headers,
@@ -38,6 +37,11 @@ def record(at, *, value=b"value", **told):
     own = [("ce_id", b"one"), ("ce_type", b"payment.received"), ("ce_subject", b"payment-1")]
     death = [(f"dead_letter_{name}", str(value).encode()) for name, value in end.items() if value is not None]
     return TopicRecord("payment.books.dead-letter", 0, at, b"key", value, (*own, *death), 0)
+
+
+def letter_of(record):
+    (found,) = open_letters([record], ()).values()
+    return found.letter
 
 
 def test_a_letter_says_where_it_came_from_and_what_gave_it_up():
