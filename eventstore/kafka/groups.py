@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.errors import GroupActive
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, quiet, typed_errors
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
 from eventstore.settings import Settings
@@ -21,13 +21,17 @@ from eventstore.topics import retry_topic_of
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
     """Return the next offset of each partition the group has a place in; BrokerUnreachable."""
+    return _places(settings, [topic], group=group)[topic]
+
+
+def _places(settings: Settings, topics: Sequence[str], *, group: str) -> Offsets:
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    with typed_errors(servers, topic=topic):
+    with typed_errors(servers, topic=", ".join(topics)):
         asked = admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS
         )
         found = asked[group].result(DEADLINE_SECONDS + 1).topic_partitions
-    return {p.partition: p.offset for p in found if p.topic == topic and p.offset >= 0}
+    return {topic: {p.partition: p.offset for p in found if p.topic == topic and p.offset >= 0} for topic in topics}
 
 
 def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
@@ -35,12 +39,7 @@ def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
 
     A partition without a place counts from its beginning.
     """
-    with OffsetReader(settings) as reader:
-        ends, beginnings = reader.end_offsets([topic])[topic], reader.beginning_offsets([topic])[topic]
-    stands = beginnings | group_offsets(settings, topic, group=group)
-    waiting = {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
-    ages = _ages(settings, topic, waiting) if waiting else {}
-    return Lag(tuple(PartitionLag(p, ends[p] - waiting.get(p, ends[p]), ages.get(p, 0.0), topic) for p in sorted(ends)))
+    return subscription_lag(settings, [topic], group=group)
 
 
 def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> list[str]:
@@ -52,18 +51,44 @@ def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> lis
 
 def subscription_lag(settings: Settings, topics: Iterable[str], *, group: str) -> Lag:
     """Return how far a group is behind in several topics; the errors of `group_lag`."""
-    return Lag(tuple(one for topic in topics for one in group_lag(settings, topic, group=group).partitions))
+    each = list(topics)
+    if not each:
+        return Lag(())
+    with OffsetReader(settings) as reader:
+        ends, beginnings = reader.end_offsets(each), reader.beginning_offsets(each)
+    places = _places(settings, each, group=group)
+    waiting = {topic: _waiting(ends[topic], beginnings[topic], places[topic]) for topic in each}
+    ages = _ages(settings, waiting)
+    return Lag(
+        tuple(
+            PartitionLag(p, end - waiting[topic].get(p, end), ages[topic].get(p, 0.0), topic)
+            for topic in each
+            for p, end in sorted(ends[topic].items())
+        )
+    )
 
 
-def _ages(settings: Settings, topic: str, waiting: Mapping[int, int]) -> dict[int, float]:
+def _waiting(ends: Mapping[int, int], beginnings: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
+    """Return the next offset of each partition with records that wait."""
+    stands = {**beginnings, **places}
+    return {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
+
+
+def _ages(settings: Settings, waiting: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, float]]:
     """Return the age of the record at each offset; none where only the marker of a transaction is left there."""
+    if not any(waiting.values()):
+        return {topic: {} for topic in waiting}
+    with RangeReader(settings) as reader:
+        return {topic: _ages_of(reader, topic, places) if places else {} for topic, places in waiting.items()}
+
+
+def _ages_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, float]:
     ages: dict[int, float] = {}
     until = time.monotonic() + DEADLINE_SECONDS
-    with RangeReader(settings) as reader:
-        reader.seek({topic: waiting})
-        while any(reader.reached[topic][p] == waiting[p] for p in waiting) and time.monotonic() < until:
-            for record in reader.poll(0.2):
-                ages.setdefault(record.partition, max(0.0, time.time() - record.timestamp / 1000))
+    reader.seek({topic: places})
+    while any(reader.reached[topic][p] == places[p] for p in places) and time.monotonic() < until:
+        for record in reader.poll(0.2):
+            ages.setdefault(record.partition, max(0.0, time.time() - record.timestamp / 1000))
     return ages
 
 
@@ -72,15 +97,15 @@ def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dic
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     with OffsetReader(settings) as reader:
         partitions = range(reader.partitions([topic])[topic])
-    offsets = start_offsets(settings, topic, partitions, start=to)
+    found = start_offsets(settings, [(topic, partition) for partition in partitions], start=to)
     _check_empty(admin, servers, group)
-    wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    wanted = [TopicPartition(*partition, offset) for partition, offset in found.items()]
     with typed_errors(servers, topic=topic):
         asked: Any = admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=DEADLINE_SECONDS
         )
         asked[group].result(DEADLINE_SECONDS + 1)
-    return offsets
+    return {partition: offset for (_, partition), offset in found.items()}
 
 
 def _check_empty(admin: AdminClient, servers: str, group: str) -> None:

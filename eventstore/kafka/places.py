@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -172,9 +172,8 @@ def start_places(
     one begin at a later end.
     """
     known = consumer.committed(partitions, timeout=DEADLINE_SECONDS) if partitions else []
-    wanted: dict[Partition, int] = {}
-    if start != "beginning":
-        wanted = _starts(settings, start, [p for p in known if p.offset < 0])
+    new = [(p.topic, p.partition) for p in known if p.offset < 0]
+    wanted = start_offsets(settings, new, start=start) if new and start != "beginning" else {}
     if wanted:
         consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in wanted.items()], asynchronous=False)
     return [
@@ -187,24 +186,22 @@ def start_places(
     ]
 
 
-def _starts(settings: Settings, start: Start, new: list[TopicPartition]) -> dict[Partition, int]:
-    found: dict[Partition, int] = {}
-    for topic in {p.topic for p in new}:
-        offsets = start_offsets(settings, topic, [p.partition for p in new if p.topic == topic], start=start)
-        found |= {(topic, partition): offset for partition, offset in offsets.items()}
-    return found
-
-
-def start_offsets(settings: Settings, topic: str, partitions: Iterable[int], *, start: Start) -> dict[int, int]:
+def start_offsets(settings: Settings, partitions: Sequence[Partition], *, start: Start) -> dict[Partition, int]:
     """Return the offset of each partition that a start means; TopicMissing, BrokerUnreachable.
 
     A time means the first record not older than it, or the end. Partitions an offset is not given for begin at their
     beginning.
     """
+    topics = {topic for topic, _ in partitions}
     with OffsetReader(settings) as reader:
-        beginnings, ends = reader.beginning_offsets([topic])[topic], reader.end_offsets([topic])[topic]
+        beginnings, ends = reader.beginning_offsets(topics), reader.end_offsets(topics)
         if isinstance(start, datetime):
-            found: Mapping[int, int] = reader.offsets_at(start, [topic])[topic]
+            found: Mapping[str, Mapping[int, int]] = reader.offsets_at(start, topics)
+        elif isinstance(start, str):
+            found = {"beginning": beginnings, "end": ends}[start]
         else:
-            found = {"beginning": beginnings, "end": ends}[start] if isinstance(start, str) else start
-    return {p: min(max(found.get(p, beginnings[p]), beginnings[p]), ends[p]) for p in partitions}
+            found = dict.fromkeys(topics, start)
+    return {
+        (topic, p): min(max(found[topic].get(p, beginnings[topic][p]), beginnings[topic][p]), ends[topic][p])
+        for topic, p in partitions
+    }
