@@ -114,6 +114,7 @@ class SqlLetters(Letters):
             )
         payload = None if edit is None else self._edited(require_single(ids, self.place), edit)
         fields = {"action": "replay", "target": "group", "result": WAITING, "waits": True, "payload": payload}
+        self._make_table()
         return self._settle(ids, fields, by, on_progress)
 
     def discard(
@@ -129,11 +130,11 @@ class SqlLetters(Letters):
         A replay that waits is withdrawn, if its letter is named: one that makes its handler hang stops the subscriber.
         """
         fields = {"action": "discard", "result": "discarded", "waits": False, "why": why}
+        self._make_table()
         withdrawn = set() if ids is None else self._withdraw(ids, fields, by)
-        if not withdrawn:
-            return self._settle(ids, fields, by, on_progress)
-        others = self._settle(set(ids or ()) - withdrawn, fields, by, on_progress)
-        return Settled(others.count + len(withdrawn), others.left)
+        others = None if ids is None else [one for one in ids if one not in withdrawn]
+        settled = self._settle(others, fields, by, on_progress)
+        return Settled(settled.count + len(withdrawn), settled.left)
 
     def actions(self) -> Iterator[Action]:
         """Read the table of actions."""
@@ -172,11 +173,13 @@ class SqlLetters(Letters):
         schema = self._store.schema(event.schema_id)
         return dump_plain(edited_values(schema, event.data, edit, place=f"{event.stream}@{event.version}"))
 
+    def _make_table(self) -> None:
+        with transaction(self._engine) as tx:
+            self._rows.create(tx)
+
     def _settle(
         self, ids: Collection[str] | None, fields: Mapping[str, Any], by: str | None, on_progress: OnProgress
     ) -> Settled:
-        with transaction(self._engine) as tx:
-            self._rows.create(tx)
         moved = [UUID(letter.id) for letter in chosen(self._open(), ids, self.place)]
         who, count = by or operator(), 0
         for begin in range(0, len(moved), _LETTERS):
@@ -185,9 +188,8 @@ class SqlLetters(Letters):
         return Settled(count)
 
     def _withdraw(self, ids: Collection[str], fields: Mapping[str, Any], by: str | None) -> set[str]:
+        action = {**fields, "operator": by or operator(), "time": self._clock()}
         with transaction(self._engine) as tx:
-            self._rows.create(tx)
-            action = {**fields, "operator": by or operator(), "time": self._clock()}
             return self._rows.withdraw(tx, ids, action)
 
     def _move(self, ids: list[UUID], fields: Mapping[str, Any]) -> int:
