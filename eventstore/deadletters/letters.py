@@ -160,7 +160,8 @@ def require_open(asked: Collection[str], found: Collection[str], place: str) -> 
 def chosen(found: Mapping[str, L], ids: Collection[str] | None, place: str) -> list[L]:
     """Return the open letters of some ids in the order of `found`, all without `ids`. Raises LetterMissing."""
     require_open(ids or (), found, place)
-    return [one for letter_id, one in found.items() if ids is None or letter_id in ids]
+    wanted = found.keys() if ids is None else set(ids)
+    return [one for letter_id, one in found.items() if letter_id in wanted]
 
 
 def require_single(asked: Collection[str] | None, place: str) -> str:
