@@ -37,7 +37,7 @@ class StoreLog:
 
     def read(self, selection: Selection) -> Iterator[Entry]:
         """Yield every event of a selection in store order; the errors of `last`."""
-        return map(self._entry, self._store.read_selected(selection))
+        return map(self.entry, self._store.read_selected(selection))
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
         """Yield the last events, then each that is appended until `stop` is set; the errors of `last`."""
@@ -48,17 +48,18 @@ class StoreLog:
             end = newest_position(self._store)
             if end is not None and end != reached:
                 added = self._store.read_selected(selection, after=reached, before=behind(end))
-                yield from map(self._entry, added)
+                yield from map(self.entry, added)
                 reached = end
             else:
                 stop.wait(_GLANCE_SECONDS)
 
+    def entry(self, event: RecordedEvent) -> Entry:
+        """Return an event of the store as an entry of this log."""
+        return Entry.of_event(event, log=self._name)
+
     def _last(self, selection: Selection, limit: int, *, before: Position | None) -> list[Entry]:
         found = self._store.read_selected(selection, before=before, newest_first=True, limit=limit)
-        return [self._entry(event) for event in found][::-1]
-
-    def _entry(self, event: RecordedEvent) -> Entry:
-        return Entry.of_event(event, log=self._name)
+        return [self.entry(event) for event in found][::-1]
 
 
 def newest_position(store: SqlEventStore) -> Position | None:

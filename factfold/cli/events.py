@@ -28,6 +28,7 @@ from factfold.cli.logs_to_read import (
     Streams,
     Types,
     Until,
+    no_log,
     opened_log,
     selected,
 )
@@ -166,20 +167,19 @@ def _watched() -> Iterator[Callable[[ReplayReport], None]]:
 
 
 def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOptions) -> Entry:
-    from eventstore.inspection.entries import Entry
     from eventstore.inspection.store_log import StoreLog
     from eventstore.inspection.stream_states import event_at
-    from factfold.cli.logs_to_read import no_log
 
     if database is None:
         raise no_log()
     stream, _, version = event.rpartition("@")
     with existing_store(database, schema, keys=keys.of_store()) as store:
+        log = StoreLog(store)
         if stream and version.isdecimal():
             found = event_at(store, stream, version=int(version))
         else:
-            found = store.find(_id(event, "order-o1@3")) or _none(event, StoreLog(store).name)
-        return Entry.of_event(found, log=StoreLog(store).name)
+            found = store.find(_id(event, "order-o1@3")) or _none(event, log.name)
+        return log.entry(found)
 
 
 def _in_topic(event: str, topic: str, keys: KeyOptions) -> Entry:
@@ -255,11 +255,10 @@ def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str
 
 
 def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEventStore, *, as_json: bool) -> None:
-    from eventstore.inspection.entries import Entry
     from eventstore.inspection.store_log import StoreLog
 
-    name = StoreLog(store).name
-    first = [masked(Entry.of_event(one, log=name), store.schema(one.schema_id).personal) for one in plan.first]
+    log = StoreLog(store)
+    first = [masked(log.entry(one), store.schema(one.schema_id).personal) for one in plan.first]
     if as_json:
         told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
         typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))

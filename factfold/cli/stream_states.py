@@ -65,10 +65,9 @@ def show(
 
 
 def _told(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
-    from eventstore.inspection.entries import Entry
     from eventstore.inspection.store_log import StoreLog
 
-    name = StoreLog(store).name
+    log = StoreLog(store)
     first = max(0, event.version - last + 1)
     events = store.read_stream(event.stream, from_version=first, to_version=event.version)
     return {
@@ -76,7 +75,7 @@ def _told(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str,
         "version": event.version,
         "head": store.head(event.stream),
         "archived": store.is_archived(event.stream),
-        "events": [Entry.of_event(one, log=name) for one in events],
+        "events": [log.entry(one) for one in events],
     }
 
 
