@@ -198,7 +198,7 @@ def subscription(
 
     def declare(handler: Callable[P, R]) -> Subscription[P, R]:
         signature = signature_of(handler, names)
-        chosen: Guarantee = guarantee or (EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE)
+        chosen = guarantee or _strongest(signature)
         return Subscription(
             handler=handler,
             topics=read,
@@ -237,13 +237,17 @@ def queue(
             topics=read,
             group=group,
             signature=signature,
-            guarantee=guarantee or (EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE),
+            guarantee=guarantee or _strongest(signature),
             share=True,
             deliveries=deliveries,
             **{"attempts": 1, "batch": 50, "timeout": 20.0} | _known(options, _OF_QUEUES),
         )
 
     return declare
+
+
+def _strongest(signature: HandlerSignature) -> Guarantee:
+    return EFFECTIVELY_ONCE if signature.tx else AT_LEAST_ONCE
 
 
 def _topics(given: _Topic | Sequence[_Topic] | None, source: str | None) -> tuple[str, ...]:
