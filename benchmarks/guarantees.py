@@ -10,7 +10,6 @@ several members, servers on machines of their own.
 
 from __future__ import annotations
 
-import gc
 import uuid
 from typing import Annotated, Any
 
@@ -18,10 +17,9 @@ import sqlalchemy as sa
 import typer
 
 from benchmarks.machine import Claim, at_least, write
-from benchmarks.subscribe import BATCH, Payment, filled, ours, rate
+from benchmarks.subscribe import BATCH, Payment, ours, rate, served
 from eventstore import Settings, queue, subscription
 from eventstore.subscriptions import Subscription
-from factfold.stack import LocalStack
 from sample_app.story import Story
 
 TARGETS = {"at-most-once": 0.5, "effectively-once": 0.4, "queue": 0.2}
@@ -34,14 +32,8 @@ def main(
 ) -> None:
     """Measure and write build/bench/guarantees.json."""
     story = Story("guarantees")
-    with LocalStack(stack or "bench", ephemeral=stack is None) as servers:
-        settings = Settings.for_broker(servers.info.bootstrap_servers)
-        engine = sa.create_engine(servers.info.postgres.url())
-        with story.step(f"{records:,} records sent"):
-            topic = filled(settings, records)
-        gc.freeze()
+    with served(story, stack, records) as (settings, engine, topic):
         measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
-        engine.dispose()
     claims = [_claim(measured, name, records) for name in TARGETS]
     path = write("guarantees", claims, rates=measured)
     story.say(f"to at least once: {', '.join(f'{one.id} {one.ratio}' for one in claims)}: {path}")

@@ -13,7 +13,8 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -60,18 +61,25 @@ def main(
 ) -> None:
     """Measure and write build/bench/subscribe.json."""
     story = Story("subscribe.bare")
+    with served(story, stack, records) as (settings, engine, topic):
+        measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
+        single_rate = rate(ours(settings, engine, _declared(topic, batch=1)), single)
+    best = {name: max(round[name] for round in measured) for name in measured[0]} | {"one_by_one": single_rate}
+    _report(story, best, records=records, runs=runs)
+
+
+@contextmanager
+def served(story: Story, stack: str | None, records: int) -> Iterator[tuple[Settings, sa.Engine, str]]:
+    """Servers with a topic of so many records: settings of the broker, an engine of the database, the topic's name."""
     with LocalStack(stack or "bench", ephemeral=stack is None) as servers:
         settings = Settings.for_broker(servers.info.bootstrap_servers)
         engine = sa.create_engine(servers.info.postgres.url())
         with story.step(f"{records:,} records sent"):
-            topic = filled(settings, records)
+            topic = _filled(settings, records)
         # As `factfold subscriptions run` does; both loops gain, ours more, since it keeps a batch of events.
         gc.freeze()
-        measured = [_round(story, settings, engine, topic, records) for _ in range(runs)]
-        single_rate = rate(ours(settings, engine, _declared(topic, batch=1)), single)
+        yield settings, engine, topic
         engine.dispose()
-    best = {name: max(round[name] for round in measured) for name in measured[0]} | {"one_by_one": single_rate}
-    _report(story, best, records=records, runs=runs)
 
 
 def _round(story: Story, settings: Settings, engine: sa.Engine, topic: str, records: int) -> dict[str, float]:
@@ -149,7 +157,7 @@ def _bare_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def filled(settings: Settings, records: int) -> str:
+def _filled(settings: Settings, records: int) -> str:
     """Send records to a new topic, and return its name."""
     topic, producer = f"payment.{uuid.uuid4().hex[:8]}", RecordProducer(settings, deadline=120)
     ensure_topics(settings, [branch_topic(topic, partitions=PARTITIONS), schemas_topic()])
