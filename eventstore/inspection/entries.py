@@ -33,6 +33,11 @@ class Entry:
     headers: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
 
+    @property
+    def happened(self) -> datetime:
+        """When the event took place; of a record that is none, its own time."""
+        return self.time if self.event is None else self.event.time
+
     @staticmethod
     def of_event(event: RecordedEvent, *, log: str) -> Entry:
         """Return an event of a store as an entry."""

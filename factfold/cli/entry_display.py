@@ -30,7 +30,7 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
     return {
         "log": entry.log,
         "place": entry.place,
-        "time": (entry.time if event is None else event.time).astimezone(UTC).isoformat(),
+        "time": entry.happened.astimezone(UTC).isoformat(),
         "form": entry.form,
         "type": event and event.type,
         "stream": event and event.stream,
@@ -83,7 +83,7 @@ def tell_entry(entry: Entry) -> None:
 
 
 def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
-    told = entry_as_json(entry) | {"time": as_utc(entry.time if entry.event is None else entry.event.time)}
+    told = entry_as_json(entry) | {"time": as_utc(entry.happened)}
     wanted = ("type", "place", "log", "time", "id", "schema_id", "schema_version", "correlation_id", "causation_id",
               "traceparent", "position", "key", "problem")  # fmt: skip
     for name in wanted:
@@ -98,8 +98,7 @@ def _line(entry: Entry) -> Text:
     from rich.text import Text
 
     event = entry.event
-    time = as_utc(entry.time if event is None else event.time)
-    parts: list[Any] = [(time, "dim"), "  ", entry.place, "  "]
+    parts: list[Any] = [(as_utc(entry.happened), "dim"), "  ", entry.place, "  "]
     if event is not None:
         parts += [(printable(event.type), "bold"), "  "]
         if entry.headers:  # of a topic, where the place does not say which stream

@@ -106,7 +106,7 @@ def _label(step: Step, *, logs: list[str], data: bool) -> Any:
     entry, event = step.entry, step.entry.event
     number = f"  [{logs.index(entry.log) + 1}]" if len(logs) > 1 else ""
     place = entry.place if event is None else printable(f"{event.stream}@{event.version}")
-    time = as_utc(entry.time if event is None else event.time)
+    time = as_utc(entry.happened)
     fields = f"  {as_pairs(entry.data)}" if data else ""
     return Text.assemble(
         ("event ", "dim"), (printable(step.name or ""), "bold"), f"  {place}  ", (time, "dim"), number, fields
