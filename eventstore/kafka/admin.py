@@ -14,6 +14,8 @@ import stamina
 from confluent_kafka import OFFSET_END, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     ConfigSource,
     NewTopic,
@@ -288,14 +290,36 @@ def topic_configs(
     admin: AdminClient, topics: Iterable[str], servers: str, deadline: float
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    return configs_of(admin, ResourceType.TOPIC, topics, servers, deadline)
+
+
+def configs_of(
+    admin: AdminClient, kind: ResourceType, names: Iterable[str], servers: str, deadline: float
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of each resource of a kind; the errors of `topic_configs`."""
+    resources = [ConfigResource(kind, name) for name in names]
     found: dict[str, Mapping[str, Any]] = {}
     # The client refuses to describe nothing.
     answers = admin.describe_configs(resources, request_timeout=deadline) if resources else {}
     for resource, future in answers.items():
-        with typed_errors(servers, topic=resource.name):
+        with typed_errors(servers, topic=_topic_of(kind, resource.name)):
             found[resource.name] = future.result(deadline + 1)
     return found
+
+
+def set_configs(
+    admin: AdminClient, kind: ResourceType, name: str, values: Mapping[str, str], servers: str, deadline: float
+) -> None:
+    """Give a resource these settings, and leave it its others; the errors of `topic_configs`."""
+    entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in values.items()]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    with typed_errors(servers, topic=_topic_of(kind, name)):
+        for future in admin.incremental_alter_configs([resource], request_timeout=deadline).values():
+            future.result(deadline + 1)
+
+
+def _topic_of(kind: ResourceType, name: str) -> str | None:
+    return name if kind == ResourceType.TOPIC else None
 
 
 def policy_of(config: Mapping[str, Any]) -> str:

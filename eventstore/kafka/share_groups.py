@@ -7,14 +7,11 @@ from typing import Final
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourceType,
 )
 
 from eventstore.errors import SubscriptionError
-from eventstore.kafka.admin import DEADLINE_SECONDS, quiet, typed_errors
+from eventstore.kafka.admin import DEADLINE_SECONDS, configs_of, quiet, set_configs, typed_errors
 from eventstore.settings import Settings
 from eventstore.subscriptions import MOST_DELIVERIES, Subscription
 
@@ -48,24 +45,12 @@ def prepare_group(settings: Settings, subscription: Subscription[..., object]) -
     """
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     _require_no_consumers(admin, servers, subscription)
-    wanted = group_settings(subscription)
-    asked = admin.describe_configs(
-        [ConfigResource(ResourceType.GROUP, subscription.group)], request_timeout=DEADLINE_SECONDS
-    )
-    with typed_errors(servers):
-        (answer,) = (one.result(DEADLINE_SECONDS + 1) for one in asked.values())
-    found = {name: entry.value for name, entry in answer.items()}
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in wanted.items()
-        if found.get(name) != value
-    ]
-    if not entries:
-        return
-    resource = ConfigResource(ResourceType.GROUP, subscription.group, incremental_configs=entries)
-    with typed_errors(servers):
-        for done in admin.incremental_alter_configs([resource], request_timeout=DEADLINE_SECONDS).values():
-            done.result(DEADLINE_SECONDS + 1)
+    group = subscription.group
+    found = configs_of(admin, ResourceType.GROUP, [group], servers, DEADLINE_SECONDS)[group]
+    given = {name: entry.value for name, entry in found.items()}
+    others = {name: value for name, value in group_settings(subscription).items() if given.get(name) != value}
+    if others:
+        set_configs(admin, ResourceType.GROUP, group, others, servers, DEADLINE_SECONDS)
 
 
 def _require_no_consumers(admin: AdminClient, servers: str, subscription: Subscription[..., object]) -> None:

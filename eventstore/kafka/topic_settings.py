@@ -11,9 +11,6 @@ from typing import Any, Final
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourceType,
 )
 
@@ -23,6 +20,7 @@ from eventstore.kafka.admin import (
     cleanup_policies,
     policy_of,
     quiet,
+    set_configs,
     topic_configs,
     typed_errors,
 )
@@ -88,11 +86,8 @@ def limit_retention(
         "cleanup.policy": ",".join(sorted({*policy.split(","), "delete"})),
         "retention.ms": str(retention_ms),
     }
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changes.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient(quiet(settings.kafka))
-    for future in admin.incremental_alter_configs([resource], request_timeout=deadline).values():
-        _result(settings, topic, future, deadline)
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    set_configs(admin, ResourceType.TOPIC, topic, changes, servers, deadline)
     return changes
 
 
