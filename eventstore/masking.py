@@ -1,4 +1,6 @@
-"""What an error says to logs and dead letters: no value of a personal event, and nothing that a driver quotes of a row.
+"""What is shown without personal values: an event's payload, and what an error says to logs and dead letters.
+
+Of an error, no value of a personal event, and nothing that a driver quotes of a row:
 
 (psycopg.errors.UniqueViolation) duplicate key value violates unique constraint "people_email_key"
 DETAIL:  Key (email)=(ann@example.org) already exists.            left out
@@ -14,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.personal import Disclosed
+from eventstore.personal import Disclosed, Sealed
 
 if TYPE_CHECKING:
     from eventstore.delivery.source import Arrival
+    from eventstore.schema_registry import RegisteredSchema
 
 MASK: Final = "***"
 
@@ -31,6 +34,11 @@ _WORD: Final = re.compile(r"\w+")
 _QUOTES_VALUES: Final = ("22", "42601")
 # Shorter words of a message are masked only where they are a whole word of a value: `an` is a part of many names.
 _SHORTEST_PART: Final = 3
+
+
+def shown_payload(schema: RegisteredSchema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a payload with `***` for personal values, whether they are sealed or open."""
+    return {name: MASK if name in schema.personal or type(v) is Sealed else v for name, v in values.items()}
 
 
 def masked_message(error: BaseException, arrivals: Iterable[Arrival] = ()) -> str:

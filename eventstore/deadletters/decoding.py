@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from eventstore.closing import Closing
-from eventstore.deadletters.editing import edited_values, shown_payload
+from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Contents, Letter, reason
 from eventstore.deadletters.records import own_headers
 from eventstore.errors import FactfoldError, ReplayRefused, SchemaError
 from eventstore.kafka.schemas import TopicSchemas
+from eventstore.masking import shown_payload
 from eventstore.serialization import AvroDecoder, AvroEncoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord

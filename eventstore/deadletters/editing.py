@@ -10,14 +10,8 @@ from typing import Any
 
 from eventstore.errors import InvalidEventData
 from eventstore.masking import MASK
-from eventstore.personal import Sealed
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroDecoder, AvroEncoder
-
-
-def shown_payload(schema: RegisteredSchema, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a payload with `***` for personal values, whether they are sealed or open."""
-    return {name: MASK if name in schema.personal or type(v) is Sealed else v for name, v in values.items()}
 
 
 def edited_values(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from eventstore.masking import MASK
 from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc, printable
 
 # The longest event, 1,000,000 bytes, as text on one line; rich measures a line before it prints it.
@@ -47,13 +45,6 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
         "data": as_json(entry.data),
         "problem": entry.problem,
     }
-
-
-def masked(entry: Entry, personal: Iterable[str]) -> Entry:
-    """Return an entry without the values of personal fields."""
-    hidden = set(personal)
-    data = {name: MASK if name in hidden else value for name, value in entry.data.items()}
-    return dataclasses.replace(entry, data=data)
 
 
 def tell_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import typer
 
 from eventstore.errors import DeclarationError, EventsNotFound
 from factfold.cli.definitions import load_definition
-from factfold.cli.entry_display import entry_as_json, masked, tell_entries, tell_entry
+from factfold.cli.entry_display import entry_as_json, tell_entries, tell_entry
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import (
@@ -256,9 +257,11 @@ def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str
 
 def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEventStore, *, as_json: bool) -> None:
     from eventstore.inspection.store_log import StoreLog
+    from eventstore.masking import shown_payload
 
     log = StoreLog(store)
-    first = [masked(log.entry(one), store.schema(one.schema_id).personal) for one in plan.first]
+    shown = (replace(one, data=shown_payload(store.schema(one.schema_id), one.data)) for one in plan.first)
+    first = [log.entry(one) for one in shown]
     if as_json:
         told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
         typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))

@@ -18,7 +18,7 @@ from eventstore.backends.sql.dead_letters import dead_letters_table
 from eventstore.backends.sql.letter_actions import WAITING, ActionRows, action_row
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.utc_times import in_utc
-from eventstore.deadletters.editing import edited_values, shown_payload
+from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import (
     Action,
     Contents,
@@ -34,6 +34,7 @@ from eventstore.deadletters.letters import (
     require_single,
 )
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
+from eventstore.masking import shown_payload
 from eventstore.plain_json import dump_plain
 from eventstore.shown_urls import shown_url
 from eventstore.topics import message_key

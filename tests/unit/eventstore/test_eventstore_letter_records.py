@@ -12,7 +12,7 @@ import pytest
 
 from eventstore import Aggregate, InvalidEventData, LetterMissing, Personal, event
 from eventstore.deadletters.causes import by_cause, pattern_of
-from eventstore.deadletters.editing import edited_values, shown_payload
+from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
     FoundLetter,
@@ -24,6 +24,7 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.tails import held_back
 from eventstore.event_types import event_type_of
+from eventstore.masking import shown_payload
 from eventstore.personal import Sealed
 from eventstore.plain_json import dump_plain, load_plain
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
