@@ -22,9 +22,9 @@ from factfold.cli.dlq_homes import (
     Topic,
     Views,
     opened_letters,
-    shown_progress,
 )
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.progress import shown_progress
 
 if TYPE_CHECKING:
     from eventstore import Letters

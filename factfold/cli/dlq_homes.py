@@ -1,18 +1,14 @@
-"""The home of dead letters that a command's options name, and how its work is watched."""
+"""The home of dead letters that a command's options name."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from eventstore import Letters
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
@@ -35,10 +31,6 @@ Views = Annotated[
 Definition = Annotated[
     str | None, typer.Option("--branches", help="The definition of the branches, to replay letters into them.")
 ]
-
-# A bar that comes and goes within the blink of an eye tells nothing.
-_QUICK_SECONDS: Final = 2.0
-_LINE_SECONDS: Final = 10.0
 
 
 class Home(NamedTuple):
@@ -107,28 +99,3 @@ def _of_topic(home: Home) -> Letters:
     from projections.branching.letters import branch_letters
 
     return branch_letters(Settings(), home.topic if home.branches is None else load_branches(home.branches))
-
-
-@contextmanager
-def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr once something takes longer than two seconds, in a log a line every ten seconds."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    begun = told_at = time.monotonic()
-    with ExitStack() as stack:
-        bars: list[tuple[Progress, TaskID]] = []
-
-        def tell(done: int, total: int) -> None:
-            nonlocal told_at
-            now = time.monotonic()
-            if sys.stderr.isatty() and now - begun > _QUICK_SECONDS:
-                if not bars:
-                    bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-                    bars.append((bar, bar.add_task(what)))
-                bars[0][0].update(bars[0][1], completed=done, total=total, refresh=True)
-            elif now - told_at > _LINE_SECONDS:
-                told_at = now
-                sys.stderr.write(f"{what}: {done:,} of {total:,}\n")
-
-        yield tell

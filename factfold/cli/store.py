@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,10 +11,9 @@ import typer
 
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.progress import late_bar
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from eventstore import KeyStore, MasterKeys, SqlEventStore
 
 app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
@@ -49,10 +45,6 @@ TopicPrefix = Annotated[
 ]
 File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-# A bar that comes and goes within the blink of an eye tells nothing.
-_QUICK_SECONDS = 2.0
 
 
 Form = Annotated[
@@ -116,7 +108,7 @@ def export_(
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
-    with _open(database, schema) as opened, _progress("exporting") as tell:
+    with _open(database, schema) as opened, late_bar("exporting") as tell:
         done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
     keys = f", {done.keys:,} keys" if with_keys else ""
     typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
@@ -148,7 +140,7 @@ def import_(
     """
     keys = named_keys(key_store, master_keys)
     opening = _open(database, schema, keys, source=source, topic_prefix=topic_prefix)
-    with opening as opened, _progress("importing") as tell:
+    with opening as opened, late_bar("importing") as tell:
         opened.create_tables()
         done = opened.import_file(
             file, format=form, keys=with_keys, erasures=with_erasures, topics=with_topics, on_progress=tell
@@ -186,32 +178,6 @@ def tenants(database: Database, as_json: Json = False) -> None:
             typer.echo(f"{tenant}: version {version.found or 'none'}")
     if not all(version.is_current for version in found.values()):
         raise typer.Exit(3)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, once something takes longer than two seconds."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    begun = _now()
-    with ExitStack() as stack:
-        bars: list[tuple[Progress, TaskID]] = []
-
-        def tell(done: int, total: int) -> None:
-            if _now() - begun < _QUICK_SECONDS:
-                return
-            if not bars:
-                bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-                bars.append((bar, bar.add_task(what)))
-            for bar, task in bars:
-                bar.update(task, completed=done, total=total, refresh=True)
-
-        yield tell
-
-
-def _now() -> float:
-    return time.monotonic()
 
 
 def existing_store(

@@ -13,7 +13,7 @@ from eventstore import ANY, InvalidEventData, SqlEventStore, Subscriber, subscri
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
-from factfold.cli import dlq, dlq_homes
+from factfold.cli import dlq, progress
 from factfold.cli.entry import application
 from tests.ledger import Payment
 from tests.unit.test_documented_json import documented, fields
@@ -151,8 +151,8 @@ def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monk
 
 def test_progress_is_told_once_work_takes_long(monkeypatch, capsys):
     now = iter([0.0, 1.0, 11.0, 12.0, 30.0])
-    monkeypatch.setattr(dlq_homes.time, "monotonic", lambda: next(now))
-    with dlq_homes.shown_progress("replaying") as tell:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    with progress.shown_progress("replaying") as tell:
         for done in (1, 2, 3, 4):
             tell(done, 4)
     assert capsys.readouterr().err == "replaying: 2 of 4\nreplaying: 4 of 4\n"

@@ -12,7 +12,7 @@ from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
 from eventstore.errors import ImportConflict, InvalidIdentifier, StreamDeleted, UnsupportedBackend, WrongExpectedVersion
 from eventstore.store import FenceStatus
-from factfold.cli import store as store_command
+from factfold.cli import progress
 from factfold.cli.entry import application
 
 
@@ -180,8 +180,8 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
     now = iter([0.0, 1.9, 2.1])
     with monkeypatch.context() as patched:
         patched.setenv("FORCE_COLOR", "1")  # a bar moves in a terminal only
-        patched.setattr(store_command, "_now", lambda: next(now))
-        with store_command._progress("exporting") as tell:
+        patched.setattr(progress, "_now", lambda: next(now))
+        with progress.late_bar("exporting") as tell:
             tell(10, 100)
             assert "exporting" not in capsys.readouterr().err
             tell(20, 100)
