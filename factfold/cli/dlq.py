@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +25,7 @@ from factfold.cli.dlq_homes import (
 )
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import shown_progress
+from factfold.cli.shown_values import as_json as plain
 
 if TYPE_CHECKING:
     from eventstore import Letters
@@ -76,7 +77,7 @@ def list_(
         place = opened.place
     causes = by_cause(found)
     if as_json:
-        _print([dataclasses.asdict(one) for one in (found if letters else causes)])
+        _print(found if letters else causes)
         return
     typer.echo(f"{place}: {len(found):,} open, causes: {len(causes):,}")
     for line in map(_letter_line, found) if letters else map(_cause_lines, causes):
@@ -178,16 +179,14 @@ def actions(
 ) -> None:
     """Show what was done with letters, by whom and when."""
     with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
-        found = [dataclasses.asdict(action) for action in opened.actions()]
+        found = list(opened.actions())
     if as_json:
         _print(found)
         return
     for one in found:
-        to = f" to the {one['to']}" if one["to"] else ""
-        edited, why = ", edited" if one["edited"] else "", f": {one['why']}" if one["why"] else ""
-        typer.echo(
-            f"{_moment(one['time'])} {one['by']}: {one['action']} {one['letter']}{to}{edited}, {one['result']}{why}"
-        )
+        to = f" to the {one.to}" if one.to else ""
+        edited, why = ", edited" if one.edited else "", f": {one.why}" if one.why else ""
+        typer.echo(f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}")
 
 
 def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
@@ -249,9 +248,5 @@ def _moment(moment: datetime | None) -> str:
     return "?" if moment is None else moment.isoformat(timespec="seconds")
 
 
-def _print(value: Mapping[str, Any] | Iterable[Any]) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_text))
-
-
-def _text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def _print(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
