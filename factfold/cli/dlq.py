@@ -26,6 +26,7 @@ from factfold.cli.dlq_homes import (
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import shown_progress
 from factfold.cli.shown_values import as_json as plain
+from factfold.cli.store import Json
 
 if TYPE_CHECKING:
     from eventstore import Letters
@@ -37,7 +38,6 @@ app = typer.Typer(help="Dead letters: records and events that were given up.", n
 Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it. Give it several times.")]
 All = Annotated[bool, typer.Option("--all", help="All open letters.")]
 By = Annotated[str | None, typer.Option("--by", help="Who acts. Default: user and host.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _LEFT: Final = 3  # the exit code: some letters stay open
 _SHOWN: Final = 5

@@ -20,7 +20,6 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import (
     Categories,
     Correlation,
-    Json,
     KeyOptions,
     MaybeDatabase,
     MaybeTopic,
@@ -34,7 +33,7 @@ from factfold.cli.logs_to_read import (
     selected,
 )
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.store import Database, Schema, existing_store
+from factfold.cli.store import Database, Json, Schema, existing_store
 from factfold.cli.subscriptions import load_subscription
 
 if TYPE_CHECKING:

@@ -41,7 +41,6 @@ Correlation = Annotated[str | None, typer.Option("--correlation", help="Only thi
 ShowPersonal = Annotated[
     bool, typer.Option("--show-personal", help="Open personal values with the keys; else they are masked.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import typer
 
 from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition, load_module
-from factfold.cli.logs_to_read import Json, MaybeDatabase
+from factfold.cli.logs_to_read import MaybeDatabase
 from factfold.cli.schema import app
-from factfold.cli.store import Schema, Source, existing_store
+from factfold.cli.store import Json, Schema, Source, existing_store
 
 if TYPE_CHECKING:
     from eventstore.asyncapi import Routed, Service

@@ -11,10 +11,10 @@ from factfold.cli.definitions import load_aggregate
 from factfold.cli.entry_display import entry_as_json, tell_entries
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.logs_to_read import Json, KeyOptions, ShowPersonal
+from factfold.cli.logs_to_read import KeyOptions, ShowPersonal
 from factfold.cli.shown_values import as_json as plain
 from factfold.cli.shown_values import as_line, as_utc
-from factfold.cli.store import Database, Schema, existing_store
+from factfold.cli.store import Database, Json, Schema, existing_store
 
 if TYPE_CHECKING:
     from eventstore import RecordedEvent, SqlEventStore

@@ -12,9 +12,9 @@ import typer
 from factfold.cli.entry_display import console_of_stdout, entry_as_json
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.logs_to_read import Databases, Json, KeyOptions, ShowPersonal, Topics, opened_logs
+from factfold.cli.logs_to_read import Databases, KeyOptions, ShowPersonal, Topics, opened_logs
 from factfold.cli.shown_values import as_pairs, as_utc, printable
-from factfold.cli.store import Schema
+from factfold.cli.store import Json, Schema
 
 if TYPE_CHECKING:
     from rich.tree import Tree
