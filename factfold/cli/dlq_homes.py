@@ -77,17 +77,14 @@ def _set_aside(home: Home) -> Iterator[Letters]:
 @contextmanager
 def _of_store(home: Home) -> Iterator[Letters]:
     from eventstore import SqlEventStore, store_letters
-    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.engines import opened_engine
 
-    engine = engine_for(home.database or "")
-    try:
-        with (
-            SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
-            store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
-        ):
-            yield letters
-    finally:
-        engine.dispose()
+    with (
+        opened_engine(home.database or "") as engine,
+        SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
+        store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
+    ):
+        yield letters
 
 
 def _of_topic(home: Home) -> Letters:

@@ -224,12 +224,11 @@ def _replay(
     opened: ExitStack, store: SqlEventStore, declared: Subscription[..., Any], chosen: Selection,
     handler_database: str | None, branches: str | None, **more: Any,
 ) -> Replay:  # fmt: skip
-    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.engines import opened_engine
     from eventstore.backends.sql.replaying import Replay
 
     if handler_database is not None:
-        more["engine"] = engine_for(handler_database)
-        opened.callback(more["engine"].dispose)
+        more["engine"] = opened.enter_context(opened_engine(handler_database))
     if branches is not None:
         more |= _of_branch(store, declared, branches)
     return Replay(store, declared, chosen, **more)

@@ -170,10 +170,7 @@ def _engine(url: str | None) -> Iterator[Engine | None]:
     if url is None:
         yield None
         return
-    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.engines import opened_engine
 
-    engine = engine_for(url)
-    try:
+    with opened_engine(url) as engine:
         yield engine
-    finally:
-        engine.dispose()

@@ -39,16 +39,14 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show what a conversation led to, over every store and topic that is named, each step below its cause."""
-    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.engines import opened_engine
     from eventstore.backends.sql.reactions import SqlInboxes
     from eventstore.inspection.tracing import trace as traced
 
     log_to_stderr()
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
-        engines = [engine_for(url) for url in handlers or ()]
-        for engine in engines:
-            opened.callback(engine.dispose)
+        engines = [opened.enter_context(opened_engine(url)) for url in handlers or ()]
         inboxes = [SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
         found = traced(correlation, logs, inboxes=inboxes)
     if as_json:

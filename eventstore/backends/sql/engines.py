@@ -39,6 +39,16 @@ def engine_for(database: str | URL, **options: Any) -> Engine:
     return engine
 
 
+@contextmanager
+def opened_engine(database: str | URL) -> Iterator[Engine]:
+    """Lend an engine for a URL, and dispose of it afterwards; the errors of `engine_for`."""
+    engine = engine_for(database)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
 def url_of(database: str | URL) -> URL:
     """Return a URL without opening anything; UnsupportedBackend for what is none."""
     with _usable():
