@@ -103,21 +103,21 @@ def _order(entry: Entry) -> tuple[object, ...]:
     return (event.time, event.stream, event.version) if event is not None else ()
 
 
-def _linked(entries: Mapping[str, Entry]) -> dict[tuple[str, str], Step]:
+def _linked(entries: Mapping[str, Entry]) -> dict[str, Step]:
     """Steps by kind and id, each with its parent; an event's id may be its command's id as well."""
-    steps: dict[tuple[str, str], Step] = {}
+    steps: dict[str, Step] = {}
     for event_id, entry in entries.items():
         if (event := entry.event) is None:
             continue
         cause = Cause.parse(event.metadata.causation_id)
-        own = Step("event", event_id, event.type, None, entry=entry)
         if cause is None:
-            steps["event", event_id] = own
+            parent = None
         elif cause.name is None and cause.id in entries:  # appended by a handler, without a command
-            steps["event", event_id] = replace(own, parent=f"event {cause.id}")
+            parent = f"event {cause.id}"
         else:
-            steps.setdefault(("command", cause.id), _command(cause, entries))
-            steps["event", event_id] = replace(own, parent=f"command {cause.id}")
+            parent = f"command {cause.id}"
+            steps.setdefault(parent, _command(cause, entries))
+        steps[f"event {event_id}"] = Step("event", event_id, event.type, parent, entry=entry)
     return steps
 
 
@@ -129,7 +129,7 @@ def _command(cause: Cause, entries: Mapping[str, Entry]) -> Step:
     return Step("command", cause.id, cause.name, None, missing_cause=sent_for)
 
 
-def _in_order(steps: Mapping[tuple[str, str], Step]) -> list[Step]:
+def _in_order(steps: Mapping[str, Step]) -> list[Step]:
     """Every step once, depth first; where causes go round in a circle, it is entered at its first event."""
     children: dict[str | None, list[Step]] = {}
     for step in steps.values():
