@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from eventstore import Letters
+    from eventstore.deadletters import Letters
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
 Group = Annotated[
@@ -76,8 +76,9 @@ def _set_aside(home: Home) -> Iterator[Letters]:
 
 @contextmanager
 def _of_store(home: Home) -> Iterator[Letters]:
-    from eventstore import SqlEventStore, store_letters
+    from eventstore import SqlEventStore
     from eventstore.backends.sql.engines import opened_engine
+    from eventstore.deadletters import store_letters
 
     with (
         opened_engine(home.database or "") as engine,
@@ -88,7 +89,8 @@ def _of_store(home: Home) -> Iterator[Letters]:
 
 
 def _of_topic(home: Home) -> Letters:
-    from eventstore import Settings, group_letters
+    from eventstore import Settings
+    from eventstore.deadletters import group_letters
 
     if home.group is not None:
         return group_letters(Settings(), home.topic, group=home.group)

@@ -16,7 +16,8 @@ from factfold.cli.projections import Json
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from eventstore import RelayStatus, SqlEventStore
+    from eventstore import SqlEventStore
+    from eventstore.relay import RelayStatus
 
 app = typer.Typer(help="The event store published to Kafka without Kafka Connect.", no_args_is_help=True)
 
@@ -45,7 +46,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes; start it twice, and the second one stands by."""
-    from eventstore import Relay, Settings
+    from eventstore import Settings
+    from eventstore.relay import Relay
 
     def tell(state: str) -> None:
         typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
@@ -63,7 +65,8 @@ def run(
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show who publishes, and what each topic does not hold yet; exit code 3 where nobody publishes."""
-    from eventstore import Settings, relay_status
+    from eventstore import Settings
+    from eventstore.relay import relay_status
 
     with _store(database, schema) as store:
         found = relay_status(store, Settings())

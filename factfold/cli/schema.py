@@ -14,7 +14,8 @@ from factfold.cli.projections import Json
 from factfold.cli.store import existing_store
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate, ConfluentRegistry
+    from eventstore import Aggregate
+    from eventstore.kafka import ConfluentRegistry
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -91,8 +92,9 @@ def register(
 
 def _registry(url: str | None) -> ConfluentRegistry:
     """Open the registry of the environment, at an address that may be given instead."""
-    from eventstore import ConfluentRegistry, Settings
+    from eventstore import Settings
     from eventstore.errors import DeclarationError
+    from eventstore.kafka import ConfluentRegistry
 
     given = {} if url is None else {"registry": {"url": url}}
     settings = Settings(**given).registry  # user and password are added from the environment

@@ -23,7 +23,8 @@ from factfold.cli.signals import stop_on_signal
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore import DeliveryReport, Subscription
+    from eventstore import Subscription
+    from eventstore.delivery import DeliveryReport
     from eventstore.subscriptions import Start
 
 app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)

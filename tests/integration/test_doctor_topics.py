@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from cdc import OutboxSource, Severity, diagnose, prepare_topics
 from cdc.topics import require_own_topics
-from eventstore import Relay, Settings, SqlEventStore
+from eventstore import Settings, SqlEventStore
 from eventstore.errors import ForeignRecord, TopicNotRelayed
 from eventstore.kafka.admin import end_offsets, ensure_topics
+from eventstore.relay import Relay
 from eventstore.topics import branch_topic
 from factfold.cli import doctor
 from factfold.cli.entry import application

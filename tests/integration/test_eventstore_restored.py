@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import Connection, text
 from typer.testing import CliRunner, Result
 
-from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import StoreRestored
 from factfold.cli.entry import application
 
