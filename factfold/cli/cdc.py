@@ -60,7 +60,7 @@ def apply(
 ) -> None:
     """Bring connectors to their declared configuration and wait until they stream.
 
-    With --source-url and --kafka, an outbox is not applied to a topic that another service has filled.
+    With --source-url and --kafka-bootstrap-servers, an outbox whose topics hold events of another service is refused.
     """
     import cdc
 
@@ -79,7 +79,7 @@ def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
 
     if looked or not isinstance(connector, OutboxSource):
         return ()
-    return ("whose events its topics hold was not looked at: give --source-url and --kafka",)
+    return ("whose events its topics hold was not looked at: give --source-url and --kafka-bootstrap-servers",)
 
 
 @app.command()

@@ -148,7 +148,11 @@ _PATIENCE = 60.0
 
 def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
     """What is not looked at, and why: a reader must not take silence for health."""
-    sides = {"source": source, "worker": "" if worker else "--no-worker", "topics": "" if topics else "no --kafka"}
+    sides = {
+        "source": source,
+        "worker": "" if worker else "--no-worker",
+        "topics": "" if topics else "no --kafka-bootstrap-servers",
+    }
     return [f"{side} ({why})" for side, why in sides.items() if why]
 
 

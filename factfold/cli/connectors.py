@@ -30,7 +30,11 @@ SourceUrl = Annotated[
 ]
 Kafka = Annotated[
     str | None,
-    typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
+    typer.Option(
+        "--kafka-bootstrap-servers",
+        envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
+        help="Brokers with the connectors' topics.",
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -31,15 +31,17 @@ class Finding:
 def doctor(
     store: Annotated[
         str | None,
-        typer.Option("--store", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
+        typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
     ] = None,
     schema: Annotated[
-        str | None, typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
+        str | None, typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
     ] = None,
     kafka: Annotated[
         str | None,
         typer.Option(
-            "--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the topics of that store."
+            "--kafka-bootstrap-servers",
+            envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
+            help="Brokers with the topics of that store.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -27,7 +27,11 @@ MasterKeysIfAny = Annotated[
 ]
 KeysUrl = Annotated[
     str | None,
-    typer.Option("--keys-url", envvar="FACTFOLD_KEYS_URL", help="SQLAlchemy URL of the event store with those keys."),
+    typer.Option(
+        "--keys-url",
+        envvar=["FACTFOLD_KEYS_URL", "FACTFOLD_STORE_URL"],
+        help="SQLAlchemy URL of the event store with those keys.",
+    ),
 ]
 KeyStoreOption = Annotated[
     str | None,

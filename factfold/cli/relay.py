@@ -12,20 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.projections import Json
 from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import Database, Json, Schema
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
     from eventstore.relay import RelayStatus
 
 app = typer.Typer(help="The event store published to Kafka without Kafka Connect.", no_args_is_help=True)
-
-Database = Annotated[
-    str,
-    typer.Option("--database", envvar="FACTFOLD_DATABASE", help="SQLAlchemy URL of the event store's PostgreSQL."),
-]
-Schema = Annotated[str | None, typer.Option("--schema", help="The store's database schema, where it has one.")]
 
 
 @app.callback()

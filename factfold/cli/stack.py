@@ -95,13 +95,11 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[
-        str, typer.Option("--database", help="The database of your service; see createdb.")
-    ] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Print the variables that other commands read, password included: eval "$(factfold stack env --database shop)"."""
+    """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
 
     from factfold.stack import LocalStack
@@ -117,7 +115,7 @@ def env(
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
     databases = dict.fromkeys(
-        ("FACTFOLD_STORE_URL", "FACTFOLD_DATABASE", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
+        ("FACTFOLD_STORE_URL", "FACTFOLD_INBOX_URL", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
     )
     return {
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,

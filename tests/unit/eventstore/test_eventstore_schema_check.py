@@ -268,8 +268,8 @@ def test_the_command_checks_a_store(tmp_path, monkeypatch, capsys) -> None:  # t
     with SqlEventStore(url) as store:
         store.create_tables()
         store.register(First)
-    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store", url) == 0
-    assert run(monkeypatch, "check", "tests.shipments:Second", "--store", url) == 1
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store-url", url) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", "--store-url", url) == 1
     assert "broken: shipment.gone" in capsys.readouterr().out
 
 
@@ -321,6 +321,17 @@ def test_the_command_takes_the_user_of_the_environment_to_the_registry_it_is_giv
         raise RegistryUnreachable("away", remedy="start it")
 
     monkeypatch.setattr("eventstore.kafka.confluent_registry.ConfluentRegistry", registry)
-    assert run(monkeypatch, "register", "tests.shipments:First", "--registry", "http://here:1") == 1
+    assert run(monkeypatch, "register", "tests.shipments:First", "--registry-url", "http://here:1") == 1
     ((url, user),) = [(found.url, found.user) for found in opened]
     assert (url, user) == ("http://here:1", "ada")
+
+
+def test_a_store_of_the_settings_is_asked_only_if_it_is_chosen(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    url, file = f"sqlite:///{tmp_path}/shop.db", ["--file", f"{tmp_path}/schemas.json"]
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.register(First)
+    monkeypatch.setenv("FACTFOLD_STORE_URL", url)
+    assert run(monkeypatch, "write", "tests.shipments:Second", *file) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", *file) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", *file, "--against", "store") == 1

@@ -128,7 +128,7 @@ def test_a_store_that_is_named_twice_is_one(parcels: SqlEventStore) -> None:
 def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: SqlEventStore) -> None:
     with pytest.raises(EventsNotFound, match=r"'nothing' in sqlite.*parcels\.db") as refused:
         trace("nothing", [StoreLog(parcels)])
-    assert "--database" in refused.value.remedy
+    assert "--store-url" in refused.value.remedy
 
 
 def test_what_groups_did_with_an_event_is_known_from_their_inboxes(parcels: SqlEventStore) -> None:
