@@ -1,3 +1,4 @@
+from eventstore.backends.sql.source import StoreSource as StoreSource
 from eventstore.delivery.async_subscriber import (
     AsyncSubscriber as AsyncSubscriber,
 )
