@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from projections.columns import ColumnType
+from projections.declaring.naming import checked_columns, checked_identifier
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_columns, checked_identifier, require_flat
+from projections.tables import Table, VersionTable, require_flat
 from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
 
 

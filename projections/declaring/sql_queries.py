@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from sqlglot import expressions as exp
 
+from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_scopes import Scopes, is_name, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
+from projections.tables import Table
 from projections.views import Input, Pointer, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.

@@ -15,9 +15,9 @@ from eventstore.schema_registry import RegisteredSchema
 from projections import set_aside
 from projections.event_versions import EventVersions
 from projections.set_aside import FAULTS, SetAside, require_bearable
-from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.changes.changelog import prepare_lacking
+from projections.spark.changes.encodings import encoding_of
 from projections.spark.events.decode import Decoder, stream_of_key, version_text
 from projections.spark.events.facts import prepare_timeless
 from projections.spark.events.versions import prepare_timeless_events

@@ -21,9 +21,10 @@ from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from eventstore.schema_registry import RegisteredSchema
 from projections import Table
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import Encoding, encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.change_events import parsed_columns, typed_columns
 from projections.spark.changes.change_faults import prepare_misfits
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.encodings import Encoding, encoding_of
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.failures import told_plainly
 from projections.spark.session import small_batch_session

@@ -34,8 +34,9 @@ from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.change_events import parsed_columns, typed_columns
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.encodings import encoding_of
 from projections.spark.changes.semantic_types import typed
 from projections.spark.failures import told_plainly
 from projections.spark.session import small_batch_session

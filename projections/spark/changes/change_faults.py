@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from cdc.rules import FIELD_EPOCH
 from projections.spark.changes.absent import absent_columns, told
 from projections.spark.changes.change_events import (
-    Encoding,
     is_change,
     is_sent,
     no_row,
     parsed_columns,
     places_in_source,
 )
+from projections.spark.changes.encodings import Encoding
 from projections.spark.changes.semantic_types import typed
 from projections.spark.changes.unavailable import placeholder
 from projections.spark.changes.versions import TIMES, committed_at

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cdc.rules import OP_DELETE, OP_SNAPSHOT
 from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, told
-from projections.spark.changes.change_events import APPLIED, Encoding, missing, parsed_columns, typed_columns
+from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
+from projections.spark.changes.encodings import Encoding
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
 from projections.tables import ChangelogTable, set_at

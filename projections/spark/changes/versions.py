@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from projections.event_versions import FROM, TO
 from projections.spark.changes.absent import absent_columns, told
-from projections.spark.changes.change_events import Encoding, missing, parsed_columns, typed_columns
+from projections.spark.changes.change_events import missing, parsed_columns, typed_columns
+from projections.spark.changes.encodings import Encoding
 from projections.spark.failures import refuse
 from projections.spark.gathering import gathered
 from projections.tables import VALID_FROM, VersionTable

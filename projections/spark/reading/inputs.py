@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.event_versions import EventVersions
-from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.encodings import encoding_of
 from projections.spark.changes.versions import prepare_versions
 from projections.spark.events.decode import Decoder
 from projections.spark.events.evolve import prepare_evolved_fold
