@@ -163,12 +163,12 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
 
 def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
-        shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
+        shown = [dataclasses.asdict(one) for one in found]
         typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
     for one in found:
-        typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
+        typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
     if omitted:

@@ -71,7 +71,7 @@ def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: 
     assert restored.restored() > AHEAD // 2
     found = finding(restored)
     assert not found["well"]
-    assert "transactions ahead of this cluster" in found["found"]
+    assert "transactions ahead of this cluster" in found["result"]
     assert found["remedy"] == "factfold store renumber"
 
 

@@ -17,13 +17,13 @@ from projections.tables import CapturedTable
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from projections.spark.changes.encodings import Encoding
+    from projections.spark.changes.parsers import RecordParser
 
 ABSENT: Final = "_absent"  # the column with their names, and a comma between two
 _WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
 
 
-def absent_columns(table: CapturedTable, encoding: Encoding) -> Column:
+def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
     """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none."""
     from pyspark.sql import functions as F
 
@@ -32,7 +32,7 @@ def absent_columns(table: CapturedTable, encoding: Encoding) -> Column:
         return F.lit("")
     row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
     some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
-    return F.coalesce(F.when(has_row & some_null, encoding.absent(names)), F.lit(""))
+    return F.coalesce(F.when(has_row & some_null, parser.absent(names)), F.lit(""))
 
 
 def not_among(names: Sequence[str], there: Column, fields: Mapping[str, str]) -> Column:

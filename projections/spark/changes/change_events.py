@@ -22,7 +22,7 @@ from cdc.rules import (
     STREAMED,
 )
 from projections.columns import ColumnType
-from projections.spark.changes.encodings import Encoding
+from projections.spark.changes.parsers import RecordParser
 from projections.spark.changes.semantic_types import FieldForm, is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
 from projections.spark.failures import refuse
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
 
 
-def parsed_columns(table: Table, encoding: Encoding, *, times: Sequence[str] = ()) -> list[Column | str]:
+def parsed_columns(table: Table, parser: RecordParser, *, times: Sequence[str] = ()) -> list[Column | str]:
     """The first projection over raw records; its columns are for `typed_columns` alone."""
     from pyspark.sql import functions as F
 
     place = [F.col("topic"), F.col("partition"), F.col("offset")]
-    return [*place, F.col("value").isNull().alias("_tombstone"), *encoding.parsed(table, times)]
+    return [*place, F.col("value").isNull().alias("_tombstone"), *parser.parsed(table, times)]
 
 
-def typed_columns(table: Table, encoding: Encoding, known: Sequence[str]) -> list[Column]:
+def typed_columns(table: Table, parser: RecordParser, known: Sequence[str]) -> list[Column]:
     """The table's columns in their types, whether those ``known`` to vary are unavailable, operation and position."""
     from pyspark.sql import functions as F
 
     after, types, mark = F.col("v.after"), table.columns, placeholder()
     return [
-        *(_required(F.col("k")[c], types[c], c, encoding.form("k", c)).alias(c) for c in table.key),
-        *(_cast(after[c], types[c], c, encoding.form("v", c)).alias(c) for c in table.payload),
+        *(_required(F.col("k")[c], types[c], c, parser.form("k", c)).alias(c) for c in table.key),
+        *(_cast(after[c], types[c], c, parser.form("v", c)).alias(c) for c in table.payload),
         *(F.coalesce(is_unavailable(after[c], types[c], mark), F.lit(False)).alias(missing(c)) for c in known),
         F.col("_tombstone"),
         _operation().alias("_op"),

@@ -32,7 +32,7 @@ _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "
                   "ts_ms": "bigint"}  # fmt: skip
 
 
-class Encoding(Protocol):
+class RecordParser(Protocol):
     """How a topic's records are written: what makes `k` (the key), `v` (the change event) and forms of them.
 
     `v_malformed` tells of a record that has something else where an object or a number must stand.
@@ -51,14 +51,14 @@ class Encoding(Protocol):
         """Over raw records: why `parsed` would fail, as a fault; null where it would not."""
 
 
-class PlainJson:
+class JsonParser:
     """JSON alone: values say by themselves what they are. ``fields`` are the names that records have for columns."""
 
     def __init__(self, fields: Fields = NO_FIELDS) -> None:
         self._fields = fields
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
-        """See `Encoding`."""
+        """See `RecordParser`."""
         value = _json("value", lambda fields: f"struct<{_event(table, times, fields)}>", self._fields)
         key = _json("key", lambda fields: f"struct<{_row(table.key, fields)}>", self._fields)
         return [
@@ -84,14 +84,14 @@ class PlainJson:
         return no_fault()
 
 
-class JsonWithSchemas:
+class SchemaJsonParser:
     """JSON with its schema in each record, as Connect's converter writes it with schemas.enable=true."""
 
     def __init__(self, fields: Fields = NO_FIELDS) -> None:
         self._fields = fields
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
-        """See `Encoding`."""
+        """See `RecordParser`."""
         from pyspark.sql import functions as F
 
         key = _json("key", lambda fields: _with_schema(_row(table.key, fields), _FIELDS), self._fields)[_OBJECT]
@@ -136,7 +136,7 @@ _FIELDS = f"fields: array<struct<field: string, {_ITEMS}, items: struct<{_ITEMS}
 _ENVELOPE: Final = frozenset({"op", "source"})
 
 
-class Avro:
+class AvroParser:
     """Avro in Confluent framing, as Connect's converters write it; the writers' schemas by their ids."""
 
     def __init__(self, schemas: Mapping[int, RegisteredSchema], fields: Fields = NO_FIELDS) -> None:
@@ -147,7 +147,7 @@ class Avro:
         self._forms = {id_: Form.of_avro(schema) for id_, schema in self._schemas.items()}
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
-        """See `Encoding`."""
+        """See `RecordParser`."""
         from pyspark.sql import functions as F
 
         key = self._decoded("key", lambda row, form: _struct(row, fields_of(form), self._named(table.key)))
@@ -212,11 +212,11 @@ class Avro:
         return {column: self._fields.get(column, column) for column in columns}
 
 
-def encoding_of(table: CapturedTable, schemas: Mapping[int, RegisteredSchema]) -> Encoding:
+def parser_of(table: CapturedTable, schemas: Mapping[int, RegisteredSchema]) -> RecordParser:
     """How a table's records are written; ``schemas`` are those of Avro's writers."""
     if table.encoding == "avro":
-        return Avro(schemas, table.record_names)
-    return PlainJson(table.record_names) if table.encoding == "json" else JsonWithSchemas(table.record_names)
+        return AvroParser(schemas, table.record_names)
+    return JsonParser(table.record_names) if table.encoding == "json" else SchemaJsonParser(table.record_names)
 
 
 def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
