@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cdc.notifications import Notification, NotificationReader, SnapshotKind, Stage
     from cdc.planning import Plan, SettingChange, plan
     from cdc.positions import SourcePosition
+    from cdc.preparing.service import Service, prepare_service
+    from cdc.preparing.steps import PreparedStep
     from cdc.rotation import rotate_password
     from cdc.secrets import write_secrets
     from cdc.signal_table import clear_signals, prepare_signals
@@ -73,7 +75,9 @@ __all__ = [
     "PlainJson",
     "Plan",
     "PostgresSource",
+    "PreparedStep",
     "RestartPolicy",
+    "Service",
     "SettingChange",
     "Severity",
     "Signalled",
@@ -108,6 +112,7 @@ __all__ = [
     "mark_source",
     "move",
     "plan",
+    "prepare_service",
     "prepare_signals",
     "prepare_source",
     "prepare_topics",
@@ -142,6 +147,8 @@ _HOMES = {
     "cdc.notifications": ("Notification", "NotificationReader", "SnapshotKind", "Stage"),
     "cdc.planning": ("Plan", "SettingChange", "plan"),
     "cdc.positions": ("SourcePosition",),
+    "cdc.preparing.service": ("Service", "prepare_service"),
+    "cdc.preparing.steps": ("PreparedStep",),
     "cdc.rotation": ("rotate_password",),
     "cdc.secrets": ("write_secrets",),
     "cdc.signal_table": ("clear_signals", "prepare_signals"),
