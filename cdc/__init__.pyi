@@ -71,6 +71,8 @@ from cdc.planning import (
     plan as plan,
 )
 from cdc.positions import SourcePosition as SourcePosition
+from cdc.preparing.service import Service as Service, prepare_service as prepare_service
+from cdc.preparing.steps import PreparedStep as PreparedStep
 from cdc.rotation import rotate_password as rotate_password
 from cdc.secrets import write_secrets as write_secrets
 from cdc.signal_table import (

@@ -16,6 +16,7 @@ from factfold.cli.connectors import (
     MaybeNames,
     Reference,
     SourceUrl,
+    Stack,
     Timeout,
     brokers_at,
     causes_of,
@@ -111,6 +112,7 @@ def doctor(
     kafka: Kafka = None,
     offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
     groups: Groups = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
@@ -123,9 +125,9 @@ def doctor(
 
     models = [model for group in groups or () for model in _models(group)]
     failed, settings = False, None if kafka is None else brokers_at(kafka)
-    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
+    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE, stack=stack)
     with maybe_database(source_url) as source, patient as client:
-        for connector in declared(reference):
+        for connector in declared(reference, stack):
             own, notes = of_its_own(source, connector.config())
             found = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
@@ -202,6 +204,7 @@ def rotate_password(
         typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
     ],
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
@@ -210,8 +213,8 @@ def rotate_password(
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with worker(connect_url, patience=timeout) as client, database(source_url) as source:
-        for first, *others in _by_role(declared(reference)):
+    with worker(connect_url, patience=timeout, stack=stack) as client, database(source_url) as source:
+        for first, *others in _by_role(declared(reference, stack)):
             statuses = cdc.rotate_password(
                 client, first, source=source, others=others, password=password, timeout=timeout
             )

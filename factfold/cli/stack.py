@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option("--name", help="Which stack; several can be up at once.")]
+Name = Annotated[
+    str, typer.Option("--stack", envvar="FACTFOLD_STACK", help="The name of the stack. Several can be up at once.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -118,6 +120,8 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
         ("FACTFOLD_STORE_URL", "FACTFOLD_INBOX_URL", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
     )
     return {
+        "FACTFOLD_STACK": info.name,
+        "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
         **databases,

@@ -45,13 +45,13 @@ def test_help_loads_no_server_client_and_no_stack() -> None:
 def test_an_error_is_cause_remedy_and_place_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["factfold", "stack", "status", "--name", "absent"])
+    monkeypatch.setattr(sys, "argv", ["factfold", "stack", "status", "--stack", "absent"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "error: there is no stack 'absent'"
-    assert lines[1] == "  remedy: factfold stack up --name absent"
+    assert lines[1] == "  remedy: factfold stack up --stack absent"
     assert lines[2].startswith("  at: ")
 
 
