@@ -28,7 +28,8 @@ def test_a_group_shows_what_waits_in_its_log_and_for_how_long(browser):
 def test_each_kind_that_is_declared_has_its_row(browser):
     rows = by_name(browser.page("/"))
     assert {name: row[1] for name, row in rows.items()} == {
-        "teashop": "group", "reviews": "subscription", "order": "branches", "payment": "process", "event store": "store",
+        "teashop": "group", "reviews": "subscription", "order": "branches", "payment": "process",
+        "event store": "store",
     }  # fmt: skip
 
 
