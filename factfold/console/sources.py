@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
 from factfold.console.definitions import Definitions
+from factfold.console.jobs import Jobs
 from factfold.console.parts import Part, Reader
 from factfold.console.trends import Trend, Trends
 
@@ -197,6 +198,7 @@ class Sources(Closing):
         patience: float = 0.2,
     ) -> None:
         self.clients = Clients(places, definitions or Definitions())
+        self.jobs = Jobs(places)
         self.patience = patience
         self._every = every
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
@@ -231,6 +233,7 @@ class Sources(Closing):
 
     def close(self) -> None:
         """Let readings end and clients go."""
+        self.jobs.close()
         self._pool.shutdown(cancel_futures=True)
         self.clients.close()
 

@@ -6,9 +6,10 @@ from typing import Final
 
 from factfold.console.page import Page
 from factfold.console.pages import map as map_page
-from factfold.console.pages import overview
+from factfold.console.pages import overview, view
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
+    view.PAGE,
 )

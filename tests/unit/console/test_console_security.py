@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.console.conftest import HOST, ORIGIN, PORT, Browser
 
+PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2"]
 STATIC = files("factfold.console") / "static"
 
 
@@ -79,7 +80,7 @@ def test_every_answer_forbids_scripts_frames_and_other_hosts(browser, path):
     assert headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("path", ["/", "/map"])
+@pytest.mark.parametrize("path", PAGES)
 def test_a_page_has_no_inline_script_no_inline_style_and_no_address_elsewhere(browser, path):
     page = browser.page(path)
     assert [script.attributes["src"] for script in page.css("script")] == ["/static/htmx-2.min.js"]
