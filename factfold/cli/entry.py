@@ -12,6 +12,7 @@ from factfold.cli import (
     archive,
     branches,
     cdc_prepare,
+    console,
     dlq,
     doctor,
     erasure,
@@ -59,6 +60,7 @@ def application() -> typer.Typer:
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
     app.command("new")(new.new)
+    app.command("console")(console.console)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

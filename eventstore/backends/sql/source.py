@@ -224,9 +224,8 @@ class StoreSource:
     def _lag(self, category: str) -> PartitionLag:
         checkpoint = self._checkpoints[category]
         with transaction(self._engine) as tx:
-            count, oldest = self._store.waiting(checkpoint.stored(tx), category=category)
-        age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
-        return PartitionLag(0, count, age, checkpoint.kept_as)
+            place = checkpoint.stored(tx)
+        return _waiting(self._store, checkpoint, place, category)
 
     def close(self) -> None:
         """Nothing: the store and the engine are the caller's."""
@@ -317,3 +316,21 @@ def _behind(arrival: StoreArrival) -> dict[str, Position]:
     return {
         category: position if place is None or place < position else place for category, place in arrival.before.items()
     }
+
+
+def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, engine: Engine | None = None) -> Lag:
+    """Return how many events of categories wait for a group, whether it has begun or not; makes no tables.
+
+    `topics` has the topic of each category, as the group's subscription names it. StoreUnavailable.
+    """
+    own, found = engine or store.engine, []
+    for category, topic in topics.items():
+        checkpoint = Checkpoints(store, group, topic, category=category, engine=own)
+        found.append(_waiting(store, checkpoint, checkpoint.looked_up(), category))
+    return Lag(tuple(found))
+
+
+def _waiting(store: SqlEventStore, checkpoint: Checkpoints, place: Position | None, category: str) -> PartitionLag:
+    count, oldest = store.waiting(place, category=category)
+    age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+    return PartitionLag(0, count, age, checkpoint.kept_as)
