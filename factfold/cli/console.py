@@ -27,7 +27,7 @@ StoreUrl = Annotated[
 ]
 ViewsUrl = Annotated[str | None, typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are.")]
 Database = Annotated[
-    str | None, typer.Option("--database", envvar="FACTFOLD_DATABASE", help="URL of the handlers' database.")
+    str | None, typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="URL of the handlers' database.")
 ]
 Checkpoints = Annotated[
     Path | None, typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers.")
