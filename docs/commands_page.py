@@ -25,7 +25,7 @@ terminal. An option with an environment variable takes its value from there if i
 
 ## Settings
 
-A setting has one name: the option, its variable and its key in [`factfold.toml`](../how-to/start-a-project.md) say the same.
+A setting has one name: option, variable and key in [`factfold.toml`](../how-to/start-a-project.md) are alike.
 
 | option | variable | `factfold.toml` | commands |
 | --- | --- | --- | --- |
@@ -45,7 +45,7 @@ def _settings(program: Any) -> Iterator[str]:
         for option in command.params:
             if option.envvar:
                 variable = option.envvar if isinstance(option.envvar, str) else option.envvar[0]
-                used.setdefault((option.opts[0], variable), []).append(" ".join(words[:2]))
+                used.setdefault((option.opts[0], variable), []).append(words[0])
     for (option, variable), commands in sorted(used.items()):
         key = variable.removeprefix("FACTFOLD_").lower()
         shown = "none: a secret" if key in SECRETS else f"`{_key(key)}`"
