@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from cdc.catalogue import ReplicationSlot
@@ -34,7 +34,7 @@ GIVEN_UP: Final = _gauge("is_given_up", "1 if the supervisor no longer restarts 
 _ENDANGERED: Final = ("unreserved", "lost")
 
 
-class ConnectorMetrics(Metrics):
+class ConnectorMetrics(RunnerMetrics):
     """The metrics of a supervisor of connectors; give it to `Supervisor`, and call `standing` now and then.
 
     Args:
@@ -42,8 +42,17 @@ class ConnectorMetrics(Metrics):
     """
 
     families: ClassVar[tuple[Family, ...]] = (
-        WELL, TASKS, LAST_EVENT, SLOT_ACTIVE, SLOT_LAG, SLOT_SIZE, SLOT_LOST, RESTARTS, GIVEN_UP,
-    )  # fmt: skip
+        *RUNNER,
+        WELL,
+        TASKS,
+        LAST_EVENT,
+        SLOT_ACTIVE,
+        SLOT_LAG,
+        SLOT_SIZE,
+        SLOT_LOST,
+        RESTARTS,
+        GIVEN_UP,
+    )
 
     def __init__(self, name: str = "connectors") -> None:
         super().__init__("connectors", name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from eventstore.delivery.around import HandlerCall
@@ -35,7 +35,7 @@ HANDLER_SECONDS: Final = Family(
 )  # fmt: skip
 
 
-class SubscriptionMetrics(Metrics):
+class SubscriptionMetrics(RunnerMetrics):
     """The metrics of one subscription's runner; give it to `run_subscription`.
 
     Example:
@@ -44,7 +44,7 @@ class SubscriptionMetrics(Metrics):
         ...     run_subscription(review, stop=stop, metrics=metrics)
     """
 
-    families: ClassVar[tuple[Family, ...]] = (RECORDS, LAG_RECORDS, LAG_SECONDS, HANDLER_SECONDS)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG_RECORDS, LAG_SECONDS, HANDLER_SECONDS)
 
     def __init__(self, group: str) -> None:
         super().__init__("subscriptions", group, group=group)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from eventstore.metrics import Metrics
+    from eventstore.metrics import RunnerMetrics
 
-    Made = TypeVar("Made", bound=Metrics)
+    Made = TypeVar("Made", bound=RunnerMetrics)
 
 LOCAL: Final = "127.0.0.1"
 
@@ -24,6 +25,15 @@ MetricsPort = Annotated[
 ]  # fmt: skip
 MetricsHost = Annotated[
     str, typer.Option("--metrics-host", envvar="FACTFOLD_METRICS_HOST", help="The address that metrics are served at.")
+]
+
+
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        help="Write the result as Prometheus metrics to this file, for node_exporter's textfile collector.",
+    ),
 ]
 
 
