@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -85,6 +86,23 @@ def run(
         typer.echo(json.dumps(told) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json)
         sys.stdout.flush()
         stop.wait()
+
+
+@app.command()
+def files(
+    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    as_json: Json = False,
+) -> None:
+    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder; files of these names change."""
+    from importlib.resources import files as package_files
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for file in sorted((package_files("factfold") / "watching" / "files").iterdir(), key=lambda one: one.name):
+        target = folder / file.name
+        target.write_text(file.read_text("utf-8"), "utf-8")
+        written.append(str(target))
+    typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 
 def _looks(

@@ -11,7 +11,7 @@ from factfold.cli.metrics import served_metrics
 
 RUN_FOR_LONG = {
     "archive run", "branches run", "cdc supervise", "processes run", "projections run", "relay run",
-    "subscriptions run",
+    "subscriptions run", "watch run",
 }  # fmt: skip
 
 

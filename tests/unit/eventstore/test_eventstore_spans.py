@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -15,6 +17,7 @@ from eventstore import (
     Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
+    AsyncSubscriber,
     Dispatcher,
     MemoryEventStore,
     Metadata,
@@ -29,8 +32,10 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.middleware import required
 from eventstore.spans import Spans
 from tests.conformance.process_shop import Shop
+from tests.ledger import Payment
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.fulfilment import Order
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -253,3 +258,18 @@ async def test_an_asynchronous_dispatcher_has_the_span_of_its_task_as_the_parent
             await dispatcher.send("a", Counter.add, 1)
             await dispatcher.send("b", Counter.add, 1)
     assert recorder.tree() == ["POST /orders", "  counter.add", "  counter.add"]
+
+
+async def test_a_coroutine_handler_runs_inside_its_span(tmp_path, recorder):
+    seen = []
+
+    @subscription("payments", group="books")
+    async def take(event: Payment.Received) -> None:
+        await asyncio.sleep(0)
+        seen.append(f"{trace.get_current_span().get_span_context().span_id:016x}")
+
+    source = MemorySource(arrivals(1, 2))
+    async with AsyncSubscriber(take, source, around=[recorder.spans.handling]) as subscriber:
+        await subscriber.run_once(timeout=0)
+    assert recorder.tree() == ["process payments", "process payments"]
+    assert seen == [f"{span.context.span_id:016x}" for span in recorder.ended]
