@@ -35,7 +35,7 @@ _ENDANGERED: Final = ("unreserved", "lost")
 
 
 class ConnectorMetrics(RunnerMetrics):
-    """The metrics of a supervisor of connectors; give it to `Supervisor`, and call `standing` now and then.
+    """The metrics of a supervisor of connectors, for `Supervisor`. Call `standing` now and then.
 
     Args:
         name: A name of the supervised cluster, such as its host.
@@ -68,7 +68,7 @@ class ConnectorMetrics(RunnerMetrics):
         self.replace(GIVEN_UP, [({"connector": name}, float(given_up)) for name, given_up in connectors.items()])
 
     def standing(self, found: Sequence[ConnectorHealth]) -> None:
-        """Show connectors as they are now; those that are not among them are no longer shown."""
+        """Show connectors as they are now. Others are no longer shown."""
         names = [({"connector": one.status.name}, one) for one in found]
         self.replace(WELL, [(label, float(one.well)) for label, one in names])
         self.replace(TASKS, [(label | {"state": state}, count) for label, one in names

@@ -49,7 +49,7 @@ class Spans:
     """Opens spans of commands, handler calls and steps of processes.
 
     Args:
-        tracer_provider: The provider of an SDK; by default the one that is set for the process.
+        tracer_provider: The provider of an SDK. By default the one that is set for the process.
 
     Raises:
         MissingExtra: The extra `tracing` is not installed.
@@ -76,7 +76,7 @@ class Spans:
 
     @contextmanager
     def handling(self, call: HandlerCall) -> Iterator[None]:
-        """Open a span around a call of a subscription's handler; give it to `run_subscription` as `around`.
+        """Open a span around a call of a subscription's handler: `around` of `run_subscription`.
 
         The parent is the span of the command that led to the event. A call for events of several traces begins a trace
         of its own, which is linked to theirs.

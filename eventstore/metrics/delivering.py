@@ -26,7 +26,7 @@ LAG_RECORDS: Final = Family(
     ("group", "topic"),
 )  # fmt: skip
 LAG_SECONDS: Final = Family(
-    "factfold_subscription_lag_seconds", Kind.GAUGE, "Age of the oldest record of a topic that waits; 0 if none does.",
+    "factfold_subscription_lag_seconds", Kind.GAUGE, "Age of the oldest record of a topic that waits, 0 if none does.",
     ("group", "topic"),
 )  # fmt: skip
 HANDLER_SECONDS: Final = Family(
@@ -36,7 +36,7 @@ HANDLER_SECONDS: Final = Family(
 
 
 class SubscriptionMetrics(RunnerMetrics):
-    """The metrics of one subscription's runner; give it to `run_subscription`.
+    """The metrics of one subscription's runner, for `run_subscription`.
 
     Example:
         >>> metrics = SubscriptionMetrics("fraud")
@@ -74,7 +74,7 @@ class SubscriptionMetrics(RunnerMetrics):
             self.set(LAG_SECONDS, max(part.seconds for part in parts), topic=topic)
 
     def look(self, subscription: Subscription[..., Any], settings: Settings) -> None:
-        """Ask the broker how far the whole group is behind, its retry topics included; BrokerUnreachable.
+        """Ask the broker how far the whole group is behind, its retry topics included.
 
         Of a queue (a share group) the client does not know it: nothing is asked.
         """

@@ -63,7 +63,7 @@ RUNNER: Final = (RUNNER_INFO, RESTARTS, FAILURES, LOOK_FAILURES)
 
 
 class Metrics:
-    """Values of some families, from any thread; `registry` is what `serve_metrics` serves.
+    """Values of some families, from any thread. `registry` is what `serve_metrics` serves.
 
     A subclass declares its `families` and says in methods what they count.
 
@@ -86,7 +86,7 @@ class Metrics:
         _child(self._counters[family.name], self._all(family, labels)).inc(amount)
 
     def raise_to(self, family: Family, total: float, **labels: str) -> None:
-        """Raise a counter by what a total, read elsewhere, has grown; the first total counts from 0."""
+        """Raise a counter by what a total, read elsewhere, has grown. The first total counts from 0."""
         with self._lock:
             key = family.name, *sorted(labels.items())
             before = self._totals.get(key, 0.0)
@@ -98,7 +98,7 @@ class Metrics:
         _child(self._gauges[family.name], self._all(family, labels)).set(value)
 
     def compute(self, family: Family, value: Callable[[], float], **labels: str) -> None:
-        """Compute a gauge at each scrape; the function must be quick and must not raise."""
+        """Compute a gauge at each scrape. The function must be quick and must not raise."""
         _child(self._gauges[family.name], self._all(family, labels)).set_function(value)
 
     def replace(self, family: Family, values: Iterable[tuple[dict[str, str], float]]) -> None:

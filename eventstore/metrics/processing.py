@@ -23,12 +23,12 @@ FAILED: Final = Family(
 )
 OVERDUE: Final = Family(
     "factfold_process_overdue_seconds", Kind.GAUGE,
-    "Seconds since the oldest command or timer of this runner was due; 0 if none is.",
+    "Seconds since the oldest command or timer of this runner was due, 0 if none is.",
 )  # fmt: skip
 
 
 class ProcessMetrics(RunnerMetrics):
-    """The metrics of one runner of processes; give it to `run_processes`.
+    """The metrics of one runner of processes, for `run_processes`.
 
     Args:
         name: A name of the runner, such as the processes' names.

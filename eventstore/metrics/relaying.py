@@ -18,13 +18,13 @@ WAITING: Final = Family(
     "factfold_relay_lag_events", Kind.GAUGE, "Events of the store that a topic does not hold yet.", ("topic",)
 )
 SECONDS: Final = Family(
-    "factfold_relay_lag_seconds", Kind.GAUGE, "Age of the oldest event that a topic does not hold yet; 0 if none.",
+    "factfold_relay_lag_seconds", Kind.GAUGE, "Age of the oldest event that a topic does not hold yet, 0 if none.",
     ("topic",),
 )  # fmt: skip
 
 
 class RelayMetrics(RunnerMetrics):
-    """The metrics of one relay; give it to `Relay`.
+    """The metrics of one relay, for `Relay`.
 
     Args:
         name: The name of the store, such as its schema.

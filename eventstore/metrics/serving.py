@@ -30,7 +30,7 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
 
     Args:
         metrics: The metrics of a runner. CPU time and memory of the process are served with them.
-        port: The port; 0 for a free one.
+        port: The port, 0 for a free one.
         host: The address that it listens on.
 
     Returns:

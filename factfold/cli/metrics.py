@@ -41,7 +41,7 @@ MetricsFile = Annotated[
 def served_metrics(
     make: Callable[[], Made], port: int | None, host: str, *, look: Callable[[Made], None] | None = None
 ) -> Iterator[Made | None]:
-    """Make a runner's metrics and serve them for the block, if a port is given; else give None and import nothing.
+    """Make a runner's metrics and serve them for the block, if a port is given. Else give None and import nothing.
 
     `look` is called every 15 seconds for what the runner does not learn by itself.
     """

@@ -19,7 +19,7 @@ Tracing = Annotated[
 
 
 def spans_if(asked: bool) -> Spans | None:
-    """Spans by the tracer provider of the process, if they are asked for; else None, and nothing is imported."""
+    """Spans by the tracer provider of the process, if they are asked for. Else None, and nothing is imported."""
     if not asked:
         return None
     from eventstore.spans import Spans

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from factfold.watching.metrics import WatchMetrics
 
 app = typer.Typer(
-    help="Metrics of stores, dead letters and views; files for Prometheus and Grafana.", no_args_is_help=True
+    help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
 )
 
-# Prometheus' own exporters have ports from 9100; 9464 is the one that OpenTelemetry's exporter for it uses.
+# Prometheus' own exporters have ports from 9100, and 9464 is the one that OpenTelemetry's exporter for it uses.
 _PORT: Final = 9464
 
 MaybeViews = Annotated[
@@ -47,7 +47,7 @@ WithKafka = Annotated[
 
 @app.callback()
 def watching() -> None:
-    """Metrics of stores, dead letters and views; files for Prometheus and Grafana."""
+    """Metrics of stores, dead letters and views, and files for Prometheus and Grafana."""
     log_to_stderr()
 
 
@@ -93,7 +93,7 @@ def files(
     folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
     as_json: Json = False,
 ) -> None:
-    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder; files of these names change."""
+    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder, over files of these names."""
     from importlib.resources import files as package_files
 
     folder.mkdir(parents=True, exist_ok=True)

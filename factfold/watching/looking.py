@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
-    """Show fence, newest events, processes and scheduled commands of a store; StoreUnavailable."""
+    """Show fence, newest events, processes and scheduled commands of a store."""
     from eventstore.backends.sql.watching import newest_events, scheduled_standing
     from eventstore.processes.administration import Processes
 
@@ -30,14 +30,14 @@ def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
 
 
 class Letters:
-    """Open dead letters of Kafka's topics and of a store; a topic is read again if it or its actions have grown."""
+    """Open dead letters of Kafka's topics and of a store. A topic is read again if it has grown."""
 
     def __init__(self, settings: Settings | None, store: SqlEventStore | None) -> None:
         self._settings, self._store = settings, store
         self._read: dict[str, tuple[object, int]] = {}
 
     def look(self, metrics: WatchMetrics) -> None:
-        """Show how many are open; StoreUnavailable, BrokerUnreachable."""
+        """Show how many are open."""
         metrics.letters({**self._of_store(), **self._of_topics()})
 
     def _of_store(self) -> Mapping[tuple[str, str, str], int]:
@@ -76,7 +76,7 @@ def _open_letters(settings: Settings, name: str) -> int:
 
 
 def _topic_and_group(name: str) -> tuple[str, str]:
-    """Topic and group by the name `<topic>.<group>.dead-letters`; a branch's letters have no group."""
+    """Topic and group by the name `<topic>.<group>.dead-letter`. A branch's letters have no group."""
     topic, _, group = name.rpartition(".")[0].rpartition(".")
     return (topic, group) if topic else (group, "")
 

@@ -18,7 +18,7 @@ def _gauge(name: str, help: str, *labels: str) -> Family:
 
 
 FENCE_AGE: Final = _gauge(
-    "store_fence_age_seconds", "Seconds since the oldest transaction began that may still append; 0 without one.",
+    "store_fence_age_seconds", "Seconds since the oldest transaction began that may still append, 0 without one.",
     "store",
 )  # fmt: skip
 FENCE_EVENTS: Final = _gauge(
@@ -35,13 +35,13 @@ TROUBLED: Final = _gauge(
     "process_troubled_instances", "Instances of a process with a problem that needs you.", "store", "process"
 )
 OVERDUE: Final = _gauge(
-    "scheduled_overdue_seconds", "Seconds since the oldest scheduled command or timer was due; 0 if none is.", "store"
+    "scheduled_overdue_seconds", "Seconds since the oldest scheduled command or timer was due, 0 if none is.", "store"
 )
 SET_ASIDE: Final = _gauge(
     "scheduled_set_aside", "Scheduled commands and timers that failed too often and wait for a retry.", "store"
 )
 LETTERS: Final = _gauge(
-    "dead_letters_open", "Dead letters that are neither replayed nor discarded; home is their topic or database.",
+    "dead_letters_open", "Dead letters that are neither replayed nor discarded. Home is their topic or database.",
     "home", "topic", "group",
 )  # fmt: skip
 LAG: Final = _gauge(
@@ -71,7 +71,7 @@ class WatchMetrics(RunnerMetrics):
         super().__init__("watch", name)
 
     def fence(self, store: str, fence: FenceStatus) -> None:
-        """Show what readers wait for; an age that this user may not know is not shown."""
+        """Show what readers wait for. An age that this user may not know is not shown."""
         if fence.age is not None:
             self.set(FENCE_AGE, fence.age, store=store)
         self.set(FENCE_EVENTS, fence.waiting, store=store)

@@ -23,7 +23,7 @@ RELOADS: Final = Family(
 
 
 class RouterMetrics(RunnerMetrics):
-    """The metrics of one router; give it to `open_router`.
+    """The metrics of one router, for `open_router`.
 
     Args:
         topic: The topic that is routed.

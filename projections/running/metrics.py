@@ -13,7 +13,7 @@ from projections.running.lag import RunLag
 if TYPE_CHECKING:
     from projections.spark.live.incremental import BatchReport
 
-# A quiet batch takes a fifth of a second, the target is two; beyond a minute something is wrong.
+# A quiet batch takes a fifth of a second, the target is two, and beyond a minute something is wrong.
 _BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -43,13 +43,13 @@ SECONDS: Final = Family(
     _BOUNDS,
 )  # fmt: skip
 SIZE: Final = _gauge("batch_size", "Records that the next batch may have.")
-LAG_OFFSETS: Final = _gauge("lag_offsets", "Offsets of a topic that wait; markers of transactions count too.", "topic")
-LAG_SECONDS: Final = _gauge("lag_seconds", "Seconds since the oldest waiting offset was known; 0 if none waits.")
+LAG_OFFSETS: Final = _gauge("lag_offsets", "Offsets of a topic that wait. Markers of transactions count too.", "topic")
+LAG_SECONDS: Final = _gauge("lag_seconds", "Seconds since the oldest waiting offset was known, 0 if none waits.")
 OUTBOX: Final = _gauge("outbox_rows", "Records of view topics that are not published yet.", "topic")
 
 
 class RunMetrics(RunnerMetrics):
-    """The metrics of one group's runner, from any thread; give it to `Follower` or `open_runner`.
+    """The metrics of one group's runner, from any thread, for `Follower` or `open_runner`.
 
     Args:
         group: The group's name.

@@ -27,7 +27,7 @@ class ScheduledStanding:
 
 
 def newest_events(store: SqlEventStore) -> dict[Category, datetime]:
-    """Return when the newest event of each category was appended that readers see; StoreUnavailable."""
+    """Return when the newest event of each category was appended that readers see."""
     database, columns = Database(store.engine, store.tables), store.tables.events.c
     found: dict[Category, datetime] = {}
     categories = store.categories()
@@ -42,7 +42,7 @@ def newest_events(store: SqlEventStore) -> dict[Category, datetime]:
 
 
 def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:
-    """Return what is overdue of commands and timers, and what waits for a retry by hand; StoreUnavailable."""
+    """Return what is overdue of commands and timers, and what waits for a retry by hand."""
     columns = store.tables.scheduled.c
     with Database(store.engine, store.tables).statement() as reading:
         due = reading.execute(select(func.min(columns.due))).scalar()

@@ -25,7 +25,7 @@ LAST: Final = Family(
 
 
 class ArchiveMetrics(RunnerMetrics):
-    """The metrics of one archiver; give it to `Archiver.run`."""
+    """The metrics of one archiver, for `Archiver.run`."""
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, OFFSETS, SECONDS, LAG, LAST)
 
