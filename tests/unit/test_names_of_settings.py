@@ -34,6 +34,8 @@ def variables() -> dict[str, set[tuple[str, ...]]]:
 
 
 SETTINGS = {option: names for option, names in variables().items() if names != {()}}
+READ = frozenset(name for found in SETTINGS.values() for names in found for name in names)
+"""Every variable that an option reads."""
 
 
 def key_of(option: str) -> tuple[str | None, str]:
