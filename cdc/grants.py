@@ -110,7 +110,7 @@ def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) 
     with typed_errors(engine), engine.connect() as connection:
         finding = of_life(connection, connector, read_to)
     if finding.severity is Severity.ERROR:
-        raise SourceNotReady(finding.found, remedy=finding.remedy, place=str(engine.url.database))
+        raise SourceNotReady(finding.result, remedy=finding.remedy, place=str(engine.url.database))
 
 
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
@@ -255,7 +255,7 @@ def _refuse(connector: PostgresConnector, problems: Sequence[Finding], *, advice
     remedies = list(dict.fromkeys(problem.remedy for problem in problems))
     more = [f"{len(remedies) - _SHOWN} more that factfold cdc doctor shows"] if len(remedies) > _SHOWN else []
     raise SourceNotReady(
-        f"the source of connector {connector.name!r} is not ready: {'; '.join(one.found for one in problems)}",
+        f"the source of connector {connector.name!r} is not ready: {'; '.join(one.result for one in problems)}",
         remedy="; ".join([*remedies[:_SHOWN], *more]) + advice,
         place=f"{connector.host}:{connector.port}/{connector.database}",
     )

@@ -112,7 +112,7 @@ class Rights(Step):
     def look(self) -> str:
         with typed_errors(self._by), self._by.connect() as connection:
             problems = errors(source_findings(connection, self._login.connector))
-        return "; ".join(problem.found for problem in problems)
+        return "; ".join(problem.result for problem in problems)
 
     @override
     def make(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ from factfold.cli.connectors import (
     worker,
 )
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
     from cdc.comparing.models import CapturedModel
+    from cdc.connector_metrics import ConnectorMetrics
     from cdc.connectors.postgres import PostgresConnector
 
 __all__ = ["app"]
@@ -165,12 +168,12 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
 
 def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
-        shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
+        shown = [dataclasses.asdict(one) for one in found]
         typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
     for one in found:
-        typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
+        typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
     if omitted:
@@ -183,17 +186,44 @@ def supervise(
     connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
     healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+    source_url: SourceUrl = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
-    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are."""
+    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are.
+
+    With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
+    """
     import cdc
     from factfold.cli.signals import stop_on_signal
 
     log_to_stderr(as_json=as_json)
     policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
     stop = stop_on_signal()
-    with worker(connect_url) as client:
-        cdc.Supervisor(client, names or None, policy=policy).run(stop)
+    with (
+        worker(connect_url) as client,
+        maybe_database(source_url) as source,
+        _served(connect_url, names or None, source, metrics_port, metrics_host) as metrics,
+    ):
+        cdc.Supervisor(client, names or None, policy=policy, metrics=metrics).run(stop)
+
+
+def _served(
+    url: str | None, names: Sequence[str] | None, source: Engine | None, port: int | None, host: str
+) -> AbstractContextManager[ConnectorMetrics | None]:
+    def make() -> ConnectorMetrics:
+        from cdc.connector_metrics import ConnectorMetrics
+
+        return ConnectorMetrics()
+
+    def look(metrics: ConnectorMetrics) -> None:
+        import cdc
+
+        with worker(url) as client:  # of this thread's own
+            metrics.standing(cdc.healths(client, names, source=source))
+
+    return served_metrics(make, port, host, look=look)
 
 
 @app.command()

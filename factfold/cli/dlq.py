@@ -30,7 +30,7 @@ from factfold.cli.shown_values import as_json as plain
 from factfold.cli.store import Json
 
 if TYPE_CHECKING:
-    from eventstore import Letters
+    from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
     from eventstore.deadletters.letters import Contents, Letter, Settled
 
@@ -71,7 +71,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    from eventstore import by_cause
+    from eventstore.deadletters import by_cause
 
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         with shown_progress("reading") as tell:
@@ -202,7 +202,7 @@ def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
 
 
 def _edit(path: Path) -> Mapping[str, Any]:
-    from eventstore import InvalidEventData
+    from eventstore.errors import InvalidEventData
     from eventstore.plain_json import load_plain
 
     try:

@@ -12,7 +12,7 @@ import typer
 from factfold.cli.given_options import chosen_by
 
 if TYPE_CHECKING:
-    from eventstore import Letters
+    from eventstore.deadletters import Letters
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
 Group = Annotated[
@@ -118,8 +118,9 @@ def _url(url: str | None, option: str) -> str:
 
 @contextmanager
 def _of_store(home: Home) -> Iterator[Letters]:
-    from eventstore import SqlEventStore, store_letters
+    from eventstore import SqlEventStore
     from eventstore.backends.sql.engines import opened_engine
+    from eventstore.deadletters import store_letters
 
     with (
         opened_engine(_url(home.database, "--inbox-url")) as engine,
@@ -130,7 +131,8 @@ def _of_store(home: Home) -> Iterator[Letters]:
 
 
 def _of_topic(home: Home) -> Letters:
-    from eventstore import Settings, group_letters
+    from eventstore import Settings
+    from eventstore.deadletters import group_letters
 
     if home.group is not None:
         return group_letters(Settings(), home.topic, group=home.group)

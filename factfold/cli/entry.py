@@ -12,6 +12,7 @@ from factfold.cli import (
     archive,
     branches,
     cdc_prepare,
+    console,
     dlq,
     doctor,
     erasure,
@@ -28,6 +29,7 @@ from factfold.cli import (
     streams,
     subscriptions,
     trace,
+    watch,
 )
 from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
@@ -58,7 +60,9 @@ def application() -> typer.Typer:
     app.add_typer(erasure.keys, name="keys")
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
+    app.add_typer(watch.app, name="watch")
     app.command("new")(new.new)
+    app.command("console")(console.console)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

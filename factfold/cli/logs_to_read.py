@@ -16,7 +16,8 @@ from factfold.cli.keys import load_key_store, named_keys, open_keys
 from factfold.cli.store import existing_store
 
 if TYPE_CHECKING:
-    from eventstore import KeyStore, MasterKeys, SqlEventStore
+    from eventstore import MasterKeys, SqlEventStore
+    from eventstore.erasure import KeyStore
     from eventstore.inspection.entries import Log
     from eventstore.inspection.selection import Selection
 

@@ -16,7 +16,8 @@ from factfold.cli.logs_to_read import MaybeDatabase
 from factfold.cli.store import Json, Schema, existing_store
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate, ConfluentRegistry
+    from eventstore import Aggregate
+    from eventstore.kafka import ConfluentRegistry
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -116,8 +117,9 @@ def register(
 
 def _registry(url: str | None) -> ConfluentRegistry:
     """Open the registry of the environment, at an address that may be given instead."""
-    from eventstore import ConfluentRegistry, Settings
+    from eventstore import Settings
     from eventstore.errors import DeclarationError
+    from eventstore.kafka import ConfluentRegistry
 
     given = {} if url is None else {"registry": {"url": url}}
     settings = Settings(**given).registry  # user and password are added from the environment
@@ -140,7 +142,7 @@ def _registered(url: str | None, schema: str | None) -> list[RegisteredSchema]:
 
 def _facts(found: SchemaCheck) -> dict[str, object]:
     return {
-        "findings": [dataclasses.asdict(finding) for finding in found.findings],
+        "misfits": [dataclasses.asdict(finding) for finding in found.misfits],
         "new": [schema.name for schema in found.new],
         "by_function": [schema.id for schema in found.by_function],
         "passed_over": list(found.passed_over),
@@ -148,7 +150,7 @@ def _facts(found: SchemaCheck) -> dict[str, object]:
 
 
 def _tell(found: SchemaCheck) -> None:
-    for finding in found.findings:
+    for finding in found.misfits:
         typer.echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
         typer.echo(f"  remedy: {finding.remedy}")
     for schema in found.by_function:
@@ -157,4 +159,4 @@ def _tell(found: SchemaCheck) -> None:
         typer.echo(f"not checked: category {category}, of which no aggregate was named")
     for schema in found.new:
         typer.echo(f"new: {schema.name}, version {schema.version}")
-    typer.echo("every event can be read" if found.passed else f"{len(found.findings)} would break")
+    typer.echo("every event can be read" if found.passed else f"{len(found.misfits)} would break")

@@ -14,7 +14,8 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import late_bar
 
 if TYPE_CHECKING:
-    from eventstore import KeyStore, MasterKeys, SqlEventStore
+    from eventstore import MasterKeys, SqlEventStore
+    from eventstore.erasure import KeyStore
 
 app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
 

@@ -142,7 +142,7 @@ def otherwise(shop: Any, **changes: Any) -> Any:
 
 def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
     found = diagnose(connector, **sides)
-    return [(one.severity.value, one.found, one.remedy) for one in found if one.severity is not Severity.OK]
+    return [(one.severity.value, one.result, one.remedy) for one in found if one.severity is not Severity.OK]
 
 
 def test_what_is_wrong_at_the_worker_is_found_from_there(connect: ConnectClient, shop: Any, stack: LocalStack) -> None:

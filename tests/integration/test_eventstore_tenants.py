@@ -13,19 +13,9 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from typer.testing import CliRunner
 
 from cdc import apply, prepare_topics
-from eventstore import (
-    ANY,
-    NO_STREAM,
-    Aggregate,
-    NewEvent,
-    SqlEventStore,
-    Subscriber,
-    event,
-    subscription,
-    tenant_store,
-    tenants,
-)
+from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event, subscription, tenant_store, tenants
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli.entry import application

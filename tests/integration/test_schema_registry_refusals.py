@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from eventstore import ANY, ConfluentRegistry, RegistrySettings, SqlEventStore, tenant_store
+from eventstore import ANY, RegistrySettings, SqlEventStore, tenant_store
 from eventstore.errors import RegistryUnreachable, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
+from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_registry import RegisteredSchema
 from factfold.cli.entry import main
 from tests.integration.registered import Barrel, Crate, CrateOfAnother, CrateToday

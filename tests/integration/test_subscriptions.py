@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from confluent_kafka import ConsumerGroupState, Producer
 from confluent_kafka.admin import AdminClient
 
-from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
+from eventstore import RecordedEvent, Settings, open_subscriber, run_subscription, subscription
+from eventstore.delivery import Subscriber
 from eventstore.errors import GroupActive
 from eventstore.kafka.admin import end_offsets, quiet
 from eventstore.kafka.consumer import read_range

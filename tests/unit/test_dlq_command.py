@@ -9,10 +9,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from eventstore import ANY, InvalidEventData, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
+from eventstore.delivery import Subscriber
+from eventstore.errors import InvalidEventData
 from factfold.cli import dlq, progress
 from factfold.cli.entry import application
 from tests.ledger import Payment

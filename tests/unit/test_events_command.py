@@ -17,18 +17,9 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner, Result
 
-from eventstore import (
-    ANY,
-    Dispatcher,
-    Entry,
-    MasterKeys,
-    Metadata,
-    NewEvent,
-    Position,
-    RecordedEvent,
-    SqlEventStore,
-)
+from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position, RecordedEvent, SqlEventStore
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
+from eventstore.inspection import Entry
 from factfold.cli.entry import application
 from factfold.cli.entry_display import tell_entries, tell_entry
 from tests.unit.guestbook import Customer, Order

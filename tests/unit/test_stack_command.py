@@ -81,8 +81,8 @@ def test_doctor_says_what_is_there() -> None:
     ran = run("doctor", "--json")
     found = {finding["check"]: finding for finding in json.loads(ran.output)}
     assert set(found) == {"java", "disk", "postgres", "downloads", "ports"}
-    assert found["downloads"]["found"].startswith("0 files present")
-    assert "will be fetched" in found["downloads"]["found"]
+    assert found["downloads"]["result"].startswith("0 files present")
+    assert "will be fetched" in found["downloads"]["result"]
 
 
 def test_doctor_says_what_is_missing_and_exits_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_doctor_says_what_is_missing_and_exits_1(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("JAVA_HOME", raising=False)
     ran = run("doctor")
     assert ran.exit_code == 1
-    assert "FAIL java       no Java was found" in ran.output
+    assert "error java       no Java was found" in ran.output
     assert "remedy: install Java 17 or newer" in ran.output
 
 

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, Subscriber, command, event
+from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, command, event
 from eventstore import subscription as subscribes
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import CommandIdTaken, EventsNotFound
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
