@@ -186,7 +186,7 @@ def _maybe(opened: ExitStack, url: str | None) -> Engine | None:
 
 def _on_its_server(opened: ExitStack, source: Engine, urls: Sequence[str | None]) -> list[Engine]:
     """The databases that are on the server of the source. A file, or another server, is not prepared."""
-    engines = [opened.enter_context(database(url)) for url in urls if url and "://" in url]
+    engines = [opened.enter_context(database(url)) for url in urls if url and url.startswith("postgresql")]
     place = (source.url.get_backend_name(), source.url.host, source.url.port)
     return [one for one in engines if (one.url.get_backend_name(), one.url.host, one.url.port) == place]
 

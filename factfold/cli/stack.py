@@ -145,6 +145,9 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
         "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
+        # Spark's checkpoints end with the topics: `down --purge` removes both.
+        "FACTFOLD_CHECKPOINTS": str(info.folder / "checkpoints"),
+        **({"FACTFOLD_REGISTRY__URL": info.registry_url} if "registry" in info.servers else {}),
         **databases,
     }
 
@@ -200,7 +203,8 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
     if "registry" in info.servers:
         typer.echo(f"  registry       {info.registry_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")
-    typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
+    stack = "" if info.name == "default" else f" --stack {info.name}"
+    typer.echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
 
 
 def _print_table(described: dict[str, Any]) -> None:
