@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cdc.comparing.report import ComparisonProgress, TableComparison
     from cdc.connect import ConnectClient
     from cdc.connector_health import ConnectorHealth, health, healths
+    from cdc.connector_metrics import ConnectorMetrics
     from cdc.connectors.base import Connector
     from cdc.connectors.binlog import MariaDbSource, MySqlSource
     from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
@@ -55,6 +56,7 @@ __all__ = [
     "ConnectClient",
     "Connector",
     "ConnectorHealth",
+    "ConnectorMetrics",
     "ConnectorStatus",
     "Encoding",
     "Finding",
@@ -126,6 +128,7 @@ _HOMES = {
     "cdc.comparing.report": ("ComparisonProgress", "TableComparison"),
     "cdc.connect": ("ConnectClient",),
     "cdc.connector_health": ("ConnectorHealth", "health", "healths"),
+    "cdc.connector_metrics": ("ConnectorMetrics",),
     "cdc.connectors.base": ("Connector",),
     "cdc.connectors.binlog": ("MariaDbSource", "MySqlSource"),
     "cdc.connectors.encodings": ("ApicurioAvro", "Encoding", "JsonWithSchemas", "PlainJson"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from projections.batch_size import BatchSize
     from projections.branching.branches import Branches, branches
     from projections.branching.letters import branch_letters
+    from projections.branching.metrics import RouterMetrics
     from projections.branching.router import (
         BranchesStatus,
         Router,
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from projections.rebuilding.rebuild import RebuildReport, rebuild
     from projections.rebuilding.verifying import ViewVerdict, verify
     from projections.running.follower import Follower
-    from projections.running.metrics import RunMetrics, serve_metrics
+    from projections.running.metrics import RunMetrics
     from projections.running.restarts import Restarts
     from projections.running.runner import Runner, RunnerOptions, open_runner
     from projections.running.waiting import AppliedVersions
     from projections.spark.archive.archiver import Archiver, open_archiver
+    from projections.spark.archive.metrics import ArchiveMetrics
     from projections.spark.archive.verifying import ArchiveVerdict, release_topic, verify_archive
     from projections.spark.lakehouse.reading import read_view, read_views
     from projections.spark.live.incremental import BatchReport
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppliedVersions",
+    "ArchiveMetrics",
     "ArchiveVerdict",
     "ArchivedLog",
     "Archiver",
@@ -89,6 +92,7 @@ __all__ = [
     "Restarts",
     "Retain",
     "Router",
+    "RouterMetrics",
     "RouterOptions",
     "RunMetrics",
     "Runner",
@@ -130,7 +134,6 @@ __all__ = [
     "rollback",
     "rows_as_of",
     "rows_of",
-    "serve_metrics",
     "session",
     "set_aside_letters",
     "sliding",
@@ -169,7 +172,9 @@ _HOMES = {
     "rebuilding.rebuild": ("RebuildReport", "rebuild"),
     "rebuilding.verifying": ("ViewVerdict", "verify"),
     "running.follower": ("Follower",),
-    "running.metrics": ("RunMetrics", "serve_metrics"),
+    "running.metrics": ("RunMetrics",),
+    "branching.metrics": ("RouterMetrics",),
+    "spark.archive.metrics": ("ArchiveMetrics",),
     "running.restarts": ("Restarts",),
     "running.runner": ("Runner", "RunnerOptions", "open_runner"),
     "running.waiting": ("AppliedVersions",),

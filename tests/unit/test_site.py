@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 # Packages whose every public name has an entry. An error may have it by its module.
-DOCUMENTED = ["eventstore", "cdc", "projections", "eventstore.processes"]
+DOCUMENTED = ["eventstore", "cdc", "projections", "eventstore.processes", "eventstore.metrics", "eventstore.spans"]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
 
 
