@@ -28,8 +28,9 @@ VARIABLE: Final = "FACTFOLD_SETTINGS"
 """The variable that names another file."""
 
 PLAIN: Final = frozenset({
-    "archive", "checkpoints", "connect_url", "database", "home", "ivy_settings", "keys_url", "master_keys", "restarts",
-    "source_url", "store_schema", "store_source", "store_topic_prefix", "store_url", "views_url",
+    "archive", "checkpoints", "connect_url", "database", "home", "ivy_settings", "keys_url", "master_keys",
+    "metrics_host", "metrics_port", "restarts", "source_url", "store_schema", "store_source", "store_topic_prefix",
+    "store_url", "tracing", "views_url",
 })  # fmt: skip
 """Settings without a table: the names of their variables, in lower case and without FACTFOLD_."""
 
