@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import subprocess
+import sys
 import threading
+import urllib.request
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client.parser import text_string_to_metric_families
 
 import cdc
 from cdc.connector_metrics import ConnectorMetrics
@@ -135,6 +142,36 @@ def test_a_relay_shows_what_waits_and_what_it_has_published(captured, settings):
     assert sampled(metrics, "relay_is_leader") == 1
     assert sampled(metrics, "relay_lag_events", topic=topic) == 0
     assert sampled(metrics, "relay_lag_seconds", topic=topic) == 0
+    store.close()
+
+
+def test_the_command_serves_what_it_counts_until_it_is_stopped(captured, stack, settings):
+    database = captured()
+    store, topic = parcels(database.engine)
+    store.append("parcel-p1", [Parcel.Packed(grams=1)], expected=ANY)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "FACTFOLD_DATABASE": database.engine.url.render_as_string(hide_password=False),
+        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
+        "FACTFOLD_METRICS_PORT": str(port),
+    }
+    relay = subprocess.Popen([sys.executable, "-m", "factfold", "relay", "run"], env=environment)
+    found = {}
+
+    def has_published():
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            found.update({(one.name, *one.labels.values()): one.value for each in families for one in each.samples})
+        return found.get(("factfold_relay_events_total",)) == 1 and ("factfold_relay_lag_events", topic) in found
+
+    try:
+        wait_until(has_published, what=lambda: f"one event of the relay in {found}")
+        assert found["factfold_relay_is_leader",] == 1
+    finally:
+        relay.terminate()
+    assert relay.wait(30) == 0
     store.close()
 
 

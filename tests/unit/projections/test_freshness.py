@@ -63,3 +63,13 @@ def test_a_topic_that_does_not_say_is_left_out():
     log = MemoryLog()
     log.append("items", b"1", None)
     assert commits(log, {"items": {0: 1}, "others": {0: 0}, ERASURES: {0: 7}}) == {}
+
+
+def test_a_time_behind_many_tombstones_is_found_and_one_behind_more_is_not():
+    log = MemoryLog()
+    log.append("items", b"1", encoded(change(NOON)))
+    for _ in range(31):
+        log.append("items", b"1", None)
+    assert commits(log, {"items": {0: 32}}) == {"items": NOON}
+    log.append("items", b"1", None)
+    assert commits(log, {"items": {0: 33}}) == {}
