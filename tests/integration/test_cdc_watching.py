@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
-import urllib.request
 import uuid
 from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
-from prometheus_client.parser import text_string_to_metric_families
 
 import cdc
 from cdc.connector_metrics import ConnectorMetrics
@@ -42,6 +38,7 @@ from projections.running.freshness import applied_commits
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.tablestore.postgres import PostgresTableStore
 from tests.integration.delivering import deliver
+from tests.scraping import free_port, scraped
 from tests.spans import Recorder
 from tests.waiting import wait_until
 
@@ -149,21 +146,16 @@ def test_the_command_serves_what_it_counts_until_it_is_stopped(captured, stack, 
     database = captured()
     store, topic = parcels(database.engine)
     store.append("parcel-p1", [Parcel.Packed(grams=1)], expected=ANY)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, found = free_port(), {}
     environment = os.environ | {
         "FACTFOLD_DATABASE": database.engine.url.render_as_string(hide_password=False),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
         "FACTFOLD_METRICS_PORT": str(port),
     }
     relay = subprocess.Popen([sys.executable, "-m", "factfold", "relay", "run"], env=environment)
-    found = {}
 
     def has_published():
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            found.update({(one.name, *one.labels.values()): one.value for each in families for one in each.samples})
+        found.update(scraped(port))
         return found.get(("factfold_relay_events_total",)) == 1 and ("factfold_relay_lag_events", topic) in found
 
     try:
