@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, listed
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
@@ -71,6 +71,10 @@ class View:
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
+
+    def __repr__(self) -> str:
+        """One line: the name, the key and the tables."""
+        return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
 
     @property
     def root(self) -> str:
@@ -139,7 +143,7 @@ class View:
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ViewTable(Table):
     """The rows of a view that another view of the run reads, once its columns are known."""
 
