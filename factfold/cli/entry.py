@@ -12,6 +12,7 @@ from factfold.cli import (
     archive,
     branches,
     cdc_compare,
+    dev,
     dlq,
     doctor,
     erasure,
@@ -28,6 +29,7 @@ from factfold.cli import (
     streams,
     subscriptions,
     trace,
+    up,
 )
 from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
@@ -59,6 +61,8 @@ def application() -> typer.Typer:
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
     app.command("new")(new.new)
+    app.command("dev")(dev.dev)
+    app.command("up")(up.up)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

@@ -1,0 +1,5 @@
+"""`factfold up`."""
+
+
+def up() -> None:
+    """Soon."""
