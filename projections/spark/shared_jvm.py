@@ -51,8 +51,7 @@ class SharedJvm(Closing):
         """End the JVM."""
         process: subprocess.Popen[bytes] = self._gateway.proc  # of the JVM that PySpark has started
         self._gateway.shutdown()
-        process.stdin.close()  # at its end the JVM ends
         try:
-            process.wait(_STOP_SECONDS)
+            process.communicate(timeout=_STOP_SECONDS)  # closes its input, at whose end the JVM ends
         except subprocess.TimeoutExpired:
             process.kill()
