@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Union
 
 from projections.declaring.naming import checked_identifier, listed
@@ -164,8 +165,14 @@ def may_be_null(table: Input) -> bool:
 
 def source_digest(function: Callable[..., Any]) -> str:
     """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
-    text = getattr(function, "signature", None) or inspect.getsource(function)
+    text = getattr(function, "signature", None) or _source(function)
     return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
+
+
+@cache
+def _source(function: Callable[..., Any]) -> str:
+    """The text as it was when it was first asked for: the file may change while the process runs what it has loaded."""
+    return inspect.getsource(function)
 
 
 def _patterns(function: Callable[..., Any]) -> list[str]:

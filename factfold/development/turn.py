@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
@@ -86,7 +87,8 @@ def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
     from projections import rebuild
     from projections.tablestore.generations import drop
 
-    drop(environment.store, group.name)  # those of earlier turns
+    if environment.store.states(group.name):
+        drop(environment.store, group.name)  # the retired generations of earlier turns
     begun = time.monotonic()
     with shown(group.name) as on_progress:
         report = rebuild(environment, group, cut_over=True, on_progress=on_progress)
@@ -147,7 +149,18 @@ def main(arguments: Sequence[str]) -> int:
     except FactfoldError as failure:
         show(failure)
         return 1
+    except Exception as error:
+        sys.stderr.write(own_lines(error, Path.cwd()))
+        return 1
     return 0
+
+
+def own_lines(error: Exception, folder: Path) -> str:
+    """The traceback of an error with the lines of the project alone."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)
+    ]
+    return "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)])
 
 
 def _quiet() -> None:
