@@ -224,6 +224,21 @@ def test_wrong_references_are_refused_with_the_line_to_write(spark):
     assert references_of(spark, right) == BY_CUSTOMER
 
 
+def test_a_reference_that_no_join_compares_is_refused_with_the_line_to_write(spark):
+    both = view(key="id", references={"customer_id": "customers", "seller_id": "customers"})(joined)
+    with pytest.raises(InvalidDefinition, match=r"orders\.seller_id → customers, and no join compares") as caught:
+        references_of(spark, both)
+    assert "write references={'customer_id': 'customers'}, or leave" in caught.value.remedy
+
+
+def test_a_reference_that_only_another_one_makes_superfluous_is_accepted(spark):
+    text = (
+        "SELECT c.id FROM customers c JOIN profiles p ON c.id = p.id JOIN (SELECT id AS k FROM regions) r ON p.id = r.k"
+    )
+    declared = sql_view("some", text, tables=NAMED, references={"id": ("profiles", "regions")})
+    assert references_of(spark, declared) == ["customers.id → profiles", "customers.id → regions"]
+
+
 def test_missing_references_are_refused_with_the_line_to_write(spark):
     text = (
         "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer_id = c.id"
