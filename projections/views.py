@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.predicates import Predicate
-from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.tables import Table, ViewTopicTable
 from projections.timing.operands import Term
 from projections.timing.patterns import Pattern, Step
 from projections.timing.promises import InWindows, Reach

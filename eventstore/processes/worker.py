@@ -24,7 +24,7 @@ from eventstore.delivery.calls import HandlerThread
 from eventstore.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
 from eventstore.plain_json import dump_plain
-from eventstore.processes.engine import Addressed, ProcessEngine
+from eventstore.processes.engine import Addressed, ProcessEngine, StepAround
 from eventstore.processes.errors import StepFailed, TimerUndecodable
 from eventstore.processes.process import Process, Reply
 from eventstore.processes.records import ACCEPTED, EXPIRED, REFUSED, REPLY, TIMEOUT, Cause
@@ -69,7 +69,7 @@ class ProcessWorker:
     """Sends what is due for some processes, and scheduled commands of these aggregates; several work side by side.
 
     A batch is one transaction: a command's events, the reply's step and the row that is done with commit together. A
-    worker that dies leaves everything to the next one.
+    worker that dies leaves everything to the next one. `around` opens what stands around each step, such as a span.
     """
 
     def __init__(
@@ -82,8 +82,9 @@ class ProcessWorker:
         clock: Callable[[], datetime] = utc_now,
         batch: int = _BATCH,
         timeout: float = _TIMEOUT_SECONDS,
+        around: StepAround | None = None,
     ) -> None:
-        self._engine = ProcessEngine(store, processes)
+        self._engine = ProcessEngine(store, processes, around=around)
         self._rows = self._engine.rows
         self._database = Database(store.engine, store.tables)
         self._dispatcher = dispatcher or Dispatcher(store)
@@ -95,6 +96,7 @@ class ProcessWorker:
         self._sending: Scheduled | None = None
         self._cautious = 0  # how many of the next batches are of one row
         self._driver: Any = None
+        self._due: datetime | None = None
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
@@ -103,7 +105,7 @@ class ProcessWorker:
         try:
             while not stop.is_set():
                 report = self._watched(thread)
-                if on_batch is not None and report.done:
+                if on_batch is not None and (report.done or report.failed):
                     on_batch(report)
                 if not report.done:
                     stop.wait(_GLANCE_SECONDS)
@@ -144,13 +146,18 @@ class ProcessWorker:
         report = WorkReport()
         # Looked for by a read: an idle worker takes no write lock.
         with self._database.statement() as connection:
-            due = self._rows.next_due(connection, list(self._engine.processes), list(self._commands))
+            due = self._due = self._rows.next_due(connection, list(self._engine.processes), list(self._commands))
         if due is None or due > self._clock():
             return report
         for claim in (self._of_processes, self._alone):
             report.add(claim())
         self.report.add(report)
         return report
+
+    def overdue(self) -> float:
+        """Return for how many seconds the oldest row has been due, as of the last look; from any thread."""
+        due = self._due
+        return 0.0 if due is None else max(0.0, (self._clock() - due).total_seconds())
 
     def drain(self) -> WorkReport:
         """Do everything that is due now and what follows from it; for tests and for programs that end."""

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from projections.columns import ColumnType
+from projections.declaring.naming import checked_columns, checked_identifier
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_columns, checked_identifier, require_flat
+from projections.tables import Table, VersionTable, require_flat
 from projections.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View, may_be_null
 
 
@@ -233,7 +234,7 @@ def require_all_reached(view: View) -> None:
 
 def _to_reach(view: View, table: str) -> str:
     if isinstance(view.declared, tuple) and view.declared:
-        return f"leave references out, the joins show them; or add the foreign key, {{'column': {table!r}}}"
+        return f"leave references out: the joins show them. Or add the foreign key, {{'column': {table!r}}}"
     return f"join it by its whole key, {', '.join(view.tables[table].key)}, or leave the parameter out"
 
 

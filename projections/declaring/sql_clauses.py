@@ -100,5 +100,5 @@ def _outermost(tokens: Sequence[Token]) -> Iterator[int]:
 
 
 def _is_from(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a word begins the FROM clause; it is also a part of IS DISTINCT FROM."""
+    """Whether a word begins the FROM clause, and is no part of IS DISTINCT FROM."""
     return tokens[place].token_type is TokenType.FROM and tokens[place - 1].token_type is not TokenType.DISTINCT

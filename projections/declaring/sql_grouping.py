@@ -1,7 +1,7 @@
 """A query that groups joined rows, or groups by what it computes, as two: the rows of one view are grouped by another.
 
-The store finds the groups of a changed row by columns of one table (ADR 0064). So the rows get the columns that the
-query groups by, those inside its aggregates, and the keys that tell them apart.
+The store finds the groups of a changed row by columns of one table (ADR 0064). The rows get the columns that the query
+groups by, those inside its aggregates, and the keys that tell them apart.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from sqlglot import expressions as exp
 
+from projections.declaring.naming import is_column
 from projections.declaring.sql_clauses import Clauses, Item, clauses
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import DIALECT
 from projections.errors import InvalidDefinition
-from projections.tables import COLUMN
 
 _KNOWN = frozenset({"expressions", "from_", "joins", "laterals", "where", "group", "having", "distinct", "with_"})
 _INNER = (exp.Subquery, exp.Select, exp.SetOperation)
@@ -31,7 +31,7 @@ class Parted:
 
 
 def parted(query: Query, rows: str) -> Parted | None:
-    """A query as two, of which the first is called ``rows``; None where it groups the rows of a table as they are.
+    """A query as two, of which the first is called ``rows``. None if it groups by columns of one table, as they are.
 
     Raises InvalidDefinition.
     """
@@ -107,8 +107,8 @@ class _Parting:
         for item in items:
             if self._canonical(item.expression.unnest()) == wanted:
                 return item
-        told = part.sql(DIALECT).strip()
-        raise self._refused(f"groups by {told!r} and does not select it", f"select it: {told} AS name")
+        text = part.sql(DIALECT).strip()
+        raise self._refused(f"groups by {text!r} and does not select it", f"select it: {text} AS name")
 
     def _is_alias(self, part: exp.Expr) -> bool:
         """Whether a name is that of a selected expression, and of no column: Spark prefers columns."""
@@ -148,7 +148,7 @@ class _Parting:
         self._add(self._text[item.start : item.end], name)
 
     def _name_of(self, alias: str, column: str) -> str:
-        """The name that a column of the query has among the rows; it gets one."""
+        """The name that a column of the query has among the rows, from its first use on."""
         found = self._known.get((alias, column.lower()))
         if found is None:
             found = self._free_name(alias, column)
@@ -160,7 +160,7 @@ class _Parting:
         taken = self._taken | {name.lower() for name in self._rows}
         numbered = (f"column_{number}" for number in range(1, len(taken) + 2))
         for name in (column, f"{alias}_{column}", *numbered):
-            if COLUMN.fullmatch(name) and name.lower() not in taken:
+            if is_column(name) and name.lower() not in taken:
                 return name
         raise AssertionError("one of so many numbers is free")
 

@@ -11,7 +11,7 @@ from projections.tables import Table
 from projections.views import Input
 
 Place = tuple[str, str]
-"""What a query calls a table, or nothing where that is not known, and a column of it; both in lower case."""
+"""What a query calls a table, or nothing if that is not known, and a column of it. Both are in lower case."""
 
 
 class Names:
@@ -29,7 +29,7 @@ class Names:
         self._are_known &= not any(join.method == "NATURAL" for join in joins)
 
     def _columns_of(self, source: exp.Table) -> frozenset[str]:
-        """The columns of a source of rows in lower case; none where they are not known."""
+        """The columns of a source of rows in lower case, or none if they are not known."""
         alias, table = source.args.get("alias"), self._roles.get(source.meta.get("role", ""))
         if not isinstance(table, Table) or source.args.get("pivots") or (alias and alias.columns):
             return frozenset()

@@ -9,11 +9,12 @@ from functools import cached_property
 
 from sqlglot import expressions as exp
 
+from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_names import Names
 from projections.declaring.sql_scopes import Scopes, sources, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
+from projections.tables import Table
 from projections.views import Input, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.

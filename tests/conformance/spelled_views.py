@@ -44,6 +44,7 @@ KEYS = {
     "z": "s || '!'",
 }
 MEASURES = ["count(*)", "sum(b)", "min(t.a)", "max(c)", "count(DISTINCT d)", "sum(a + c)", "count(u.b)", "max(s)"]
+SIDES = ("RIGHT JOIN", "FULL JOIN")
 HAVING = ["", "", " HAVING count(*) > 1", " HAVING n > 1", " HAVING max(t.a) > 0 OR (n < 3)"]
 
 
@@ -62,8 +63,8 @@ def spelled_worlds(draw: st.DrawFn) -> Spelled:
         "grouped": draw(_grouped()),
         "different": draw(_different()),
     }
-    side, on = draw(st.sampled_from(["RIGHT", "FULL"])), draw(st.sampled_from(TO_U[:3]))
-    written["beside"] = f"SELECT t.id, u.id AS side, a AS a, b AS b FROM {_cased(draw, f't {side} JOIN {on}')}"
+    side, on = draw(st.sampled_from(SIDES)), draw(st.sampled_from(TO_U[:3]))
+    written["beside"] = f"SELECT t.id, u.id AS side, a AS a, b AS b FROM {_cased(draw, f't {side} {on}')}"
     views = [sql_view(name, text, tables=NAMED) for name, text in written.items()]
     halves = {}
     for view in views:
@@ -86,10 +87,12 @@ def _columns(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def _rows(draw: st.DrawFn) -> str:
+def _rows(draw: st.DrawFn, *, sides: tuple[str, ...] = ()) -> str:
     """FROM and WHERE: t joined with the other tables."""
-    how = st.sampled_from(["JOIN", "LEFT JOIN"])
-    joins = [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_U, TO_W, TO_V)]
+    first = draw(st.sampled_from(["JOIN", "LEFT JOIN", *sides]))
+    how = st.just("LEFT JOIN") if first in sides else st.sampled_from(["JOIN", "LEFT JOIN"])
+    joins = [f"{first} {draw(st.sampled_from(TO_U[:3] if first in sides else TO_U))}"]
+    joins += [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_W, TO_V)]
     where = draw(st.sampled_from(["", "", " WHERE a IS NULL OR t.a <> 1", " WHERE (T.A > 0)"]))
     rows = _cased(draw, f"FROM t {' '.join(joins)}{where}")
     return rows if draw(st.booleans()) else rows.replace("FROM t", "FROM (SELECT * FROM t) t")
@@ -102,10 +105,10 @@ def _grouped(draw: st.DrawFn) -> str:
     selected = [f"{_cased(draw, KEYS[name])} AS {name}" for name in names] + ["count(*) AS n"]
     selected += [f"{_cased(draw, one)} AS of_{number}" for number, one in enumerate(measures)]
     by = ", ".join(draw(st.sampled_from([KEYS[name], name, str(place)])) for place, name in enumerate(names, 1))
-    return f"SELECT {', '.join(selected)} {draw(_rows())} GROUP BY {by}{draw(st.sampled_from(HAVING))}"
+    return f"SELECT {', '.join(selected)} {draw(_rows(sides=SIDES))} GROUP BY {by}{draw(st.sampled_from(HAVING))}"
 
 
 @st.composite
 def _different(draw: st.DrawFn) -> str:
     names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3, unique=True))
-    return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows())}"
+    return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows(sides=SIDES))}"

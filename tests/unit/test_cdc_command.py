@@ -56,6 +56,18 @@ def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatc
     assert told == {"shop": list(grant_statements(SHOP)), "hearts": []}
 
 
+def test_two_connectors_of_one_role_create_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    declarations = type(sys)("shop_here")
+    outbox = cdc.OutboxSource(
+        name="outbox", host="db", database="shop", user="shop_cdc", password=SHOP.password, topic_prefix="shop_outbox"
+    )
+    declarations.sources = [SHOP, outbox]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop_here", declarations)
+    statements = [line for line in run("grants", "shop_here:sources").stdout.splitlines() if line[:2] != "--"]
+    assert len(statements) == len(set(statements))
+    assert set(statements) == {f"{one};" for one in (*grant_statements(SHOP), *grant_statements(outbox))}
+
+
 @pytest.mark.parametrize("reference", ["nonsense", "no_such_module_here:x", "json:no_such_attribute"])
 def test_a_reference_that_cannot_be_loaded_is_no_change_that_a_plan_tells(reference: str) -> None:
     with pytest.raises(InvalidConnector) as refused:
@@ -76,7 +88,7 @@ def test_what_a_doctor_does_not_look_at_is_said(monkeypatch: pytest.MonkeyPatch)
     declared(monkeypatch)
     words = ("doctor", "shop_here:sources", "--no-worker")
     text = run(*words).stdout
-    assert text.count("  not looked at: worker (--no-worker), topics (no --kafka)\n") == 2
+    assert text.count("  not looked at: worker (--no-worker), topics (no --kafka-bootstrap-servers)\n") == 2
     assert "source: not looked at: the URL of its database was not given (--source-url)" in text
     assert "source: not looked at: Factfold looks into databases of PostgreSQL only" in text
     elsewhere = run(*words, "--source-url", "postgresql+psycopg://ann@127.0.0.1:9/elsewhere", "--json")

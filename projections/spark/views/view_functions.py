@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType, Kind
 from projections.declaring.binding import check, may_not_match, require_all_reached
+from projections.declaring.naming import checked_columns
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.outputs.finals import require_time
@@ -30,7 +31,7 @@ from projections.spark.views.plans import (
     operators,
 )
 from projections.spark.views.rows import Rows, Untraceable
-from projections.tables import Table, checked_columns, require_flat
+from projections.tables import Table, require_flat
 from projections.timing.promises import require_row_time
 from projections.views import InferredReferences, Reference, View
 
