@@ -116,7 +116,8 @@ class _Parting:
             return False
         name = part.name.lower()
         named = [item for item in self._clauses.items if item.alias and item.alias.lower() == name]
-        return bool(named) and not any(name == c.parts[0].name.lower() for c in _columns(named[0].expression))
+        columns = {self._query.names.place_of(c)[0][1] for c in _columns(named[0].expression)} if named else set()
+        return bool(named) and name not in columns
 
     def _canonical(self, part: exp.Expr) -> str:
         copy = part.copy()

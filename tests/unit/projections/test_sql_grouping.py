@@ -55,6 +55,10 @@ TWO = {
         "SELECT upper(city_name) AS city_name, city_name AS c FROM orders GROUP BY city_name, 1",
         "SELECT `orders`.`id` AS `id`, city_name AS `c`, upper(city_name) AS `city_name` FROM orders",
         "SELECT `city_name`, `c` FROM some_rows GROUP BY `c`, `city_name`"),
+    "an alias that is called as its table": (
+        "SELECT c.full_name AS c, count(*) AS n FROM orders o JOIN customers c ON customer_id = c.id GROUP BY c",
+        "SELECT `o`.`id` AS `id`, c.full_name AS `c` FROM orders o JOIN customers c ON customer_id = c.id",
+        "SELECT `c`, count(*) AS `n` FROM some_rows GROUP BY `c`"),
     "two columns of one name": (
         "SELECT c.full_name AS n, max(o.id) AS o, max(c.id) AS c FROM orders o JOIN customers c ON customer_id = c.id"
         " GROUP BY n",
