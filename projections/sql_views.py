@@ -70,10 +70,10 @@ def sql_view(
             f"view {name!r} names a key, and no columns of partitions that it belongs to",
             remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
         )
-    if not partition and (two := parted(query, f"{name}_rows")):
-        if roots:
+    if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
+        if roots or unmatched:
             raise InvalidDefinition(
-                f"view {name!r} groups rows of several roots",
+                f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
                 remedy="join these in a view that this one reads",
                 place=f"view {name}",
             )

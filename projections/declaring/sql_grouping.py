@@ -30,14 +30,14 @@ class Parted:
     groups: str
 
 
-def parted(query: Query, rows: str) -> Parted | None:
-    """A query as two, of which the first is called ``rows``. None if it groups by columns of one table, as they are.
+def parted(query: Query, rows: str, *, sides: bool = True) -> Parted | None:
+    """A query as two, of which the first is called ``rows``. None if it groups by columns of its tables, as they are.
 
-    Raises InvalidDefinition.
+    With ``sides``, the rows have the keys of tables that right and full joins keep. Raises InvalidDefinition.
     """
     if not query.is_grouped or query.group_columns:
         return None
-    return _Parting(query).parted(rows)
+    return _Parting(query).parted(rows, sides=sides)
 
 
 class _Parting:
@@ -48,14 +48,14 @@ class _Parting:
         self._known: dict[tuple[str, str], str] = {}  # the name there of a column of the query
         self._taken = {item.name.lower() for item in self._clauses.items if item.name}
 
-    def parted(self, rows: str) -> Parted:
+    def parted(self, rows: str, *, sides: bool) -> Parted:
         for alias, column in self._query.row_key():
             self._add(_written(alias, column), column)
             self._known[alias, column.lower()] = column
         keys = self._keys()
         for item in keys:
             self._add_key(item)
-        for alias, column in self._query.sides():
+        for alias, column in self._query.sides() if sides else ():
             self._name_of(alias, column)
         items = [f"`{i.name}`" if i in keys else self._shown(i) for i in self._clauses.items]
         by = ", ".join(f"`{item.name}`" for item in keys)
@@ -99,7 +99,7 @@ class _Parting:
     def _selected(self, part: exp.Expr) -> Item:
         """The column of the result that GROUP BY means: by its place, its alias, or the same expression."""
         items = self._clauses.items
-        if isinstance(part, exp.Literal) and not part.is_string and 0 < int(part.name) <= len(items):
+        if part.is_int and 0 < int(part.name) <= len(items):
             return items[int(part.name) - 1]
         if self._is_alias(part):
             return next(item for item in items if item.alias and item.alias.lower() == part.name.lower())

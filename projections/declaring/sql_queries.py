@@ -68,11 +68,18 @@ class Query:
 
     @property
     def group_columns(self) -> tuple[str, ...]:
-        """The columns of its only table by which it groups, where it returns them as they are."""
+        """The columns by which it groups, if all its tables have them, are joined by them, and they are returned."""
         parts = self.groups or (self.select.expressions if self.is_distinct else [])
-        if len(self.roles) > 1 or not all(self._is_shown(part) for part in parts):
-            return ()
-        return tuple(_spelled(self._root, part.name) for part in parts)
+        names = {part.name.lower() for part in parts}
+        is_plain = all(self._is_shown(part) for part in parts) and (len(self.roles) == 1 or self._is_within(names))
+        return tuple(_spelled(self._root, part.name) for part in parts) if is_plain else ()
+
+    def _is_within(self, names: set[str]) -> bool:
+        """Whether a query of several tables brings together only rows of one partition."""
+        tables = [table for table in self.roles.values() if isinstance(table, Table)]
+        known = all(names <= {column.lower() for column in table.columns} for table in tables)
+        joins = list(self.select.find_all(exp.Join))
+        return known and len(tables) == len(self.roles) and all(names <= _shared(join) for join in joins)
 
     def _is_shown(self, part: exp.Expr) -> bool:
         """Whether it is a column of the table, and returned under its name."""
@@ -206,6 +213,15 @@ class Query:
 
     def _refused(self, what: str, remedy: str) -> InvalidDefinition:
         return InvalidDefinition(f"view {self.name!r} {what}", remedy=remedy, place=f"view {self.name}")
+
+
+def _shared(join: exp.Join) -> set[str]:
+    """The names of columns that a join compares with columns of the same name."""
+    on = join.args.get("on")
+    equal = [part for part in (on.flatten() if isinstance(on, exp.And) else [on]) if isinstance(part, exp.EQ)]
+    named = [(one.left, one.right) for one in equal if all(isinstance(s, exp.Column) for s in (one.left, one.right))]
+    same = {a.name.lower() for a, b in named if a.name.lower() == b.name.lower()}
+    return same | {name.name.lower() for name in join.args.get("using") or ()}
 
 
 def _spelled(table: Input, column: str) -> str:

@@ -40,7 +40,7 @@ KEYS = {
     "m": "coalesce(a, 1) + coalesce(b, 2)",
     "b": "b",
     "c": "c",
-    "w": "w.id",
+    "of_w": "w.id",
     "z": "s || '!'",
 }
 MEASURES = ["count(*)", "sum(b)", "min(t.a)", "max(c)", "count(DISTINCT d)", "sum(a + c)", "count(u.b)", "max(s)"]

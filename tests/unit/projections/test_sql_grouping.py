@@ -66,11 +66,11 @@ TWO = {
         " = c.id",
         "SELECT `n`, max(`id`) AS `o`, max(`c_id`) AS `c` FROM some_rows GROUP BY `n`"),
     "rows of a subquery, of WITH": (
-        "WITH x AS (SELECT * FROM orders) SELECT city_name, sum(amount) AS t FROM x JOIN places USING (country_name,"
-        " city_name) GROUP BY city_name",
-        "WITH x AS (SELECT * FROM orders) SELECT `x`.`id` AS `id`, city_name AS `city_name`, `amount` AS `amount` FROM"
+        "WITH x AS (SELECT * FROM orders) SELECT zip, sum(amount) AS t FROM x JOIN places USING (country_name,"
+        " city_name) GROUP BY zip",
+        "WITH x AS (SELECT * FROM orders) SELECT `x`.`id` AS `id`, zip AS `zip`, `amount` AS `amount` FROM"
         " x JOIN places USING (country_name, city_name)",
-        "SELECT `city_name`, sum(`amount`) AS `t` FROM some_rows GROUP BY `city_name`"),
+        "SELECT `zip`, sum(`amount`) AS `t` FROM some_rows GROUP BY `zip`"),
     "rows of a subquery without a name, in parentheses, with a comment": (
         "(SELECT id % 3 AS k, count(*) /* GROUP BY */ AS n FROM (SELECT * FROM orders) -- GROUP BY x\n GROUP BY k)",
         "SELECT `id` AS `id`, id % 3 AS `k` FROM (SELECT * FROM orders) -- GROUP BY x",
@@ -102,6 +102,30 @@ ONE = {
     "SELECT DISTINCT o.id, c.full_name FROM orders o JOIN customers c ON o.customer_id = c.id": (),
     "SELECT id, amount FROM orders": (),
 }
+
+
+BY_CUSTOMER = [
+    "SELECT customer_id, count(*) AS n FROM orders FULL JOIN visits USING (customer_id) GROUP BY customer_id",
+    "SELECT o.customer_id, count(*) AS n FROM orders o JOIN visits v ON v.customer_id = o.customer_id AND o.id > 1"
+    " GROUP BY o.customer_id",
+    "SELECT DISTINCT customer_id FROM orders o WHERE EXISTS (SELECT 1 FROM visits v WHERE v.customer_id ="
+    " o.customer_id)",
+]
+
+
+@pytest.mark.parametrize("text", BY_CUSTOMER)
+def test_tables_that_are_joined_by_what_a_query_groups_by_are_partitions_of_one_view(text):
+    assert halves(text) is None
+    assert sql_view("some", text, tables=NAMED).by == ("customer_id",)
+
+
+def test_tables_that_share_a_column_and_are_joined_by_another_are_rows_to_group():
+    text = (
+        "SELECT v.region_id, count(*) AS n FROM visits v JOIN customers c ON v.customer_id = c.id GROUP BY v.region_id"
+    )
+    rows, groups = halves(text)
+    assert rows.startswith("SELECT `v`.`customer_id` AS `customer_id`, `v`.`region_id` AS `region_id` FROM visits v")
+    assert groups == "SELECT `region_id`, count(*) AS `n` FROM some_rows GROUP BY `region_id`"
 
 
 @pytest.mark.parametrize("text", ONE)
@@ -147,6 +171,18 @@ def test_a_view_whose_columns_are_not_known_yet_is_grouped_by_an_expression():
         "SELECT `seen`.`id` AS `id`, date(seen_at) AS `day`, `amount` AS `column_1` FROM seen",
         "SELECT `day`, sum(`column_1`) AS `amount` FROM some_rows GROUP BY `day`",
     )
+
+
+def test_sides_that_the_text_does_not_show_may_be_declared_to_be_none():
+    text = (
+        "SELECT c.x, count(*) AS n FROM orders o RIGHT JOIN (SELECT id AS k, full_name AS x FROM customers) c ON true"
+    )
+    with pytest.raises(InvalidDefinition, match="RIGHT JOIN of a subquery"):
+        sql_view("some", f"{text} GROUP BY c.x", tables=NAMED)
+    (rows,) = sql_view("some", f"{text} GROUP BY c.x", tables=NAMED, unmatched={}).inputs
+    assert rows.unmatched == ()
+    with pytest.raises(InvalidDefinition, match="unmatched sides"):
+        sql_view("some", f"{text} GROUP BY c.x", tables=NAMED, unmatched={"k": "customers"})
 
 
 def test_references_of_the_join_may_be_declared():
