@@ -6,10 +6,11 @@ from typing import Final
 
 from factfold.console.page import Page
 from factfold.console.pages import map as map_page
-from factfold.console.pages import overview, view
+from factfold.console.pages import overview, schemas, view
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
     view.PAGE,
+    schemas.PAGE,
 )

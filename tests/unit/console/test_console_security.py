@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.console.conftest import HOST, ORIGIN, PORT, Browser
 
-PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2"]
+PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2", "/schemas",
+         "/schemas?type=order.placed"]  # fmt: skip
 STATIC = files("factfold.console") / "static"
 
 
