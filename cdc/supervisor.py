@@ -22,6 +22,7 @@ from cdc.watch import TASKLESS_SECONDS, failure_of
 
 if TYPE_CHECKING:
     from cdc.connect import ConnectClient
+    from cdc.connector_metrics import ConnectorMetrics
 
 _LOG = structlog.get_logger(__name__)
 # More would say nothing, and no longer fit a float in the end.
@@ -75,7 +76,9 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        metrics: ConnectorMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self.policy = policy or RestartPolicy()
         self._client = client
         self._names = None if names is None else tuple(names)
@@ -116,6 +119,8 @@ class Supervisor:
         for name, one in self._watched.items():
             if name in overview:
                 self._step(one, *overview[name])
+        if self._metrics is not None:
+            self._metrics.supervised({name: one.given_up is not None for name, one in self._watched.items()})
 
     def _went_away(self, error: CdcError) -> None:
         if not self._is_away:
@@ -198,6 +203,8 @@ class Supervisor:
             _LOG.warning("restart refused", connector=status.name, cause=error.message)
             return
         one.restarts, one.due, one.taskless_since = one.restarts + 1, None, None
+        if self._metrics is not None:
+            self._metrics.restarted_connector(status.name)
         _LOG.info("connector restarted", connector=status.name, restart=one.restarts)
 
     def _give_up(self, one: _Watched, status: ConnectorStatus, failure: ConnectorFailed) -> None:

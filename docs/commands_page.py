@@ -76,7 +76,8 @@ def _meaning(parameter: Any) -> str:
 
 
 def _required(parameter: Any) -> str:
-    variable = f"Variable: `{parameter.envvar}`." if isinstance(parameter.envvar, str) else ""
+    names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
+    variable = f"Variable: {', else '.join(f'`{name}`' for name in names)}." if names else ""
     must = "Required." if parameter.required and parameter.param_type_name == "option" else ""
     return " ".join(part for part in (must, variable) if part)
 

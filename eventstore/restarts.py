@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -45,15 +45,21 @@ def passes(error: FactfoldError) -> bool:
     return isinstance(error, PASSING)
 
 
-def _nothing(_: int) -> None:
-    """What is done where nobody wants to be told."""
+class RestartCount(Protocol):
+    """Counts starts after failures, as the metrics of a runner do."""
+
+    def restarted(self, failures: int) -> None:
+        """Count a start after so many failures in a row."""
+
+    def recovered(self, failures: int) -> None:
+        """Note that what failed so often works again."""
 
 
 class Outwaiting:
     """Tries again what fails: `failures` counts those in a row, `restarts` all of them.
 
     `what` fails and `place` says where; `gave_up` is the error after too many in a row. `passes` decides whether an
-    error passes; `on_restart` and `on_recovery` are told the failures in a row.
+    error passes, and `counted_by` counts for others.
     """
 
     def __init__(
@@ -65,13 +71,12 @@ class Outwaiting:
         gave_up: type[FactfoldError],
         goes_on: str = "it goes on where it stood",
         passes: Callable[[FactfoldError], bool] = passes,
-        on_restart: Callable[[int], None] = _nothing,
-        on_recovery: Callable[[int], None] = _nothing,
+        counted_by: RestartCount | None = None,
     ) -> None:
         self._policy = policy
         self._what, self._place, self._gave_up, self._goes_on = what, place, gave_up, goes_on
         self._passes = passes
-        self._on_restart, self._on_recovery = on_restart, on_recovery
+        self._counted_by = counted_by
         self.failures = 0
         self.restarts = 0
 
@@ -108,7 +113,8 @@ class Outwaiting:
                 place=self._place,
             ) from error
         self.restarts += 1
-        self._on_restart(self.failures)
+        if self._counted_by is not None:
+            self._counted_by.restarted(self.failures)
         delay = self._policy.delay(self.failures)
         log.warning(f"{self._what} failed", place=self._place, cause=error.message, restart_in=delay)
         return delay
@@ -116,4 +122,5 @@ class Outwaiting:
     def recovered(self) -> None:
         """Begin to count anew."""
         before, self.failures = self.failures, 0
-        self._on_recovery(before)
+        if self._counted_by is not None:
+            self._counted_by.recovered(before)

@@ -47,7 +47,6 @@
         ├── RunnerGaveUp             a runner failed too often in a row
         ├── NotCaughtUp              a run did not come to where it was wanted within the time
         ├── NotYetApplied            an event is not in the views within the time it was waited for
-        ├── MetricsPortTaken         the port for metrics cannot be listened on
         └── SparkFailed              anything else that Spark reports, shortened
             ├── CodeFailed           an aggregate or a view's function raised, or a value does not fit its type
             └── SparkGone            Spark's JVM no longer answers
@@ -303,10 +302,6 @@ class NotYetApplied(ProjectionError):
 
 class NotCaughtUp(ProjectionError):
     """A run did not come to the offsets it was to reach within the time; what it applied stays."""
-
-
-class MetricsPortTaken(ProjectionError):
-    """The port for metrics cannot be listened on."""
 
 
 class SparkFailed(ProjectionError):

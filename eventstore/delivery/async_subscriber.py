@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.loop import HandlerLoop
@@ -39,11 +40,13 @@ class AsyncSubscriber:
         *,
         engine: AsyncEngine | None = None,
         patience: float = PATIENCE_SECONDS,
+        around: Sequence[Around] = (),
     ) -> None:
         self._subscription = subscription
         self._source = source
         self._engine = engine
         self._patience = patience
+        self._around = around
         self._thread = HandlerThread(f"consumer of {subscription.group}")
         self._stop = Event()
         self._subscriber: Subscriber | None = None
@@ -109,6 +112,7 @@ class AsyncSubscriber:
             engine=None if self._engine is None else self._engine.sync_engine,
             patience=self._patience,
             runners=self._runners,
+            around=self._around,
         )
 
     def _opened(self) -> Subscriber:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eventstore.delivery.around import Around, HandlerCall, entered
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
 from eventstore.delivery.deliveries import Delivery
 from eventstore.delivery.source import Arrival, Source
@@ -106,8 +107,11 @@ class Attempt:
         runner: HandlerRunner,
         calls: Calls,
         halt: Event,
+        around: Sequence[Around] = (),
     ) -> None:
+        self._subscription = subscription
         self._handler = runner.called(subscription.handler)
+        self._around = around
         self._runner = runner
         self._signature = subscription.signature
         self._keeps_inbox = subscription.keeps_inbox
@@ -254,7 +258,8 @@ class Attempt:
         return call(pending, lent)
 
     def _call_each(self, pending: list[_Pending], lent: LentTransaction | None) -> int:
-        handler, go_on, signature, is_halted = self._handler, self._calls.go_on, self._signature, self._halt.is_set
+        go_on, signature, is_halted = self._calls.go_on, self._signature, self._halt.is_set
+        handler = self._handler
         # One dictionary for the batch: a call copies it anyway.
         given, handled = signature.arguments(None, None, lent and self._runner.lent(lent.tx)), 0
         try:
@@ -265,6 +270,8 @@ class Attempt:
                     given[signature.recorded] = one.recorded
                 if signature.delivery is not None:
                     given[signature.delivery] = Delivery(one.arrival.retries + 1, one.arrival.place)
+                if self._around:
+                    handler = self._surrounded([one])
                 for given[signature.event] in one.events:
                     go_on(CALL, one.arrival)
                     handler(**given)
@@ -286,12 +293,24 @@ class Attempt:
         try:
             events = [event for one in pending for event in one.events]
             recorded = [one.recorded for one in pending for _ in one.events]
-            self._handler(**self._signature.arguments(events, recorded, lent and self._runner.lent(lent.tx)))
+            handler = self._surrounded(pending) if self._around else self._handler
+            handler(**self._signature.arguments(events, recorded, lent and self._runner.lent(lent.tx)))
             if lent is not None:
                 lent.check()
         except Exception as error:
             raise self._failed(error, pending[0].place if len(pending) == 1 else None, None) from error
         return len(pending)
+
+    def _surrounded(self, pending: Sequence[_Pending]) -> Callable[..., object]:
+        """The handler within what is to stand around its call for these records."""
+        arrivals = [one.arrival for one in pending]
+        call = HandlerCall(self._subscription, self._source.kept_as(arrivals[0]), arrivals)
+
+        def surrounded(**given: Any) -> None:
+            with entered(self._around, call):
+                self._handler(**given)
+
+        return surrounded
 
     def _failed(self, error: Exception, at: int | None, done: DeliveryReport | None) -> Exception:
         """Tell a handler that failed from a database that went away below it."""

@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import Attempt, DeliveryReport
 from eventstore.delivery.calls import Calls, HandlerRunner, Step
 from eventstore.delivery.settling import Settling
@@ -39,11 +40,12 @@ class Lane:
         runner: HandlerRunner,
         halt: Event,
         patience: float,
+        around: Sequence[Around] = (),
     ) -> None:
         self.runner = runner
         self.inbox = inbox
         self.calls = Calls(timeout=subscription.timeout, patience=patience)
-        attempt = Attempt(subscription, source, inbox, runner=runner, calls=self.calls, halt=halt)
+        attempt = Attempt(subscription, source, inbox, runner=runner, calls=self.calls, halt=halt, around=around)
         self._settling = Settling(subscription, source, attempt=attempt, runner=runner, halt=halt, patience=patience)
         self._run: Sequence[Arrival] = ()
         self.job: Future[None] | None = None

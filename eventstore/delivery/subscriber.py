@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
+from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
@@ -33,8 +34,8 @@ class Subscriber(Closing):
     """Delivers what a source gives to a subscription's handler; close it, or use it in `with`.
 
     `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runners` are where the
-    handler runs, as many as the subscription has handlers in parallel: threads if none are given. `report` counts since
-    the beginning.
+    handler runs, as many as the subscription has handlers in parallel: threads if none are given. `around` opens what
+    stands around each call of the handler. `report` counts since the beginning.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Subscriber(Closing):
         engine: Engine | None = None,
         patience: float = PATIENCE_SECONDS,
         runners: Sequence[HandlerRunner] = (),
+        around: Sequence[Around] = (),
     ) -> None:
         self._subscription = subscription
         self._source = source
@@ -61,6 +63,7 @@ class Subscriber(Closing):
                 runner=runner,
                 halt=self._halt,
                 patience=patience,
+                around=around,
             )
             for runner in runners
         ]

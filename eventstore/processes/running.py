@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from eventstore.aggregate import Aggregate
+    from eventstore.metrics import ProcessMetrics
 
 _NO_TOPICS: Final[Mapping[str, str]] = {}
 _STANDBY_SECONDS: Final = 1.0
@@ -87,19 +88,29 @@ def run_processes(
     dispatcher: Dispatcher | None = None,
     restarts: Restarts | None = None,
     on_batch: Tell = lambda report: None,
+    metrics: ProcessMetrics | None = None,
 ) -> WorkReport:
     """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
 
     Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
     Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `topics` names the
     topic of a category that another service publishes. `commands` are aggregates whose scheduled commands are sent too.
-    SubscriptionGaveUp after too many failures in a row; other errors end it.
+    `metrics` counts for Prometheus. SubscriptionGaveUp after too many failures in a row; other errors end it.
     """
     worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
-    jobs: list[Callable[[], object]] = [partial(_work, worker, stop, restarts, on_batch)]
+    if metrics is not None:
+        metrics.watch(worker)
+    outwaiting = _outwaiting("worker of processes", "factfold_scheduled", restarts, metrics)
+    jobs: list[Callable[[], object]] = [
+        partial(
+            _work, worker, stop, outwaiting, _telling(outwaiting, on_batch, None if metrics is None else metrics.worked)
+        )
+    ]
     for kind in processes:
         opening = partial(open_process, store, kind, settings=settings, topics=topics)
-        jobs.append(partial(_deliver, opening, kind.category, stop, restarts, on_batch))
+        outwaiting = _outwaiting("process", kind.category, restarts, metrics)
+        tell = _telling(outwaiting, on_batch, None if metrics is None else partial(metrics.delivered, kind.category))
+        jobs.append(partial(_deliver, opening, stop, outwaiting, tell))
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="processes") as threads:
         running = [threads.submit(job) for job in jobs]
         wait(running, return_when=FIRST_EXCEPTION)
@@ -109,17 +120,24 @@ def run_processes(
     return worker.report
 
 
-def _work(worker: ProcessWorker, stop: Event, restarts: Restarts | None, on_batch: Tell) -> None:
-    outwaiting = _outwaiting("worker of processes", "factfold_scheduled", restarts)
+def _telling(outwaiting: Outwaiting, on_batch: Tell, count: Callable[[Any], None] | None) -> Tell:
+    def tell(report: DeliveryReport | WorkReport) -> None:
+        if not isinstance(report, WorkReport) or report.done:
+            outwaiting.recovered()
+        if count is not None:
+            count(report)
+        on_batch(report)
+
+    return tell
+
+
+def _work(worker: ProcessWorker, stop: Event, outwaiting: Outwaiting, on_batch: Tell) -> None:
     while not stop.is_set():
         with outwaiting.over(stop):
             worker.run(stop=stop, on_batch=on_batch)
 
 
-def _deliver(
-    opening: Callable[[], Subscriber], name: str, stop: Event, restarts: Restarts | None, on_batch: Tell
-) -> None:
-    outwaiting = _outwaiting("process", name, restarts)
+def _deliver(opening: Callable[[], Subscriber], stop: Event, outwaiting: Outwaiting, on_batch: Tell) -> None:
     while not stop.is_set():
         try:
             with outwaiting.over(stop), opening() as opened:
@@ -128,8 +146,8 @@ def _deliver(
             stop.wait(_STANDBY_SECONDS)
 
 
-def _outwaiting(what: str, place: str, restarts: Restarts | None) -> Outwaiting:
-    return Outwaiting(restarts or Restarts(), what=what, place=place, gave_up=SubscriptionGaveUp)
+def _outwaiting(what: str, place: str, restarts: Restarts | None, metrics: ProcessMetrics | None) -> Outwaiting:
+    return Outwaiting(restarts or Restarts(), what=what, place=place, gave_up=SubscriptionGaveUp, counted_by=metrics)
 
 
 def _categories(process: type[Process]) -> list[str]:

@@ -95,6 +95,7 @@ class ProcessWorker:
         self._sending: Scheduled | None = None
         self._cautious = 0  # how many of the next batches are of one row
         self._driver: Any = None
+        self._due: datetime | None = None
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
@@ -103,7 +104,7 @@ class ProcessWorker:
         try:
             while not stop.is_set():
                 report = self._watched(thread)
-                if on_batch is not None and report.done:
+                if on_batch is not None and (report.done or report.failed):
                     on_batch(report)
                 if not report.done:
                     stop.wait(_GLANCE_SECONDS)
@@ -144,13 +145,18 @@ class ProcessWorker:
         report = WorkReport()
         # Looked for by a read: an idle worker takes no write lock.
         with self._database.statement() as connection:
-            due = self._rows.next_due(connection, list(self._engine.processes), list(self._commands))
+            due = self._due = self._rows.next_due(connection, list(self._engine.processes), list(self._commands))
         if due is None or due > self._clock():
             return report
         for claim in (self._of_processes, self._alone):
             report.add(claim())
         self.report.add(report)
         return report
+
+    def overdue(self) -> float:
+        """Return for how many seconds the oldest row has been due, as of the last look; from any thread."""
+        due = self._due
+        return 0.0 if due is None else max(0.0, (self._clock() - due).total_seconds())
 
     def drain(self) -> WorkReport:
         """Do everything that is due now and what follows from it; for tests and for programs that end."""

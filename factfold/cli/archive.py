@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ import typer
 from eventstore.errors import DeclarationError
 from factfold.cli.comparisons import DIFFERS
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.projections import Json, Memory
 from factfold.cli.signals import stop_on_signal
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from projections import Archiver, ArchiveVerdict
     from projections.logs.archive import Extent
     from projections.spark.archive.archiver import Appended
+    from projections.spark.archive.metrics import ArchiveMetrics
 
 app = typer.Typer(help="Archives: topics in columns beside Kafka, from which views are rebuilt.", no_args_is_help=True)
 
@@ -56,15 +59,27 @@ def run(
     max_offsets: MaxOffsets = None,
     incomplete: Incomplete = False,
     memory: Memory = "1g",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Archive what the topics get until a signal comes; killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
-    with _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver:
+    with (
+        served_metrics(partial(_metrics, archive), metrics_port, metrics_host) as metrics,
+        _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver,
+    ):
         stop_on_signal(stop)
         typer.echo(json.dumps({"state": "archiving"}) if as_json else "archiving", err=not as_json)
         sys.stdout.flush()
-        archiver.run(topics, stop=stop, every=every, on_append=lambda done: _tell_append(done, as_json=as_json))
+        tell = partial(_tell_append, as_json=as_json)
+        archiver.run(topics, stop=stop, every=every, on_append=tell, metrics=metrics)
+
+
+def _metrics(archive: str) -> ArchiveMetrics:
+    from projections.spark.archive.metrics import ArchiveMetrics
+
+    return ArchiveMetrics(archive.rstrip("/").rpartition("/")[2])
 
 
 @app.command()

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ import typer
 
 from factfold.cli.definitions import load_definition
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.projections import Json, Memory
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from projections import Branches
+    from projections.branching.metrics import RouterMetrics
 
 app = typer.Typer(help="Branches: put each record of a topic into exactly one topic.", no_args_is_help=True)
 
@@ -61,9 +63,14 @@ def run(
     batch_seconds: Annotated[
         int | None, typer.Option("--batch-seconds", min=5, help="How long a batch of real-time mode lasts.")
     ] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark's master; default: enough local slots.")] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--spark-master", envvar="FACTFOLD_SPARK_MASTER", help="Default: enough local slots."),
+    ] = None,
     memory: Memory = "1g",
     restarts: RestartLimit = LIMIT,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Route the topic's records until a signal comes; killed, it goes on from its Spark checkpoint."""
@@ -76,12 +83,13 @@ def run(
     options = RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
-    opening = partial(
-        open_router, Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master,
-        memory=memory,
-    )  # fmt: skip
     with ExitStack() as opened:
-        outwaiting = router_outwaiting(branches, options.restarts)
+        metrics = opened.enter_context(_served(branches, checkpoints, metrics_port, metrics_host))
+        opening = partial(
+            open_router, Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
+            master=master, memory=memory, metrics=metrics,
+        )  # fmt: skip
+        outwaiting = router_outwaiting(branches, options.restarts, metrics)
         router = outwaiting.once(lambda: opened.enter_context(opening()), stop=stop)
         if router is None:
             return
@@ -90,6 +98,23 @@ def run(
         sys.stdout.flush()
         router.run(stop=stop)
         _tell(router.counts(), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
+
+
+def _served(
+    branches: Branches, checkpoints: Path, port: int | None, host: str
+) -> AbstractContextManager[RouterMetrics | None]:
+    def make() -> RouterMetrics:
+        from projections.branching.metrics import RouterMetrics
+
+        return RouterMetrics(branches.topic)
+
+    def look(metrics: RouterMetrics) -> None:
+        from eventstore import Settings
+        from projections import branches_status
+
+        metrics.standing(branches_status(Settings(), branches, checkpoints=checkpoints))
+
+    return served_metrics(make, port, host, look=look)
 
 
 @app.command()

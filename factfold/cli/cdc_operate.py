@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from factfold.cli.connectors import (
     MaybeNames,
     Reference,
     SourceUrl,
+    Stack,
     Timeout,
     brokers_at,
     causes_of,
@@ -28,6 +30,7 @@ from factfold.cli.connectors import (
     worker,
 )
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.catalogue import ReplicationSlot
     from cdc.comparing.models import CapturedModel
+    from cdc.connector_metrics import ConnectorMetrics
     from cdc.connectors.postgres import PostgresConnector
 
 __all__ = ["app"]
@@ -111,6 +115,7 @@ def doctor(
     kafka: Kafka = None,
     offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
     groups: Groups = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
@@ -123,9 +128,9 @@ def doctor(
 
     models = [model for group in groups or () for model in _models(group)]
     failed, settings = False, None if kafka is None else brokers_at(kafka)
-    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
+    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE, stack=stack)
     with maybe_database(source_url) as source, patient as client:
-        for connector in declared(reference):
+        for connector in declared(reference, stack):
             own, notes = of_its_own(source, connector.config())
             found = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
@@ -148,7 +153,11 @@ _PATIENCE = 60.0
 
 def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
     """What is not looked at, and why: a reader must not take silence for health."""
-    sides = {"source": source, "worker": "" if worker else "--no-worker", "topics": "" if topics else "no --kafka"}
+    sides = {
+        "source": source,
+        "worker": "" if worker else "--no-worker",
+        "topics": "" if topics else "no --kafka-bootstrap-servers",
+    }
     return [f"{side} ({why})" for side, why in sides.items() if why]
 
 
@@ -159,12 +168,12 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
 
 def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
-        shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
+        shown = [dataclasses.asdict(one) for one in found]
         typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
     for one in found:
-        typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
+        typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
     if omitted:
@@ -177,17 +186,44 @@ def supervise(
     connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
     healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+    source_url: SourceUrl = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
-    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are."""
+    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are.
+
+    With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
+    """
     import cdc
     from factfold.cli.signals import stop_on_signal
 
     log_to_stderr(as_json=as_json)
     policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
     stop = stop_on_signal()
-    with worker(connect_url) as client:
-        cdc.Supervisor(client, names or None, policy=policy).run(stop)
+    with (
+        worker(connect_url) as client,
+        maybe_database(source_url) as source,
+        _served(connect_url, names or None, source, metrics_port, metrics_host) as metrics,
+    ):
+        cdc.Supervisor(client, names or None, policy=policy, metrics=metrics).run(stop)
+
+
+def _served(
+    url: str | None, names: Sequence[str] | None, source: Engine | None, port: int | None, host: str
+) -> AbstractContextManager[ConnectorMetrics | None]:
+    def make() -> ConnectorMetrics:
+        from cdc.connector_metrics import ConnectorMetrics
+
+        return ConnectorMetrics()
+
+    def look(metrics: ConnectorMetrics) -> None:
+        import cdc
+
+        with worker(url) as client:  # of this thread's own
+            metrics.standing(cdc.healths(client, names, source=source))
+
+    return served_metrics(make, port, host, look=look)
 
 
 @app.command()
@@ -198,6 +234,7 @@ def rotate_password(
         typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
     ],
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
@@ -206,8 +243,8 @@ def rotate_password(
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with worker(connect_url, patience=timeout) as client, database(source_url) as source:
-        for first, *others in _by_role(declared(reference)):
+    with worker(connect_url, patience=timeout, stack=stack) as client, database(source_url) as source:
+        for first, *others in _by_role(declared(reference, stack)):
             statuses = cdc.rotate_password(
                 client, first, source=source, others=others, password=password, timeout=timeout
             )

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ import typer
 from factfold.cli.archive import parse_duration
 from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.shown_values import as_json as as_json_values
 from factfold.cli.shown_values import printable
@@ -23,6 +25,7 @@ from factfold.cli.store import Database, Json, Schema, Source, existing_store
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
     from eventstore.messages import RecordedEvent
+    from eventstore.metrics import ProcessMetrics
     from eventstore.processes import Process
     from eventstore.processes.administration import InstanceStatus, Processes
 
@@ -57,6 +60,8 @@ def run(
         list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
     ] = None,
     restarts: RestartLimit = LIMIT,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Deliver events to processes, send their commands and fire their timers, until a signal comes.
@@ -68,17 +73,26 @@ def run(
 
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
-    with existing_store(database, schema, source=source) as store:
+    with (
+        existing_store(database, schema, source=source) as store,
+        served_metrics(partial(_metrics, kinds), metrics_port, metrics_host) as metrics,
+    ):
         typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
         sys.stdout.flush()
         settings = Settings() if kafka else None
         report = run_processes(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
-            restarts=Restarts(limit=restarts),
+            restarts=Restarts(limit=restarts), metrics=metrics,
         )  # fmt: skip
     told = dataclasses.asdict(report)
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
     typer.echo(json.dumps(told) if as_json else said)
+
+
+def _metrics(kinds: Sequence[type[Process]]) -> ProcessMetrics:
+    from eventstore.metrics import ProcessMetrics
+
+    return ProcessMetrics(" ".join(kind.category for kind in kinds) or "schedule")
 
 
 @app.command(name="list")

@@ -18,13 +18,14 @@ from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison, tell_ro
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.opened_views import require_same_definition
 from factfold.cli.rebuild_display import shown
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import ended_by_signals, stop_on_signal
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup, RebuildReport
+    from projections import Environment, ProjectionGroup, RebuildReport, RunMetrics
     from projections.spark.live.incremental import BatchReport
 
 app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
@@ -129,24 +130,20 @@ def run(
     archive: Archived = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
     restarts: RestartLimit = LIMIT,
-    metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", help="Serve Prometheus metrics at this port, path /metrics.")
-    ] = None,
-    metrics_host: Annotated[str, typer.Option("--metrics-host", help="The address it listens on.")] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Keep the group's views up to date until a signal comes; builds them first where there are none.
 
     After a cut-over it goes on with the generation that serves now.
     """
-    from projections import Follower, NoServingGeneration, RunMetrics, serve_metrics
+    from projections import Follower, NoServingGeneration
     from projections.running.restarts import Restarts
 
     definition, stop = load_group(group), stop_on_signal()
     with ExitStack() as opened:
-        metrics = RunMetrics(definition.name)
-        if metrics_port is not None:
-            opened.enter_context(serve_metrics(metrics, port=metrics_port, host=metrics_host))
+        metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
         environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
         stop_on_signal(stop)
         follower = Follower(
@@ -163,6 +160,12 @@ def run(
         except NoServingGeneration:
             follower.outwait(partial(_build, environment, definition), stop=stop)
             work(stop=stop)
+
+
+def _metrics(definition: ProjectionGroup) -> RunMetrics:
+    from projections import RunMetrics
+
+    return RunMetrics(definition.name)
 
 
 def _build(environment: Environment, definition: ProjectionGroup) -> None:

@@ -6,25 +6,23 @@ import dataclasses
 import gc
 import json
 import sys
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.projections import Json
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import Database, Json, Schema
 
 if TYPE_CHECKING:
-    from eventstore import RelayStatus, SqlEventStore
+    from eventstore import SqlEventStore
+    from eventstore.metrics import RelayMetrics
+    from eventstore.relay import RelayStatus
 
 app = typer.Typer(help="The event store published to Kafka without Kafka Connect.", no_args_is_help=True)
-
-Database = Annotated[
-    str,
-    typer.Option("--database", envvar="FACTFOLD_DATABASE", help="SQLAlchemy URL of the event store's PostgreSQL."),
-]
-Schema = Annotated[str | None, typer.Option("--schema", help="The store's database schema, where it has one.")]
 
 
 @app.callback()
@@ -42,10 +40,13 @@ def run(
         list[str] | None,
         typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's; may be repeated."),
     ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes; start it twice, and the second one stands by."""
-    from eventstore import Relay, Settings
+    from eventstore import Settings
+    from eventstore.relay import Relay
 
     def tell(state: str) -> None:
         typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
@@ -54,16 +55,35 @@ def run(
     stop = stop_on_signal()
     # What is imported by now stays to the end; looking through it again and again took 6 of 20 µs an event.
     gc.freeze()
-    with _store(database, schema) as store:
-        report = Relay(store, Settings(), ignored_slots=ignored_slots or ()).run(stop=stop, once=once, on_state=tell)
+    with _store(database, schema) as store, _served(store, schema, metrics_port, metrics_host) as metrics:
+        relay = Relay(store, Settings(), ignored_slots=ignored_slots or (), metrics=metrics)
+        report = relay.run(stop=stop, once=once, on_state=tell)
     counts = dataclasses.asdict(report)
     typer.echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+def _served(
+    store: SqlEventStore, schema: str | None, port: int | None, host: str
+) -> AbstractContextManager[RelayMetrics | None]:
+    def make() -> RelayMetrics:
+        from eventstore.metrics import RelayMetrics
+
+        return RelayMetrics(schema or "store")
+
+    def look(metrics: RelayMetrics) -> None:
+        from eventstore import Settings
+        from eventstore.relay import relay_status
+
+        metrics.behind(relay_status(store, Settings()))
+
+    return served_metrics(make, port, host, look=look)
 
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show who publishes, and what each topic does not hold yet; exit code 3 where nobody publishes."""
-    from eventstore import Settings, relay_status
+    from eventstore import Settings
+    from eventstore.relay import relay_status
 
     with _store(database, schema) as store:
         found = relay_status(store, Settings())

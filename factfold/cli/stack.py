@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option("--name", help="Which stack; several can be up at once.")]
+Name = Annotated[
+    str, typer.Option("--stack", envvar="FACTFOLD_STACK", help="The name of the stack. Several can be up at once.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -95,13 +97,11 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[
-        str, typer.Option("--database", help="The database of your service; see createdb.")
-    ] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Print the variables that other commands read, password included: eval "$(factfold stack env --database shop)"."""
+    """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
 
     from factfold.stack import LocalStack
@@ -117,9 +117,11 @@ def env(
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
     databases = dict.fromkeys(
-        ("FACTFOLD_STORE_URL", "FACTFOLD_DATABASE", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
+        ("FACTFOLD_STORE_URL", "FACTFOLD_INBOX_URL", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
     )
     return {
+        "FACTFOLD_STACK": info.name,
+        "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
         **databases,

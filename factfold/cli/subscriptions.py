@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,13 +17,16 @@ import typer
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore import DeliveryReport, Subscription
+    from eventstore import Subscription
+    from eventstore.delivery import DeliveryReport
+    from eventstore.metrics import SubscriptionMetrics
     from eventstore.subscriptions import Start
 
 app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)
@@ -32,7 +35,7 @@ Topic = Annotated[str, typer.Argument(help="The topic the group reads, or severa
 Group = Annotated[str, typer.Argument(help="The group.")]
 Database = Annotated[
     str | None,
-    typer.Option("--database", envvar="FACTFOLD_DATABASE", help="SQLAlchemy URL of the handler's database."),
+    typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="SQLAlchemy URL of the handler's database."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -50,6 +53,8 @@ def run(
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
     restarts: RestartLimit = LIMIT,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes; start it several times to share the load."""
@@ -57,12 +62,30 @@ def run(
 
     declared, stop = load_subscription(subscription), stop_on_signal()
     with ExitStack() as opened:
+        metrics = opened.enter_context(_served(declared, metrics_port, metrics_host))
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
         report = run_subscription(
             declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
             on_open=partial(_tell_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
+            metrics=metrics,
         )  # fmt: skip
         _tell(report, as_json=as_json)
+
+
+def _served(
+    declared: Subscription[..., Any], port: int | None, host: str
+) -> AbstractContextManager[SubscriptionMetrics | None]:
+    def make() -> SubscriptionMetrics:
+        from eventstore.metrics import SubscriptionMetrics
+
+        return SubscriptionMetrics(declared.group)
+
+    def look(metrics: SubscriptionMetrics) -> None:
+        from eventstore import Settings
+
+        metrics.look(declared, Settings())
+
+    return served_metrics(make, port, host, look=look)
 
 
 def _tell_following(*, as_json: bool) -> None:
@@ -100,7 +123,7 @@ def reset(
     ],
     database: Database = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Empty the group's inbox in --database, so that events are handled again.")
+        bool, typer.Option("--forget", help="Empty the group's inbox in --inbox-url, so that events are handled again.")
     ] = False,
 ) -> None:
     """Move a group without members to another place of its topics.
@@ -111,7 +134,7 @@ def reset(
     from eventstore.kafka.groups import reset_group
 
     if forget and database is None:
-        raise typer.BadParameter("--forget needs --database, where the inbox is")
+        raise typer.BadParameter("--forget needs --inbox-url, where the inbox is")
     topics, start = topic.split(","), parse_start(to)
     if len(topics) > 1 and isinstance(start, dict):
         raise typer.BadParameter(f"{to!r} does not say of which topic: reset one topic at a time")

@@ -39,6 +39,8 @@ from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from projections.branching.metrics import RouterMetrics
+
 # At the end of a batch records wait while Spark commits it and plans the next; a longer batch makes that rarer, and a
 # killed router repeats up to one batch. Measured: docs/decisions/0011.
 BATCH_SECONDS: Final = 60
@@ -77,6 +79,7 @@ class Router:
         branches: Branches,
         checkpoint: RouterCheckpoint,
         options: RouterOptions,
+        metrics: RouterMetrics | None = None,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -85,7 +88,8 @@ class Router:
         self._options = options
         self._given_up: frozenset[int] = frozenset()
         self._settled: Mapping[int, int] = {}
-        self._outwaiting = router_outwaiting(branches, options.restarts)
+        self._metrics = metrics
+        self._outwaiting = router_outwaiting(branches, options.restarts, metrics)
         self.mode: Mode = options.mode
         self.reloads = 0
 
@@ -174,7 +178,7 @@ class Router:
         Given up with it is any unknown id that lay in the topic before the wait. Otherwise many ids, as in garbage,
         would cost a start each.
         """
-        self.reloads += 1
+        self._reload()
         topic = self._branches.topic
         log.info("unknown schema id, reading the registry", id=unknown.schema_id, place=unknown.place)
         ends = end_offsets(self._settings, [topic])[topic]
@@ -192,12 +196,17 @@ class Router:
         """Whether a schema has come whose id was given up: the query has to be started with it."""
         come = self._given_up.intersection(read_schemas(self._settings)) if self._given_up else frozenset()
         if come:
-            self.reloads += 1
+            self._reload()
             log.info("schemas learnt after their ids were given up", ids=sorted(come), topic=self._branches.topic)
         return bool(come)
 
+    def _reload(self) -> None:
+        self.reloads += 1
+        if self._metrics is not None:
+            self._metrics.reloaded()
 
-def router_outwaiting(branches: Branches, restarts: Restarts) -> Outwaiting:
+
+def router_outwaiting(branches: Branches, restarts: Restarts, metrics: RouterMetrics | None = None) -> Outwaiting:
     """What tries a router again, before it is open and later."""
     return Outwaiting(
         restarts,
@@ -206,6 +215,7 @@ def router_outwaiting(branches: Branches, restarts: Restarts) -> Outwaiting:
         gave_up=RouterGaveUp,
         goes_on="it goes on from its Spark checkpoint",
         passes=lambda error: isinstance(error, UnknownSchemaId) or passes(error),
+        counted_by=metrics,
     )
 
 
@@ -219,6 +229,7 @@ def open_router(
     jars: Sequence[Path] = (),
     master: str | None = None,
     memory: str = "1g",
+    metrics: RouterMetrics | None = None,
 ) -> Iterator[Router]:
     """Make the branch topics, claim the checkpoint, and start a Spark session for the router alone.
 
@@ -240,7 +251,7 @@ def open_router(
         with own_session(jars, master=master, memory=memory, config=_SESSION) as spark:
             if chosen.mode == "real-time":
                 require_slots(spark.sparkContext.defaultParallelism, partitions, place=place)
-            yield Router(spark, settings, branches=branches, checkpoint=checkpoint, options=chosen)
+            yield Router(spark, settings, branches=branches, checkpoint=checkpoint, options=chosen, metrics=metrics)
 
 
 def source_partitions(settings: Settings, branches: Branches) -> int:

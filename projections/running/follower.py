@@ -54,15 +54,13 @@ class Follower:
     on_batch: Callable[[BatchReport], None] = _nothing
 
     def __post_init__(self) -> None:
-        metrics = self.metrics
         self._outwaiting = Outwaiting(
             self.policy,
             what="runner",
             place=f"projection group {self.group.name}",
             gave_up=RunnerGaveUp,
             passes=self._passes,
-            on_restart=_nothing if metrics is None else metrics.restarted,
-            on_recovery=_nothing if metrics is None else lambda _: metrics.recovered(),
+            counted_by=self.metrics,
         )
 
     @property

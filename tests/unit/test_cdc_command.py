@@ -76,7 +76,7 @@ def test_what_a_doctor_does_not_look_at_is_said(monkeypatch: pytest.MonkeyPatch)
     declared(monkeypatch)
     words = ("doctor", "shop_here:sources", "--no-worker")
     text = run(*words).stdout
-    assert text.count("  not looked at: worker (--no-worker), topics (no --kafka)\n") == 2
+    assert text.count("  not looked at: worker (--no-worker), topics (no --kafka-bootstrap-servers)\n") == 2
     assert "source: not looked at: the URL of its database was not given (--source-url)" in text
     assert "source: not looked at: Factfold looks into databases of PostgreSQL only" in text
     elsewhere = run(*words, "--source-url", "postgresql+psycopg://ann@127.0.0.1:9/elsewhere", "--json")

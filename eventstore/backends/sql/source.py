@@ -232,18 +232,22 @@ class StoreSource:
 
     def _replayed(self) -> list[StoreArrival]:
         waiting = self._replays.waiting(limit=1 if self._subscription.takes_first else self._subscription.batch)
-        sources = {} if self._source is None else self._store.sources([replay.event.id for replay in waiting])
+        sources = self._sources([replay.event for replay in waiting])
         arrivals = (self._arrival(replay.event, sources) for replay in waiting)
         return [replace(one, before={}, again=replay.id) for one, replay in zip(arrivals, waiting, strict=True)]
 
     def _next(self) -> list[StoreArrival]:
         events = self._store.read_categories(self._reached, limit=self._subscription.batch)
-        sources = {} if self._source is None else self._store.sources([event.id for event in events])
+        sources = self._sources(events)
         arrivals = []
         for event in events:
             arrivals.append(self._arrival(event, sources))
             self._reached = _behind(arrivals[-1])
         return arrivals
+
+    def _sources(self, events: Sequence[RecordedEvent]) -> Mapping[UUID, str]:
+        """Ask for the sources of events where one is declared; most polls find none to ask for."""
+        return self._store.sources([event.id for event in events]) if self._source is not None and events else {}
 
     def _arrival(self, event: RecordedEvent, sources: Mapping[UUID, str]) -> StoreArrival:
         before = self._reached

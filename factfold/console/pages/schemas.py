@@ -116,7 +116,7 @@ def _check(definitions: Definitions, stored: Sequence[RegisteredSchema]) -> Sche
 
 def _line(definitions: Definitions, name: str, found: Sequence[RegisteredSchema], check: SchemaCheck) -> TypeLine:
     ids = {schema.id for schema in found}
-    broken = len({finding.schema_id for finding in check.findings if finding.schema_id in ids})
+    broken = len({finding.schema_id for finding in check.misfits if finding.schema_id in ids})
     return TypeLine(name, len(found), tuple(readers_of(definitions, name)), broken)
 
 
@@ -134,7 +134,7 @@ def _detail(
 
 
 def _version(before: RegisteredSchema | None, schema: RegisteredSchema, check: SchemaCheck) -> VersionLine:
-    findings = [finding for finding in check.findings if finding.schema_id == schema.id]
+    findings = [finding for finding in check.misfits if finding.schema_id == schema.id]
     problem = Problem(findings[0].problem, findings[0].remedy, findings[0].place) if findings else None
     changes = () if before is None else tuple(_changes(before, schema))
     return VersionLine(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -22,6 +22,9 @@ from projections.logs.ranges import bounded
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import told_plainly
+
+if TYPE_CHECKING:
+    from projections.spark.archive.metrics import ArchiveMetrics
 
 # Offsets an append: some ten seconds of reading, so that a kill costs little and a file is worth opening.
 MAX_OFFSETS: Final = 2_000_000
@@ -106,20 +109,26 @@ class Archiver:
         stop: Event,
         every: float = EVERY_SECONDS,
         on_append: Callable[[Appended], None] = lambda done: None,
+        metrics: ArchiveMetrics | None = None,
     ) -> None:
         """Archive what is new every so many seconds until ``stop`` is set; the append at hand is finished first.
 
         A broker or a file system that does not answer is tried again, and after eight times in a row given up.
+        ``metrics`` counts for Prometheus.
         """
         failures = 0
         while not stop.is_set():
             try:
-                self.catch_up(topics, on_append=on_append, stop=stop)
+                self.catch_up(topics, on_append=_counted(on_append, metrics), stop=stop)
                 failures = 0
+                if metrics is not None:
+                    metrics.caught_up(time.time())
             except _PASSING as error:
                 failures += 1
                 if failures == _MOST_FAILURES:
                     raise
+                if metrics is not None:
+                    metrics.restarted(failures)
                 log.warning("the archive waits", cause=error.message, remedy=error.remedy, failures=failures)
             stop.wait(every)
 
@@ -196,6 +205,17 @@ def open_archiver(
         yield Archiver(KafkaLog(settings), DeltaArchive.open(spark, path), incomplete=incomplete)
     finally:
         spark.stop()
+
+
+def _counted(on_append: Callable[[Appended], None], metrics: ArchiveMetrics | None) -> Callable[[Appended], None]:
+    if metrics is None:
+        return on_append
+
+    def tell(done: Appended) -> None:
+        metrics.appended(done)
+        on_append(done)
+
+    return tell
 
 
 def require_kept(topic: str, start: Mapping[int, int], kept: Mapping[int, int]) -> None:

@@ -27,12 +27,12 @@ from eventstore import (
     NewEvent,
     Personal,
     SqlEventStore,
-    Subscriber,
     command,
     event,
     subscription,
 )
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
 from eventstore.middleware import logged
 from eventstore.upcasting import Cast

@@ -244,7 +244,8 @@ def test_a_store_and_a_broker_that_are_away_for_a_while_cost_restarts_and_nothin
     follower, script = follow(*map(failed, (TableStoreUnavailable, BrokerUnreachable, SparkFailed)))
     follower.run(stop=script.stop)
     assert (script.opened, follower.restarts) == (4, 3)
-    assert sampled(follower.metrics, "restarts_total") == 3
+    labels = {"runner": "projections", "name": "shop"}
+    assert follower.metrics.registry.get_sample_value("factfold_runner_restarts_total", labels) == 3
 
 
 def test_a_runner_gives_up_loudly_after_so_many_failures_in_a_row(follow):

@@ -1,0 +1,25 @@
+"""Metrics of runners for Prometheus: declared as data, counted from any thread, served by Prometheus' own client.
+
+Importing this package needs the extra `metrics`. No runner imports it unless you ask for metrics.
+"""
+
+from eventstore.extras import require_extra
+
+require_extra("metrics")
+
+from eventstore.metrics.delivering import SubscriptionMetrics  # noqa: E402
+from eventstore.metrics.families import Family, Kind, Metrics  # noqa: E402
+from eventstore.metrics.processing import ProcessMetrics  # noqa: E402
+from eventstore.metrics.relaying import RelayMetrics  # noqa: E402
+from eventstore.metrics.serving import MetricsPortTaken, serve_metrics  # noqa: E402
+
+__all__ = [
+    "Family",
+    "Kind",
+    "Metrics",
+    "MetricsPortTaken",
+    "ProcessMetrics",
+    "RelayMetrics",
+    "SubscriptionMetrics",
+    "serve_metrics",
+]

@@ -1,0 +1,57 @@
+"""Every command that runs for long serves metrics by the same pair of options."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from eventstore.metrics import Metrics, MetricsPortTaken, serve_metrics
+from factfold.cli.entry import application
+from factfold.cli.metrics import served_metrics
+
+RUN_FOR_LONG = {
+    "archive run", "branches run", "cdc supervise", "processes run", "projections run", "relay run",
+    "subscriptions run",
+}  # fmt: skip
+
+
+def commands(command, path=()):
+    for name, one in getattr(command, "commands", {}).items():
+        yield " ".join((*path, name)), one
+        yield from commands(one, (*path, name))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return dict(commands(typer.main.get_command(application())))
+
+
+def options(command):
+    return {name: option for option in command.params for name in option.opts}
+
+
+def test_each_command_that_runs_for_long_has_the_options(found):
+    served = {path for path, command in found.items() if "--metrics-port" in options(command)}
+    assert served == RUN_FOR_LONG
+    assert {path for path in found if path.endswith(" run")} <= served
+
+
+def test_the_options_are_the_same_everywhere(found):
+    told = {
+        tuple((name, options(found[path])[name].help, options(found[path])[name].envvar) for name in pair)
+        for pair in [("--metrics-port", "--metrics-host")]
+        for path in RUN_FOR_LONG
+    }
+    assert len(told) == 1
+    assert {envvar for _, _, envvar in told.pop()} == {"FACTFOLD_METRICS_PORT", "FACTFOLD_METRICS_HOST"}
+
+
+def test_without_a_port_nothing_is_made():
+    with served_metrics(lambda: pytest.fail("made"), None, "127.0.0.1") as metrics:
+        assert metrics is None
+
+
+def test_a_port_that_is_taken_ends_the_command():
+    with serve_metrics(Metrics("test", "t"), port=0) as port:
+        with pytest.raises(MetricsPortTaken), served_metrics(lambda: Metrics("test", "u"), port, "127.0.0.1"):
+            pass
