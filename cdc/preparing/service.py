@@ -45,7 +45,7 @@ class Service:
         store: The service's event store in ``source``. By default that of the outbox connector.
         aggregates: Aggregates whose categories and schemas the store is to know, and whose topics are created. They
             get as many partitions as the outbox connector says.
-        tables: The service's own tables, as SQLAlchemy's MetaData.
+        tables: The service's own tables, each MetaData of SQLAlchemy once.
         secrets_dir: The folder of the worker's secrets file as this machine sees it, if the references of the
             connectors name another.
         password: Is asked for the password of a connector's role. By default a new role gets a generated one.
@@ -60,7 +60,7 @@ class Service:
     databases: Sequence[Engine] = ()
     store: SqlEventStore | None = None
     aggregates: Sequence[type[Aggregate]] = ()
-    tables: MetaData | None = None
+    tables: Sequence[MetaData] = ()
     secrets_dir: Path | None = None
     password: Callable[[str], str | SecretStr] | None = None
     timeout: float = TIMEOUT
@@ -121,8 +121,7 @@ def _of_store(service: Service, outboxes: Sequence[OutboxSource]) -> Iterator[St
     stores = [service.store] if service.store is not None else []
     stores = stores or [store for outbox in outboxes for store in stores_of(service.source, outbox)]
     yield from map(StoreTables, stores)
-    if service.tables is not None:
-        yield OwnTables(service.source, service.tables)
+    yield from (OwnTables(service.source, tables) for tables in service.tables)
     if service.aggregates and stores:
         partitions = outboxes[0].partitions if outboxes else DEFAULT_PARTITIONS
         yield Categories(stores[0], service.aggregates, partitions=partitions)

@@ -29,6 +29,7 @@ from factfold.cli import (
     streams,
     subscriptions,
     trace,
+    watch,
 )
 from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
@@ -59,6 +60,7 @@ def application() -> typer.Typer:
     app.add_typer(erasure.keys, name="keys")
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
+    app.add_typer(watch.app, name="watch")
     app.command("new")(new.new)
     app.command("console")(console.console)
     app.command("trace")(trace.trace)

@@ -114,6 +114,27 @@ def env(
             typer.echo(f"export {variable}={shlex.quote(value)}")
 
 
+@app.command()
+def psql(
+    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
+    ] = None,
+    name: Name = "default",
+) -> None:
+    """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
+    import os
+
+    from factfold.stack import LocalStack
+    from factfold.stack.postgres import psql_command
+
+    given = list(arguments or ())
+    if database.startswith("-"):  # nothing stood before --
+        given, database = [database, *given], "postgres"
+    command, variables = psql_command(LocalStack(name).info, database, given)
+    os.execve(command[0], command, {**os.environ, **variables})  # noqa: S606 - psql takes this process's place
+
+
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
     databases = dict.fromkeys(

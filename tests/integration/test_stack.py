@@ -23,10 +23,10 @@ import sqlalchemy
 
 from factfold.cli.stack import _variables
 from factfold.stack import LocalStack
-from factfold.stack.errors import ServerFailed
+from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
-from factfold.stack.postgres import create_database
+from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_gone
 from factfold.stack.state import SERVERS, save
 
@@ -154,6 +154,23 @@ def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresq
     engine.dispose()
     with pytest.raises(ServerFailed, match=r"did not create database 'x'.*authentication failed"):
         create_database(replace(stack.info, password="another"), "x")
+
+
+def test_psql_opens_a_database_of_the_stack_and_takes_arguments(stack: LocalStack) -> None:
+    create_database(stack.info, "psql_here")
+    asked = ["--", "-tAc", "select current_database(), current_user"]
+    assert command("psql", "--stack", stack.name, "psql_here", *asked).stdout == "psql_here|postgres\n"
+    assert command("psql", *asked, FACTFOLD_STACK=stack.name).stdout == "postgres|postgres\n"
+
+
+def test_without_psql_it_says_what_to_install(
+    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("factfold.stack.postgres.install_tree", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArtifactError) as refused:
+        psql_command(stack.info, "shop", [])
+    assert "postgresql-client" in refused.value.remedy
 
 
 def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> None:

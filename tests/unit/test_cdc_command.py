@@ -56,6 +56,18 @@ def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatc
     assert told == {"shop": list(grant_statements(SHOP)), "hearts": []}
 
 
+def test_two_connectors_of_one_role_create_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    declarations = type(sys)("shop_here")
+    outbox = cdc.OutboxSource(
+        name="outbox", host="db", database="shop", user="shop_cdc", password=SHOP.password, topic_prefix="shop_outbox"
+    )
+    declarations.sources = [SHOP, outbox]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop_here", declarations)
+    statements = [line for line in run("grants", "shop_here:sources").stdout.splitlines() if line[:2] != "--"]
+    assert len(statements) == len(set(statements))
+    assert set(statements) == {f"{one};" for one in (*grant_statements(SHOP), *grant_statements(outbox))}
+
+
 @pytest.mark.parametrize("reference", ["nonsense", "no_such_module_here:x", "json:no_such_attribute"])
 def test_a_reference_that_cannot_be_loaded_is_no_change_that_a_plan_tells(reference: str) -> None:
     with pytest.raises(InvalidConnector) as refused:
