@@ -36,12 +36,18 @@ class ShownRows:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One row behind a row of a view; `place` is that of the record that set it last, and `show` prints the record."""
+    """One row behind a row of a view, personal values masked.
 
-    row: SourceRow
+    `place` is that of the record that set it last, and the command `show` prints the record.
+    """
+
+    table: str
+    reached: str
     values: Mapping[str, Any]
-    place: str | None
-    show: str | None
+    deleted: bool
+    stream: str | None
+    place: str | None = None
+    show: str | None = None
 
 
 def read_rows(clients: Clients, group: str, generation: int, view: str) -> ShownRows:
@@ -87,12 +93,13 @@ def read_why(clients: Clients, group: str, generation: int, view: str, *key: tup
 
 def _why(clients: Clients, row: SourceRow) -> Why:
     values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
+    said = (row.table, row.reached, values, row.deleted, row.stream)
     if row.topic is None or row.offset is None:
-        return Why(row, values, None, None)
+        return Why(*said)
     partition = _partition(clients, row)
     place = f"{row.topic}[{'?' if partition is None else partition}]@{row.offset}"
     show = f"factfold events show '{partition}@{row.offset}' --topic {row.topic}" if clients.places.kafka else None
-    return Why(row, values, place, None if partition is None else show)
+    return Why(*said, place, None if partition is None else show)
 
 
 def _partition(clients: Clients, row: SourceRow) -> int | None:
