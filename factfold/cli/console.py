@@ -15,6 +15,7 @@ from factfold.cli.store import Schema
 from factfold.cli.subscriptions import Database as InboxUrl
 
 PORT: Final = 8700
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 Targets = Annotated[
     list[str] | None,
@@ -72,12 +73,17 @@ def console(
     )  # fmt: skip
     with Sources(places, find_definitions(targets or ())) as sources:
         server = Server(sources, host=host, port=port, also=allowed_hosts or (), allow_actions=allow_actions)
-        _tell(server.url, allow_actions=allow_actions, as_json=as_json)
+        _print_url(server.url, host, allow_actions=allow_actions, as_json=as_json)
         server.run(stop_on_signal())
 
 
-def _tell(url: str, *, allow_actions: bool, as_json: bool) -> None:
-    """Print the URL to open."""
-    said = f"open {url}\n{'actions are allowed' if allow_actions else 'read-only; --allow-actions allows actions'}"
-    typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}) if as_json else said)
+def _print_url(url: str, host: str, *, allow_actions: bool, as_json: bool) -> None:
+    """Print the URL to open, and what it allows to whom."""
+    if as_json:
+        typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}))
+    else:
+        typer.echo(f"open {url}")
+        typer.echo("actions are allowed" if allow_actions else "read-only; --allow-actions allows actions")
+        if host not in _LOOPBACK:
+            typer.echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
     sys.stdout.flush()

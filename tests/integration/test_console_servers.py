@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from cdc import ConnectClient
 from eventstore import Relay, Settings, subscription
+from eventstore.kafka.consumer import read_range
 from eventstore.topics import partition_of
 from factfold.console.definitions import Definitions
 from factfold.console.sources import Places, Sources
@@ -20,6 +22,8 @@ from projections.columns import ColumnType
 from projections.tablestore.postgres import PostgresTableStore
 from tests.connectors import heartbeats
 from tests.crates import Crate, crate_store, fill, topic_of
+from tests.integration.log_writer import LogWriter
+from tests.integration.tickets import CUSTOMERS, Ticket
 from tests.unit.console.conftest import Browser, cells
 from tests.waiting import wait_until
 
@@ -105,6 +109,46 @@ def test_a_row_of_a_view_in_postgresql_leads_to_the_partition_of_its_record(serv
     why = cells(page, "#why")
     assert [row[0] for row in why] == ["heavy", "crates"]
     assert why[1][3].startswith(f"crate-a{topic}[{partition_of('crate-a', 3)}]@0")
+
+
+def test_a_captured_row_leads_to_the_partition_whose_record_has_its_key(stack, database, monkeypatch):
+    settings = Settings.for_broker(stack.info.bootstrap_servers)
+    writer = LogWriter(settings, Ticket, CUSTOMERS)
+    topic = writer.changes_topics["customers"]
+    writer.send([writer.change("customers", "c", {"id": number, "name": f"n{number}"}) for number in range(1, 10)])
+    customers = Table.from_changelog(CUSTOMERS, topic=topic)
+    named = sql_view("named", "SELECT id, name FROM customers", tables={"customers": customers})
+    url, group = database(), ProjectionGroup("names", [named])
+    offsets = _offsets(settings, topic)
+    _store_customers(url, group, topic, offsets)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
+    definitions = Definitions(groups={"names:group": group})
+    with Sources(Places(views_url=url, kafka=True), definitions, patience=60.0) as sources:
+        browser = Browser(sources)
+        for number, (partition, offset) in offsets.items():
+            why = cells(browser.page(f"/view?group=names&view=named&key.id={number}"), "#why")
+            assert f"{topic}[{partition}]@{offset}" in why[1][3]
+
+
+def _offsets(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
+    """Where the record of each customer is."""
+    return {json.loads(record.key)["id"]: (record.partition, record.offset) for record in read_range(settings, topic)}
+
+
+def _store_customers(url: str, group: ProjectionGroup, topic: str, offsets: dict[int, tuple[int, int]]) -> None:
+    store = PostgresTableStore(url)
+    store.prepare()
+    columns = {"named": {"id": ColumnType("long"), "name": ColumnType("string")}}
+    run, layout = store.begin_generation(group, columns)
+    ids, row = list(offsets), {"name": [f"n{number}" for number in offsets]}
+    at = {"_epoch": [0] * len(ids), "_pos": ids, "_offset": [offset for _, offset in offsets.values()],
+          "_deleted": [False] * len(ids)}  # fmt: skip
+    kind = group.tables["customers"].columns["id"].arrow()
+    store.target(layout.tables["customers"].state).append(pa.table({"id": pa.array(ids, kind), **row, **at}))
+    store.target(layout.views["named"].view).append(pa.table({"id": ids, **row}))
+    store.index_generation(group, layout)
+    store.serve(group, run, layout, {topic: dict.fromkeys(range(3), 0)})
+    store.close()
 
 
 def test_a_worker_that_is_away_holds_up_no_page_and_says_what_to_start(served):
