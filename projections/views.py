@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Union
 
@@ -179,6 +179,18 @@ class ViewTable(Table):
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
         return self.view.signature()
+
+
+def noted_references(views: Iterable[View]) -> dict[str, list[list[Any]]]:
+    """The references of views as JSON keeps them, by view; for `with_noted`."""
+    return {v.name: [[r.source, list(r.columns), r.target] for r in v.references] for v in views}
+
+
+def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View:
+    """The view with the references that a build has noted of it, if this process does not know them."""
+    if view.references_are_known or view.name not in noted:
+        return view
+    return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
 
 
 def may_be_null(table: Input) -> bool:

@@ -52,7 +52,7 @@ class Places:
     views_url: str | None = None
     connect_url: str | None = None
     source_url: str | None = None
-    database: str | None = None
+    inbox_url: str | None = None
     checkpoints: Path | None = None
     kafka: bool = False
 

@@ -41,7 +41,7 @@ def source_of(store: SqlEventStore, found: Discovery, subscription: Subscription
 
 def run(package: str, target: str, *, stop: Event) -> None:
     """Deliver a subscription's events from the store that FACTFOLD_STORE_URL names until ``stop`` is set."""
-    from eventstore import Subscriber
+    from eventstore.delivery import Subscriber
     from factfold.cli.store import existing_store
     from factfold.cli.subscriptions import load_subscription
 

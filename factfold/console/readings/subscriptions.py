@@ -88,7 +88,7 @@ def _of_store(clients: Clients, declared: Declared) -> tuple[SubscriptionState, 
     from factfold.cli.connectors import database
 
     with ExitStack() as opened:
-        url = clients.places.database
+        url = clients.places.inbox_url
         engine = None if url is None else opened.enter_context(database(url))
         return tuple(_in_store(clients, target, one, engine) for target, one in declared.items())
 
