@@ -15,6 +15,8 @@ from factfold.console.sources import Look, Sources
 Query: TypeAlias = Mapping[str, str]
 """The parameters of a page's address, or the fields of an action's form."""
 
+_DIGITS: Final = 10
+
 FIRST: Final = "overview"
 """The page that `/` shows."""
 
@@ -58,6 +60,20 @@ class NotFound(FactfoldError):
 
 class FieldMissing(FactfoldError):
     """An action's form lacks a field."""
+
+
+class FieldWrong(FactfoldError):
+    """A field of a form, or a parameter of an address, holds what it cannot mean."""
+
+
+def whole_number(query: Query, name: str) -> int | None:
+    """Return a parameter as a number from 0, None if it is absent or empty. Raises FieldWrong."""
+    given = query.get(name, "").strip()
+    if not given:
+        return None
+    if given.isascii() and given.isdigit() and len(given) <= _DIGITS:
+        return int(given)
+    raise FieldWrong(f"{given[:40]!r} is no {name}", remedy="give a whole number from 0")
 
 
 def required(query: Query, name: str) -> str:

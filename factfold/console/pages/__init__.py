@@ -6,11 +6,12 @@ from typing import Final
 
 from factfold.console.page import Page
 from factfold.console.pages import map as map_page
-from factfold.console.pages import overview, schemas, view
+from factfold.console.pages import overview, schemas, stream, view
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
     view.PAGE,
+    stream.PAGE,
     schemas.PAGE,
 )
