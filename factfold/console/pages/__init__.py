@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from factfold.console.page import Page
+from factfold.console.pages import connectors, overview, schemas, stream, view
 from factfold.console.pages import map as map_page
-from factfold.console.pages import overview, schemas, stream, view
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
     view.PAGE,
     stream.PAGE,
+    connectors.PAGE,
     schemas.PAGE,
 )
