@@ -12,7 +12,6 @@ from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from cdc.catalogue import ReplicationSlot
-    from cdc.notifications import Notification
 
 _NOTIFICATIONS: Final = "notification.sink.topic.name"
 _SHOWN: Final = 30
