@@ -23,11 +23,15 @@ FIRST: Final = "overview"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an action did, in one line and with details; `done` is False if it was refused or failed."""
+    """What an action did, in one line and with details; `done` is False if it was refused or failed.
+
+    `draft` is what a form held that the page shows again, to be sent after a look at the outcome.
+    """
 
     text: str
     done: bool = True
     details: Sequence[str] = ()
+    draft: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
