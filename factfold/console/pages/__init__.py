@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from factfold.console.page import Page
-from factfold.console.pages import connectors, letters, overview, schemas, stream, view
+from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -14,6 +14,7 @@ PAGES: Final[tuple[Page, ...]] = (
     view.PAGE,
     stream.PAGE,
     connectors.PAGE,
+    subscriptions.PAGE,
     letters.PAGE,
     schemas.PAGE,
 )
