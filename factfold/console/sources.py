@@ -161,7 +161,7 @@ def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
 
     if delta_root(url) is not None:
         raise NotConfigured(
-            "these views are stored in Delta Lake, which only Spark reads; the console starts no Spark",
+            "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
             remedy="factfold projections status --lag",
             place=url,
         )
