@@ -73,10 +73,10 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     Existing objects stay: a role that exists keeps its password unless one is given, a publication keeps the
     tables that others read from it. The password travels as a SCRAM verifier, and no server log contains it.
 
-    Raises SourceNotReady if the role is new and has no password, the login lacks a right, or the server's wal_level
-    is not logical. So it does if a captured table does not exist, has no primary key or a replica identity without
-    it, or the publication hides rows or columns of it. Nothing is made then: once a table without a key is published, the
-    database refuses its updates.
+    Raises SourceNotReady if the role is new and has no password, if the login lacks a right, or if the server's
+    wal_level is not logical. It does so too if a captured table does not exist, has no primary key or a replica
+    identity without it, or if the publication hides rows or columns of it. Nothing is made then: once a table without
+    a key is published, the database refuses its updates.
     """
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
