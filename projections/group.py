@@ -154,7 +154,7 @@ class ProjectionGroup:
 
     @cached_property
     def retention(self) -> Retention | None:
-        """What is forgotten of the streams that promise when; None where nothing is. InvalidDefinition."""
+        """What is forgotten of the streams that promise when. None where nothing is. InvalidDefinition."""
         return retention_of(self)
 
     @property

@@ -51,11 +51,11 @@ def sql_view(
     """Declare a view by a query over ``tables``, which are named in it as they are here.
 
     The first table of the outermost FROM is the root. Foreign keys are the equalities of ON that hold another table's
-    whole key; a table of a RIGHT or FULL JOIN stays unmatched under the columns of its key, which must be selected;
-    columns of GROUP BY group the only table's rows. Where tables stand in a subquery or in WITH, give ``references``
+    whole key. A table of a RIGHT or FULL JOIN stays unmatched under the columns of its key, which must be selected.
+    Columns of GROUP BY group the only table's rows. Where tables stand in a subquery or in WITH, give ``references``
     and ``unmatched`` as `view` takes them. Each place that names a table is a parameter of the view: a table that
     stands in the text several times needs a different alias in each place, which names the parameter.
-    With ``by``, the query looks at one partition of all its tables at a time, as `view` says; ``key`` are the columns
+    With ``by``, the query looks at one partition of all its tables at a time, as `view` says. ``key`` are the columns
     of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
     any of them has one. ``topic`` is where the view's rows are published too, ``final`` when

@@ -72,7 +72,7 @@ def tail(
     keys_url: KeysUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last events of a store, or the last records of a topic; --json prints one line of JSON each."""
+    """Show the last events of a store, or the last records of a topic. --json prints one line of JSON each."""
     chosen = selected(streams=streams, categories=categories, types=types, since=since, until=until,
                       correlation=correlation)  # fmt: skip
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)

@@ -109,7 +109,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List instances, those that stand still for the longest first; exit code 3 if --stuck finds any."""
+    """List instances, those that stand still for the longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
     with existing_store(database, schema) as store:
         found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
@@ -186,7 +186,7 @@ def cancel(
 def migrate(
     target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False
 ) -> None:
-    """Move an instance to the newest version of its class, by replaying its inputs; no command is sent again."""
+    """Move an instance to the newest version of its class, by replaying its inputs. No command is sent again."""
     kind = load_process(target)
     with existing_store(database, schema) as store:
         _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)

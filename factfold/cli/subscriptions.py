@@ -59,7 +59,7 @@ def run(
     tracing: Tracing = False,
     as_json: Json = False,
 ) -> None:
-    """Deliver events to a handler until a signal comes; start it several times to share the load."""
+    """Deliver events to a handler until a signal comes. Start it several times to share the load."""
     from eventstore import Restarts, run_subscription
 
     declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
