@@ -7,10 +7,13 @@ without. None of these is NULL unless the reader says that it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import InvalidConnector
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, Table
 
 CAUSE: Final = (
     "the record has no column {columns}, which {table} declares: the column was dropped or renamed in the source, is "
@@ -19,13 +22,12 @@ CAUSE: Final = (
 _IF_NULL: Final = "if such rows have NULL in it, declare null_if_absent=[{columns}]"
 
 
-def nullable_columns(model: Any, names: Iterable[str]) -> frozenset[str]:
-    """Return the columns that are null in a row that lacks them.
+def nullable_columns(table: Table, names: Iterable[str], columns: Mapping[str, Column[Any]]) -> frozenset[str]:
+    """Return the columns that are null in a row that lacks them; ``columns`` are the table's by their names.
 
     Raises InvalidConnector for a column that the model does not have, of its key, or that is NOT NULL.
     """
-    table = getattr(model, "__table__", model)
-    known = {column.name for column in table.columns if column.nullable and not column.primary_key}
+    known = {name for name, column in columns.items() if column.nullable and not column.primary_key}
     for name in names:
         if name not in known:
             raise InvalidConnector(

@@ -44,7 +44,7 @@ class _Fault:
     """
 
     concerns: Callable[[ColumnFacts], bool]
-    found: str
+    result: str
     remedy: str
     severity: Severity = Severity.ERROR
     asks: Callable[[ColumnFacts], str] | None = None
@@ -178,4 +178,4 @@ def _finding(
         excluded = ",".join(f"{table}.{column.name}" for column in columns)
         remedy = fault.remedy.format(table=table.quoted, column=columns[0].quoted, condition=condition)
         remedy = f"{remedy}; or leave it out with extra={{'{_EXCLUDED}': '{excluded}'}}"
-        yield Finding(fault.severity, f"table {table}", f"{fault.found}: {names} of {table}", remedy)
+        yield Finding(fault.severity, f"table {table}", f"{fault.result}: {names} of {table}", remedy)

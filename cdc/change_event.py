@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdc import rules
 from cdc.absent_columns import CAUSE, nullable_columns, remedy_of
-from cdc.change_records import Lookup, RecordReader, fields_of
+from cdc.change_records import AVRO_MAGIC, Lookup, RecordReader, fields_of
 from cdc.column_types import Reader, leaves_nulls, reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
+from cdc.field_names import avro_names
 from cdc.placeholders import is_unavailable, placeholder_of
 from cdc.positions import SourcePosition, is_number, position_of
 from cdc.semantic_types import Form
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 Readers = Mapping[str, Reader]
 
-# As Debezium's field.name.adjustment.mode=avro leaves it.
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -107,14 +105,15 @@ class ChangeDecoder:
         self._readers: dict[str, Reader] = {name: reader_for(column) for name, column in self._columns.items()}
         self._required = {column.name for column in table.columns if not column.nullable}
         self._key = tuple(column.name for column in table.primary_key)
-        self._never_absent = self._columns.keys() - nullable_columns(model, null_if_absent) - set(self._key)
+        absent = nullable_columns(table, null_if_absent, self._columns)
+        self._never_absent = self._columns.keys() - absent - set(self._key)
         self._certain_before = tuple(self._readers) if full_identity else self._key
         self._keys, self._values = RecordReader("key", schemas), RecordReader("value", schemas)
         self._described: dict[int, Readers] = {}
         if not full_identity:
             self._require_marks()
-        if schemas is not None:
-            self._require_avro_names()
+        self._in_avro = {} if schemas is None else avro_names(self._columns, table=self._name)
+        self._from_avro = {avro: name for name, avro in self._in_avro.items() if avro != name}
 
     def _require_marks(self) -> None:
         for column in self._columns.values():
@@ -122,15 +121,6 @@ class ChangeDecoder:
                 raise UnsupportedEncoding(
                     f"column {column}: an update that leaves a long array of its type alone comes as null",
                     remedy="give the table REPLICA IDENTITY FULL and say full_identity=True, or leave the column out",
-                    place=str(column),
-                )
-
-    def _require_avro_names(self) -> None:
-        for name, column in self._columns.items():
-            if not _AVRO_NAME.fullmatch(name):
-                raise UnsupportedEncoding(
-                    f"column {column} has another name in Avro, which takes letters, digits and underscores only",
-                    remedy="capture the table as JSON, or leave the column out",
                     place=str(column),
                 )
 
@@ -156,7 +146,7 @@ class ChangeDecoder:
             return ChangeEvent(op=Op.TRUNCATE, key={}, position=position, time=_time(body, at))
         if body.get(rules.FIELD_OP) == Op.MESSAGE:
             raise _undecodable("a message of the log is no change of a row", "read it with cdc.decode_message", at)
-        row, before = _row(body, rules.FIELD_AFTER, at), _row(body, rules.FIELD_BEFORE, at)
+        row, before = (self._row(body, part, value, at) for part in (rules.FIELD_AFTER, rules.FIELD_BEFORE))
         op = _op(body, row is not None, at)
         key_row = self._key_row(key, at)
         readers = self._readers_of(form)
@@ -181,12 +171,24 @@ class ChangeDecoder:
         return self._described[id(form)]
 
     def _made_for(self, fields: Mapping[str, Form]) -> Readers:
-        return {name: reader_for(column, fields.get(name)) for name, column in self._columns.items()}
+        forms = {name: fields.get(name, fields.get(self._in_avro.get(name, name))) for name in self._columns}
+        return {name: reader_for(column, forms[name]) for name, column in self._columns.items()}
+
+    def _row(self, body: Mapping[str, Any], part: str, value: bytes, place: str) -> Row | None:
+        row = _row(body, part, place)
+        return None if row is None else self._named(row, value)
+
+    def _named(self, row: Row, data: bytes) -> Row:
+        """The row by the names of its columns, which Avro may have had to change."""
+        if not self._from_avro or data[:1] != AVRO_MAGIC:
+            return row
+        return {self._from_avro.get(name, name): value for name, value in row.items()}
 
     def _key_row(self, key: bytes | None, place: str) -> dict[str, Any]:
         if key is None:
             raise _undecodable("the record has no key", "give the table a primary key", place)
-        body, form = self._keys.read(key, place)
+        content, form = self._keys.read(key, place)
+        body = self._named(content, key)
         missing = [name for name in self._key if body.get(name) is None]
         if missing:
             raise _undecodable(

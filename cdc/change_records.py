@@ -16,6 +16,8 @@ from eventstore.serialization import AvroDecoder
 Lookup = Callable[[int], RegisteredSchema]
 Content = tuple[dict[str, Any], Form | None]
 _RECENT: Final = 4
+# The first byte of a record in Avro: no JSON begins with it.
+AVRO_MAGIC: Final = b"\0"
 
 
 class RecordReader:
@@ -36,7 +38,7 @@ class RecordReader:
 
         Records of one schema have one form, the same object.
         """
-        if data[:1] == b"\0":
+        if data[:1] == AVRO_MAGIC:
             return self._read_avro(data, place)
         body = self._object(data, place)
         if body.keys() != {"schema", "payload"} or not isinstance(body["schema"], dict):

@@ -55,7 +55,7 @@ _TRANSFORMS: Final = {
     "insert-field": "cdc.transforms:InsertField",
     "insert-header": "cdc.transforms:InsertHeader",
     "mask": "cdc.transforms:Mask",
-    "outbox": "cdc.transforms:Outbox",
+    "outbox": "cdc.transforms:EventRouter",
     "route-by-regex": "cdc.transforms:RouteByRegex",
 }
 # Fields whose values are tables with a `type` of their own.

@@ -1,16 +1,16 @@
-"""A finding: what was looked at, what was found, and what helps."""
+"""A finding: what was checked, the result, and what helps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class Severity(Enum):
+class Severity(StrEnum):
     """OK; WARNING: capture works, and something may go wrong; ERROR: it does not, or loses rows."""
 
     OK = "ok"
@@ -20,27 +20,27 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was looked at, what was found, and the SQL or command that helps where it is not well."""
+    """One check: what was checked, the result, and the SQL or command that helps where it is not well."""
 
     severity: Severity
     check: str
-    found: str
+    result: str
     remedy: str = ""
 
     @classmethod
-    def ok(cls, check: str, found: str) -> Finding:
+    def ok(cls, check: str, result: str) -> Finding:
         """All is well."""
-        return cls(Severity.OK, check, found)
+        return cls(Severity.OK, check, result)
 
     @classmethod
-    def warning(cls, check: str, found: str, remedy: str) -> Finding:
+    def warning(cls, check: str, result: str, remedy: str) -> Finding:
         """Capture works, and something may go wrong."""
-        return cls(Severity.WARNING, check, found, remedy)
+        return cls(Severity.WARNING, check, result, remedy)
 
     @classmethod
-    def error(cls, check: str, found: str, remedy: str) -> Finding:
+    def error(cls, check: str, result: str, remedy: str) -> Finding:
         """Capture does not work, or loses rows."""
-        return cls(Severity.ERROR, check, found, remedy)
+        return cls(Severity.ERROR, check, result, remedy)
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

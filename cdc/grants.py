@@ -49,10 +49,10 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:
 def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
     """Return the SQL of role, rights and publication, without a password, for those who run it by hand."""
     return (
-        *_role(connector.user),
+        role_statement(connector.user),
         *signal_statements(connector),
-        *_rights(connector),
-        _create_publication(connector),
+        *rights_statements(connector),
+        publication_statement(connector),
     )
 
 
@@ -82,7 +82,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
         ensure_signal_table(connection, connector)
         _refuse(connector, errors(preparation_findings(connection, connector)))
         _ensure_role(connection, connector.user, password)
-        for statement in _rights(connector):
+        for statement in rights_statements(connector):
             connection.exec_driver_sql(statement)
         # Who may not grant a right is not refused, but warned.
         _refuse(connector, errors(rights_findings(connection, connector)))
@@ -96,8 +96,8 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
     _refuse(
         connector,
         problems,
-        advice=". Run by the tables' owner, cdc.prepare_source(engine, connector) makes rights and publication; "
-        "by a superuser, with password=…, the role too",
+        advice=". factfold cdc prepare makes what is missing: rights and publication as the tables' owner, the role as "
+        "a superuser (--admin-url)",
     )
 
 
@@ -110,7 +110,7 @@ def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) 
     with typed_errors(engine), engine.connect() as connection:
         finding = of_life(connection, connector, read_to)
     if finding.severity is Severity.ERROR:
-        raise SourceNotReady(finding.found, remedy=finding.remedy, place=str(engine.url.database))
+        raise SourceNotReady(finding.result, remedy=finding.remedy, place=str(engine.url.database))
 
 
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
@@ -152,11 +152,13 @@ def _slot_reader(connection: Connection, slot: str) -> int | None:
     return reader
 
 
-def _role(user: str) -> Iterator[str]:
-    yield f"CREATE ROLE {quoted(user)} LOGIN REPLICATION"
+def role_statement(user: str) -> str:
+    """Return the SQL that makes a connector's role, without its password."""
+    return f"CREATE ROLE {quoted(user)} LOGIN REPLICATION"
 
 
-def _rights(connector: PostgresConnector) -> Iterator[str]:
+def rights_statements(connector: PostgresConnector) -> Iterator[str]:
+    """Yield the SQL of the role's rights: to connect, to read the tables, to write signals."""
     role = quoted(connector.user)
     yield f"GRANT CONNECT ON DATABASE {quoted(connector.database)} TO {role}"
     for schema in dict.fromkeys(table.schema for table in connector.table_names):
@@ -166,7 +168,8 @@ def _rights(connector: PostgresConnector) -> Iterator[str]:
     yield from signal_rights(connector)
 
 
-def _create_publication(connector: PostgresConnector) -> str:
+def publication_statement(connector: PostgresConnector) -> str:
+    """Return the SQL that makes a connector's publication."""
     tables = ", ".join(table.quoted for table in connector.table_names)
     name = quoted(connector.publication)
     return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options(connector)})"
@@ -218,7 +221,7 @@ def _ensure_publication(connection: Connection, connector: PostgresConnector) ->
     """Make the publication, or add what it lacks; it may be another connector's too, so nothing is taken from it."""
     found = publication_facts(connection, connector.publication)
     if found is None:
-        connection.exec_driver_sql(_create_publication(connector))
+        connection.exec_driver_sql(publication_statement(connector))
         return
     alter = f"ALTER PUBLICATION {quoted(connector.publication)}"
     if not found.operations.issuperset(connector.operations):
@@ -227,7 +230,7 @@ def _ensure_publication(connection: Connection, connector: PostgresConnector) ->
     if not found.by_root and _has_partitions(connection, connector):
         connection.exec_driver_sql(f"{alter} SET (publish_via_partition_root = true)")
         found = publication_facts(connection, connector.publication) or found
-    if lacking := _lacking(found, connector):
+    if lacking := unpublished(found, connector):
         connection.exec_driver_sql(f"{alter} ADD TABLE {lacking}")
 
 
@@ -236,7 +239,8 @@ def _has_partitions(connection: Connection, connector: PostgresConnector) -> boo
     return any(facts is not None and facts.kind == "p" for facts in found)
 
 
-def _lacking(found: PublicationFacts, connector: PostgresConnector) -> str:
+def unpublished(found: PublicationFacts, connector: PostgresConnector) -> str:
+    """Return the connector's tables that a publication lacks, quoted, with commas between them."""
     return ", ".join(table.quoted for table in connector.table_names if str(table) not in found.tables)
 
 
@@ -251,7 +255,7 @@ def _refuse(connector: PostgresConnector, problems: Sequence[Finding], *, advice
     remedies = list(dict.fromkeys(problem.remedy for problem in problems))
     more = [f"{len(remedies) - _SHOWN} more that factfold cdc doctor shows"] if len(remedies) > _SHOWN else []
     raise SourceNotReady(
-        f"the source of connector {connector.name!r} is not ready: {'; '.join(one.found for one in problems)}",
+        f"the source of connector {connector.name!r} is not ready: {'; '.join(one.result for one in problems)}",
         remedy="; ".join([*remedies[:_SHOWN], *more]) + advice,
         place=f"{connector.host}:{connector.port}/{connector.database}",
     )

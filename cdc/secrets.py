@@ -26,12 +26,16 @@ _SECRET = re.compile(
     r"password|passphrase|secret|token|credential|jaas|api[._-]?key|private|connection\.string", re.IGNORECASE
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+# A line of a properties file goes on behind a backslash at its end.
+_ENTRY = re.compile(r"^[ \t]*([^\s=:#!\\]+)[ \t]*[=:][ \t]*((?:[^\\\n]|\\[\s\S])*)$", re.MULTILINE)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([\s\S]))")
 # Characters with a meaning of their own in a java properties file.
 _ESCAPED: Final = {character: f"\\{character}" for character in "\\=:#! "} | {
     "\n": "\\n",
     "\r": "\\r",
     "\t": "\\t",
 }
+_MEANT: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def is_reference(text: str) -> bool:
@@ -58,7 +62,7 @@ def refuse_literal(
         f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear"
         if text
         else f"connector {connector!r} carries an empty {key}",
-        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns"
+        remedy="declare a reference, such as ${file:/secrets/shop.properties:password}, and run factfold cdc prepare"
         + (", or say allow_literal_secrets=True" if allowable else ""),
         place=place or key,
     )
@@ -104,6 +108,37 @@ def replace_secrets(references: Iterable[str], value: str | SecretStr) -> None:
                 os.replace(temporary, path)
 
 
+def file_of(reference: str) -> tuple[Path, str] | None:
+    """Return the path and the key of a `${file:path:key}` reference, and None for one to another provider."""
+    found = _FILE_REFERENCE.fullmatch(reference)
+    return None if found is None else (Path(found["path"]), found["key"])
+
+
+def stored_secret(path: Path, key: str) -> SecretStr | None:
+    """Return the value of a key in a secrets file; None if the file or the key is missing.
+
+    Raises InvalidConnector if this user may not read the file.
+    """
+    with _typed(path, may="read"):
+        if not path.is_file():
+            return None
+        entries = _ENTRY.findall(path.read_text(encoding="latin-1"))
+    values = {name: value for name, value in entries if name == key}
+    return SecretStr(_unescaped(values[key])) if key in values else None
+
+
+def store_secret(path: Path, key: str, value: str | SecretStr) -> None:
+    """Put a value into a secrets file. A new file is readable by its owner only, and another key stays as it is.
+
+    Raises InvalidConnector if this user may not write the file.
+    """
+    with _typed(path):
+        if not path.is_file():
+            _replace(path, f"{key}={_escape(revealed(value))}\n")
+            return
+    replace_secret(f"${{file:{path}:{key}}}", value)
+
+
 def _located(reference: str) -> tuple[Path, str]:
     found = _FILE_REFERENCE.fullmatch(reference)
     if found is None or not _is_file(path := Path(found["path"])):
@@ -133,12 +168,12 @@ def _with_entry(text: str, key: str, value: str) -> str:
 
 
 @contextmanager
-def _typed(path: Path) -> Iterator[None]:
+def _typed(path: Path, *, may: str = "replace") -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
         raise InvalidConnector(
-            f"this user may not replace the secrets file as it is: {error.strerror}",
+            f"this user may not {may} the secrets file as it is: {error.strerror}",
             remedy="run this as the file's owner, who has to be in its group, or as root",
             place=str(path),
         ) from error
@@ -201,3 +236,9 @@ def _ascii(character: str) -> str:
         return character
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def _unescaped(value: str) -> str:
+    """The value that a line of a properties file writes; two halves of a surrogate pair become one character."""
+    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _MEANT.get(found[2], found[2]), value)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")

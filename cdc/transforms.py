@@ -2,10 +2,10 @@
 
 A connector takes them as `transforms=(…)` and they work in that order, after those that the connector itself needs.
 Readers of change events (`ChangeDecoder`, `Table.from_changelog`) read the envelope as Debezium makes it: `Flatten` and
-`Outbox` leave nothing of it, `Mask` changes it; each says who reads what comes out.
+`EventRouter` leave nothing of it, `Mask` changes it; each says who reads what comes out.
 
 A transform that takes a record apart would put a column's DEFAULT in the place of a NULL. Ours are set to keep the NULL
-(`replace.null.with.default=false`), where the transform has that setting: all but `Outbox`.
+(`replace.null.with.default=false`), where the transform has that setting: all but `EventRouter`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HAVE_IT: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicate:
+class RecordPredicate:
     """A question about a record; use TopicMatches, IsTombstone or HasHeader."""
 
     java_class: ClassVar[str]
@@ -45,7 +45,7 @@ class Predicate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicMatches(Predicate):
+class TopicMatches(RecordPredicate):
     """Whether the whole name of the record's topic matches a regular expression, in Java's dialect."""
 
     java_class = f"{_KAFKA}.predicates.TopicNameMatches"
@@ -57,14 +57,14 @@ class TopicMatches(Predicate):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IsTombstone(Predicate):
+class IsTombstone(RecordPredicate):
     """Whether the record has no value."""
 
     java_class = f"{_KAFKA}.predicates.RecordIsTombstone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HasHeader(Predicate):
+class HasHeader(RecordPredicate):
     """Whether the record has at least one header of that name."""
 
     java_class = f"{_KAFKA}.predicates.HasHeaderKey"
@@ -85,7 +85,7 @@ class Transform:
     java_class: ClassVar[str]
 
     name: str = ""
-    when: Predicate | None = None
+    when: RecordPredicate | None = None
     negate: bool = False
 
     def settings(self) -> Settings:
@@ -116,7 +116,7 @@ class Flatten(Transform):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outbox(Transform):
+class EventRouter(Transform):
     """Rows of an outbox table as records of their own topics: Debezium's EventRouter.
 
     The columns of a row's id, message key, type and payload, and the one whose value replaces `${routedByValue}` in
@@ -198,7 +198,7 @@ class Mask(Transform):
     java_class = f"{_KAFKA}.MaskField$Value"
     fields: tuple[str, ...]
     replacement: str = ""
-    when: Predicate | None = field(default_factory=IsTombstone)
+    when: RecordPredicate | None = field(default_factory=IsTombstone)
     negate: bool = True
 
     def settings(self) -> Settings:

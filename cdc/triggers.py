@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import InvalidConnector, SourceNotReady
-from cdc.identifiers import check_identifier, quoted
+from cdc.identifiers import check_identifier, check_name, quoted
 from cdc.placeholders import own_placeholder
 from cdc.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.sqlite_values import json_of
@@ -106,7 +106,7 @@ class _Captured:
                 remedy="capture a table of the file itself, with a primary key",
                 place=str(table),
             )
-        columns = {check_identifier(column.name, "column"): json_of(column) for column in table.columns}
+        columns = {check_name(column.name, "column"): json_of(column) for column in table.columns}
         return cls(table.name, topic, columns, [column.name for column in table.primary_key])
 
     def collated(self, connection: Connection) -> _Captured:
@@ -240,7 +240,7 @@ class _Captured:
 
     def _row(self, prefix: str, names: Sequence[str] | dict[str, Any]) -> str:
         """A JSON object; put together by hand, since json_object takes no more than fifty columns."""
-        parts = [f"'\"{name}\":' || {self.columns[name](prefix + quoted(name))}" for name in names]
+        parts = [f"{_member(name)} || {self.columns[name](prefix + quoted(name))}" for name in names]
         return "'{' || " + " || ',' || ".join(parts) + " || '}'"
 
     def _gone(self) -> Iterator[str]:
@@ -290,6 +290,11 @@ class _Captured:
                     remedy="one table has one topic, and one topic one table: use another name",
                     place=self.topic,
                 )
+
+
+def _member(name: str) -> str:
+    """What stands before a value in a JSON object, as text in SQL."""
+    return f"{json.dumps(name, ensure_ascii=False)}:".replace("'", "''").join("''")
 
 
 def _require_sqlite(engine: Engine) -> None:

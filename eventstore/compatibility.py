@@ -21,7 +21,7 @@ from eventstore.upcasting import TypeMeaning
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Misfit:
     """Why events of a kept schema could not be read; ``place`` is the event's type and the path of the field."""
 
     place: str
@@ -47,29 +47,29 @@ def require_readable(kinds: Iterable[EventType], kept: Iterable[RegisteredSchema
 def _require_fit(kind: EventType, schema: RegisteredSchema) -> None:
     if not kind.upcasters.declared_from(schema.version):
         return
-    for finding in misfits(kind, schema):
+    for misfit in misfits(kind, schema):
         step = (
             f"make it a new version, upcasters={{…, {kind.version}: […]}}: " if schema.version == kind.version else ""
         )
         raise SchemaIncompatible(
-            f"{finding.place} could not be read in events of schema {schema.id}, which is stored: {finding.problem}",
-            remedy=step + finding.remedy,
-            place=finding.place,
+            f"{misfit.place} could not be read in events of schema {schema.id}, which is stored: {misfit.problem}",
+            remedy=step + misfit.remedy,
+            place=misfit.place,
             subject=kind.name,
         )
 
 
-def misfits(kind: EventType, schema: RegisteredSchema) -> list[Finding]:
+def misfits(kind: EventType, schema: RegisteredSchema) -> list[Misfit]:
     """Return what a type could not read of events of a schema, which declared changes alone carry to today."""
     if schema.version > kind.version:
         problem = f"written in version {schema.version}, and the code knows versions up to {kind.version}"
-        return [Finding(kind.name, schema.id, problem, "check the newer code")]
+        return [Misfit(kind.name, schema.id, problem, "check the newer code")]
     try:
         carried = kind.upcasters.interpret(schema.version, _field_types(schema), TypeMeaning())
     except InvalidEventData as error:
-        return [Finding(f"{kind.name}.{error.place}", schema.id, error.message, error.remedy)]
+        return [Misfit(f"{kind.name}.{error.place}", schema.id, error.message, error.remedy)]
     problems = [problem for field in kind.fields for problem in _problems(field, carried)]
-    found = [Finding(f"{kind.name}.{path}", schema.id, problem, remedy) for path, problem, remedy in problems]
+    found = [Misfit(f"{kind.name}.{path}", schema.id, problem, remedy) for path, problem, remedy in problems]
     return [*found, *_erased_misfits(kind, schema)]
 
 
@@ -97,7 +97,7 @@ def _remedy(field: Field, source: Avro, found: _Difference) -> str:
     return "upcast it by a function, or give it another name and a default"
 
 
-def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Finding]:
+def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Misfit]:
     """Fields that are personal no more, and whose placeholders could not be cast as their values are."""
     from eventstore.serialization import placeholder
 
@@ -106,7 +106,7 @@ def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Findi
             kind.carried(schema.version, {name: Erased(placeholder(declared))})
         except InvalidEventData as error:
             remedy = "leave the field personal: then it shows today's placeholder"
-            yield Finding(error.place or kind.name, schema.id, f"once its person is erased, {error.message}", remedy)
+            yield Misfit(error.place or kind.name, schema.id, f"once its person is erased, {error.message}", remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eventstore.aggregate import Aggregate
-from eventstore.compatibility import Finding, misfits
+from eventstore.compatibility import Misfit, misfits
 from eventstore.errors import DeclarationError
 from eventstore.schema_registry import RegisteredSchema, canonical
 
@@ -23,7 +23,7 @@ class SchemaCheck:
     ``passed_over`` names the categories of kept schemas that no aggregate was given of.
     """
 
-    findings: Sequence[Finding]
+    misfits: Sequence[Misfit]
     new: Sequence[RegisteredSchema]
     by_function: Sequence[RegisteredSchema]
     passed_over: Sequence[str] = ()
@@ -31,14 +31,14 @@ class SchemaCheck:
     @property
     def passed(self) -> bool:
         """Whether everything that was written can be read."""
-        return not self.findings
+        return not self.misfits
 
 
-def check_schemas(aggregates: Iterable[type[Aggregate]], kept: Iterable[RegisteredSchema]) -> SchemaCheck:
+def check_schemas(aggregates: Iterable[type[Aggregate]], stored: Iterable[RegisteredSchema]) -> SchemaCheck:
     """Hold aggregates against the kept schemas of their categories; those of other categories are passed over."""
     owners = {aggregate.category: aggregate for aggregate in aggregates}
-    known = list(kept)
-    findings: list[Finding] = []
+    known = list(stored)
+    broken: list[Misfit] = []
     by_function: list[RegisteredSchema] = []
     claimed = {name: kind for owner in owners.values() for name, kind in owner.stored_types().items()}
     passed_over: set[str] = set()
@@ -47,19 +47,19 @@ def check_schemas(aggregates: Iterable[type[Aggregate]], kept: Iterable[Register
         if kind is None and category not in owners:
             passed_over.add(category)
         elif kind is None:
-            findings.append(_unclaimed(schema))
+            broken.append(_unclaimed(schema))
         elif not kind.upcasters.declared_from(schema.version):
             by_function.append(schema)
         else:
-            findings += misfits(kind, schema)
-    kept_ones = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
+            broken += misfits(kind, schema)
+    known_forms = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
     today = [kind.registered for owner in owners.values() for kind in owner.event_types.values()]
-    new = [schema for schema in today if canonical(schema.schema) not in kept_ones]
-    return SchemaCheck(findings, new, by_function, sorted(passed_over))
+    new = [schema for schema in today if canonical(schema.schema) not in known_forms]
+    return SchemaCheck(broken, new, by_function, sorted(passed_over))
 
 
-def _unclaimed(schema: RegisteredSchema) -> Finding:
-    return Finding(
+def _unclaimed(schema: RegisteredSchema) -> Misfit:
+    return Misfit(
         schema.name, schema.id, "no class claims the type",
         'keep the class, or let another have been stored as it: upcasters={1: [Retype("' + schema.name + '")]}',
     )  # fmt: skip

@@ -28,11 +28,14 @@ VARIABLE: Final = "FACTFOLD_SETTINGS"
 """The variable that names another file."""
 
 PLAIN: Final = frozenset({
-    "archive", "checkpoints", "connect_url", "database", "home", "ivy_settings", "keys_url", "master_keys",
-    "metrics_host", "metrics_port", "restarts", "source_url", "store_schema", "store_source", "store_topic_prefix",
-    "store_url", "tracing", "views_url",
+    "admin_url", "archive", "checkpoints", "connect_url", "home", "inbox_url", "ivy_settings", "keys_url",
+    "metrics_host", "metrics_port", "restarts", "secrets_dir", "source_url", "stack", "store_schema", "store_source",
+    "store_topic_prefix", "store_url", "tracing", "views_url",
 })  # fmt: skip
 """Settings without a table: the names of their variables, in lower case and without FACTFOLD_."""
+
+SECRETS: Final = frozenset({"master_keys"})
+"""Settings that only a variable holds."""
 
 _HEADER: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY: Final = re.compile(r"\s*([\w.\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
@@ -71,6 +74,8 @@ def _variables(file: Path, text: str) -> Iterator[tuple[str, str]]:
         place = _Place(file, text, name)
         if name in PLAIN:
             yield f"FACTFOLD_{name}".upper(), _text(value, place)
+        elif name in SECRETS:
+            raise place.secret(f"FACTFOLD_{name}".upper())
         elif name in _models() and isinstance(value, dict):
             yield from _of_table(name, value, file, text)
         else:
@@ -85,7 +90,7 @@ def _of_table(table: str, settings: Mapping[str, Any], file: Path, text: str) ->
         if name not in fields:
             raise place.unknown(fields)
         if "SecretStr" in str(fields[name].annotation):
-            raise place.wrong("is a secret, which does not belong in a file", remedy=f"set {variable} instead")
+            raise place.secret(variable)
         takes_table = "dict" in str(fields[name].annotation)
         yield variable, _json(value, place) if takes_table else _text(value, place)
 
@@ -140,6 +145,10 @@ class _Place:
     def wrong(self, problem: str, *, remedy: str) -> InvalidSettings:
         """The error of a setting with a wrong value, which is not shown."""
         return InvalidSettings(f"the setting {self._name} {problem}", remedy=remedy, place=str(self))
+
+    def secret(self, variable: str) -> InvalidSettings:
+        """The error of a secret in a file."""
+        return self.wrong("is a secret, which does not belong in a file", remedy=f"set {variable} instead")
 
     def __str__(self) -> str:
         return self._file if self._line is None else f"{self._file}, line {self._line}"

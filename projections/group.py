@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final, get_args
 
 from projections.columns import ColumnType
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.faults import BadRecords
@@ -17,7 +18,7 @@ from projections.outputs.finals import check_finals
 from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable, checked_identifier
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable
 from projections.timing.retention import Retention, retention_of
 from projections.views import View, ViewTable
 

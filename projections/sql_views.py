@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from projections.declaring.binding import bind
+from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.spark.views.sql_relations import require_only
-from projections.tables import checked_identifier
 from projections.timing.promises import Reach
 from projections.views import (
     Columns,
@@ -63,34 +63,45 @@ def sql_view(
     Raises InvalidDefinition or UnknownColumn.
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
-    function = SqlFunction(query)
     partition, own = as_columns(by or ()), as_columns(key or ())
     if own and not partition:
         raise InvalidDefinition(
             f"view {name!r} names a key, and no columns of partitions that it belongs to",
             remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
         )
-    found = query.references() if references is None and not partition else pointers(references or {})
+    found = None if references is None else pointers(references)
     known = query.unmatched() if unmatched is None and not partition else unmatched or {}
+    groups = partition or query.groups
+    row_key = key_of_partitions(groups, own) or next(iter(query.roles.values())).key
     declared = Declaration(
         name,
-        key_of_partitions(partition or query.groups, own) or next(iter(query.roles.values())).key,
+        row_key,
         found,
         {as_columns(columns): side for columns, side in known.items()},
-        by=partition or query.groups,
+        by=groups,
         roots=tuple(roots),
         topic=ViewTopic.of(topic),
         final=final,
         reach=reach,
     )
-    return bind(declared, function, query.roles)
+    return bind(declared, SqlFunction(query, row_key), query.roles)
+
+
+def _with_names(result: Any, names: Sequence[str]) -> Any:
+    """The result with the names of a key in the case that tables have them in: Spark takes any."""
+    wanted = {name.lower(): name for name in names}
+    other = {c: wanted[c.lower()] for c in result.columns if wanted.get(c.lower(), c) != c}
+    return result.withColumnsRenamed(other) if other else result
 
 
 class SqlFunction:
-    """A query as the function of a view: its arguments are DataFrames, in the order of the query's roles."""
+    """A query as the function of a view: its arguments are DataFrames, in the order of the query's roles.
 
-    def __init__(self, query: Query) -> None:
-        self._query = query
+    Columns of the result whose names differ from one of ``names`` in case alone get that name.
+    """
+
+    def __init__(self, query: Query, names: Sequence[str] = ()) -> None:
+        self._query, self._names = query, names
         self._is_known_to_spark = False
         self.signature = query.text.fingerprint
         self.__signature__ = inspect.Signature(
@@ -107,7 +118,7 @@ class SqlFunction:
         for name, frame in zip(own.values(), frames, strict=True):
             frame.createOrReplaceTempView(name)
         try:
-            return session.sql(text)
+            return _with_names(session.sql(text), self._names)
         finally:
             for name in own.values():
                 session.catalog.dropTempView(name)

@@ -6,7 +6,6 @@ Nothing here imports Spark: a declaration says which topic, which columns, which
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from eventstore.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
-from projections.declaring.captured import NO_SHAPES, key_and_columns, nullable_if_absent, nullable_keys
+from projections.declaring.captured import (
+    NO_SHAPES,
+    key_and_columns,
+    nullable_if_absent,
+    nullable_keys,
+    record_names,
+    require_avro_names,
+)
+from projections.declaring.naming import checked_columns
 from projections.declaring.setters import Setter, placeholders, taken_from_personal
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
@@ -25,42 +32,12 @@ if TYPE_CHECKING:
 
 Declared = Mapping[str, Setter | Sequence[Setter]]
 Setters = Mapping[str, tuple[Setter, ...]]
-IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
-# Of a column too, in whatever case a captured table has it.
-COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
 RECORD_KEY = "_record_key"  # of a row of a view topic
 EVENT_TIME = "_time"  # of a stream's row, likewise
 # How far a snapshot's position is moved down: half of what a bigint holds; a position counts bytes and stays below it.
 BELOW_STREAMED = 1 << 62
-
-
-def checked_identifier(name: str, *, what: str) -> str:
-    """The name itself, when it may become part of a SQL table or column name."""
-    if IDENTIFIER.fullmatch(name):
-        return name
-    raise InvalidDefinition(
-        f"{what} {name!r} is not a usable name",
-        remedy="use lower-case letters, digits and underscores, a letter first, at most 40",
-    )
-
-
-def checked_columns(names: Sequence[str], *, what: str) -> tuple[str, ...]:
-    """The names themselves, if they may become columns of a SQL table; Spark and SQLite tell none apart by case."""
-    known: dict[str, str] = {}
-    for name in names:
-        if not COLUMN.fullmatch(name):
-            raise InvalidDefinition(
-                f"{what} {name!r} is not a usable name",
-                remedy="use letters, digits and underscores, a letter first, at most 40",
-            )
-        if known.setdefault(name.lower(), name) != name:
-            raise InvalidDefinition(
-                f"{what}s {known[name.lower()]!r} and {name!r} differ in case alone",
-                remedy="declare one of them: Spark and SQLite take them for one column",
-            )
-    return tuple(names)
 
 
 def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
@@ -98,7 +75,8 @@ class Table:
 
     ``name`` is the parameter name a view gives it, unless set. ``columns`` maps each column, the key included, to its
     type. The state of a table is shared by every view of a group that uses it, and by the tables that ``where`` makes
-    of it: ``condition`` says which rows these show, ``unfiltered`` is the table that has them all.
+    of it: ``condition`` says which rows these show, ``unfiltered`` is the table that has them all. ``record_names`` are
+    the names that records have for columns, where they differ.
     """
 
     topic: str
@@ -107,6 +85,7 @@ class Table:
     name: str | None = field(default=None, kw_only=True)
     condition: Predicate | None = field(default=None, kw_only=True)
     unfiltered: Table | None = field(default=None, kw_only=True)
+    record_names: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         checked_columns(tuple(self.columns), what="column")
@@ -117,6 +96,10 @@ class Table:
     def payload(self) -> tuple[str, ...]:
         """The columns that are not part of the key."""
         return tuple(c for c in self.columns if c not in self.key)
+
+    def record_name(self, column: str) -> str:
+        """The name that records have for a column."""
+        return self.record_names.get(column, column)
 
     @property
     def whole(self) -> Table:
@@ -207,6 +190,7 @@ class Table:
         """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
         columns = sorted((c, t.said) for c, t in {**self.columns, **self.sealed}.items())
         some = "" if self.condition is None else f"|where {self.condition}"
+        some += f"|named {sorted(self.record_names.items())}" if self.record_names else ""
         return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}{some}"
 
     @overload
@@ -270,7 +254,8 @@ class Table:
     ) -> ChangelogTable:
         """The current rows of an ordinary table that Debezium captures.
 
-        ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Types that
+        ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Views name
+        a column as the class's attribute, or by its ``key=``; records have the database's name for it. Types that
         no store here has become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
         ``shapes`` maps columns of JSON to the Python type of what is in them, a list, a dictionary or a class of
         fields: then they are nested columns, as arrays are.
@@ -280,8 +265,10 @@ class Table:
         of the model is a bad record, unless a later one of its key replaces it.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
-        absent = nullable_if_absent(model, null_if_absent)
-        return ChangelogTable(topic, key, columns, name=name, encoding=encoding, null_if_absent=absent)
+        absent, renamed = nullable_if_absent(model, null_if_absent), record_names(model)
+        return ChangelogTable(
+            topic, key, columns, name=name, encoding=encoding, null_if_absent=absent, record_names=renamed
+        )
 
     @staticmethod
     def from_view_topic(
@@ -293,7 +280,8 @@ class Table:
         a key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
         key, columns = key_and_columns(model, full_identity=True, shapes=shapes)
-        return ViewTopicTable(topic, key, columns, name=name, nullable=nullable_keys(model))
+        nullable, renamed = nullable_keys(model), record_names(model)
+        return ViewTopicTable(topic, key, columns, name=name, nullable=nullable, record_names=renamed)
 
     @staticmethod
     def versions_of(
@@ -312,8 +300,10 @@ class Table:
         ``null_if_absent`` names columns that are null in a version whose record lacks them, as it was written before.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
-        absent = nullable_if_absent(model, null_if_absent)
-        return VersionTable(topic, key, columns, name=name, encoding=encoding, null_if_absent=absent)
+        absent, renamed = nullable_if_absent(model, null_if_absent), record_names(model)
+        return VersionTable(
+            topic, key, columns, name=name, encoding=encoding, null_if_absent=absent, record_names=renamed
+        )
 
 
 @dataclass(frozen=True)
@@ -368,6 +358,11 @@ class CapturedTable(Table):
     def never_absent(self) -> tuple[str, ...]:
         """The columns outside the key that every row must have."""
         return tuple(column for column in self.payload if column not in self.null_if_absent)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoding == "avro":
+            require_avro_names(self.topic, [self.record_name(column) for column in self.columns])
 
     def signature(self) -> str:
         """Adds which columns are null in a row that lacks them."""

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.predicates import Predicate
-from projections.tables import Table, ViewTopicTable, checked_identifier
+from projections.tables import Table, ViewTopicTable
 from projections.timing.operands import Term
 from projections.timing.patterns import Pattern, Step
 from projections.timing.promises import InWindows, Reach
@@ -40,6 +41,12 @@ class Unmatched:
     table: str
 
 
+class InferredReferences:
+    """The references of a view that declares none: ``found`` once Spark has planned it, in every copy of the view."""
+
+    found: tuple[Reference, ...] | None = None
+
+
 Input = Union[Table, "View"]
 Target = Input | str
 Targets = Target | tuple[Target, ...]
@@ -50,6 +57,7 @@ Pointer = tuple[tuple[str, ...], Target]
 class View:
     """A declared view; ``tables`` are in the order of the function's parameters, the root first.
 
+    ``declared`` are the references, or where to find them once the plan of the function has shown them.
     ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
     those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
     first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set
@@ -61,7 +69,7 @@ class View:
     name: str
     key: tuple[str, ...]
     tables: Mapping[str, Input]
-    references: tuple[Reference, ...]
+    declared: tuple[Reference, ...] | InferredReferences
     function: Callable[..., Any]
     unmatched: tuple[Unmatched, ...] = ()
     by: tuple[str, ...] = ()
@@ -70,6 +78,25 @@ class View:
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The foreign keys along which a change reaches the view.
+
+        Raises InvalidDefinition if they are inferred, and Spark has not planned the view yet.
+        """
+        found = self.declared.found if isinstance(self.declared, InferredReferences) else self.declared
+        if found is None:
+            raise InvalidDefinition(
+                f"the references of view {self.name!r} are not known before Spark has planned it",
+                remedy="ask after a rebuild or a run of its group has begun, or declare references={…}",
+            )
+        return found
+
+    @property
+    def references_are_known(self) -> bool:
+        """Whether the references are declared, or Spark has planned the view in this process."""
+        return not isinstance(self.declared, InferredReferences) or self.declared.found is not None
 
     @property
     def root(self) -> str:
@@ -127,9 +154,9 @@ class View:
         return self.function(*frames)
 
     def signature(self) -> str:
-        """A text that changes with the function's source, its tables and references."""
+        """A text that changes with the function's source and its tables; references follow from both."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
-        declared = f"{self.references}|{self.unmatched}|{self.grouped or self.by or False}"
+        declared = f"{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
         results = None if self.final is None else self.final.published
@@ -198,7 +225,8 @@ def view(
 ) -> Callable[[Callable[..., Any]], View]:
     """Declare a view: the function's parameters name tables and views of its module, the first is the root.
 
-    ``key`` is the root's key. ``references`` maps foreign-key columns of the root, or ``table.column`` of a table
+    ``key`` is the root's key. Leave ``references`` out if the function joins each table by its whole key: the plan of
+    the function shows them. Otherwise they map foreign-key columns of the root, or ``table.column`` of a table
     further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
     the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
     ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
@@ -229,7 +257,7 @@ def view(
         declared = Declaration(
             name,
             key_of_partitions(partition, own),
-            pointers(references or {}),
+            None if references is None else pointers(references),
             sides,
             by=partition,
             roots=tuple(roots),
@@ -248,7 +276,7 @@ class Declaration:
 
     name: str
     key: tuple[str, ...]
-    references: tuple[Pointer, ...]
+    references: tuple[Pointer, ...] | None
     unmatched: Mapping[tuple[str, ...], Target]
     by: tuple[str, ...] = ()
     roots: tuple[Target, ...] = ()

@@ -7,8 +7,9 @@ from contextlib import suppress
 
 import sqlalchemy as sa
 
-from eventstore import RecordedEvent, by_cause, group_letters
+from eventstore import RecordedEvent
 from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.deadletters import by_cause, group_letters
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import Step, trace
 from sample_app.background import wait_until

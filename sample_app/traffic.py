@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from eventstore import NO_STREAM, Accepted, Dispatcher, RecordedEvent, Refusal, WrongExpectedVersion
+from eventstore import NO_STREAM, Accepted, Dispatcher, RecordedEvent, Refusal
+from eventstore.errors import WrongExpectedVersion
 from sample_app.customers import Customer
 from sample_app.inventory import InventoryItem
 from sample_app.payments import SUSPICIOUS_ABOVE

@@ -101,20 +101,22 @@ class _Look:
         """What is known of the columns, and the texts of those that can be compared, on both sides."""
         with _reading(self.state) as connection:
             there = _columns(connection, self.table)
+        known = {name: self.state.fields.get(name, name) for name in self.state.forms}
+        present = {name: form for name, form in self.state.forms.items() if known[name] in there}
         texts = {
             name: (text, state_text(form, quoted(name)))
-            for name, form in self.state.forms.items()
-            if name in there and (text := source_text(form, quoted(name))) is not None
+            for name, form in present.items()
+            if (text := source_text(form, quoted(known[name]))) is not None
         }
-        kinds = {name: form.kind for name, form in self.state.forms.items() if name in there and name not in texts}
+        kinds = {name: form.kind for name, form in present.items() if name not in texts}
         report = TableComparison(
             self.table,
             self.state.name,
             self.state.key,
             chunks=1,
-            faults=tuple(f"column {n} is not in the source; {_ABSENT}" for n in self.state.forms if n not in there),
+            faults=tuple(f"column {n} is not in the source; {_ABSENT}" for n in known.values() if n not in there),
             notes=tuple(
-                f"column {n} of the source is not declared in the model" for n in there if n not in self.state.forms
+                f"column {n} of the source is not declared in the model" for n in there if n not in known.values()
             ),
             not_compared={name: f"{kind} has no common form in SQLite" for name, kind in kinds.items()},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc.comparing.canonical import ColumnForm
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CapturedModel:
-    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table."""
+    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table.
+
+    ``fields`` are the source's names of columns that the model names otherwise.
+    """
 
     name: str
     topic: str
     key: tuple[str, ...]
     forms: Mapping[str, ColumnForm]
     encoding: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_findings(

@@ -91,6 +91,10 @@ class Declared(Protocol):
     def encoding(self) -> str:
         """How the records are written."""
 
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The source's names of columns that the model names otherwise."""
+
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
@@ -119,19 +123,21 @@ def comparable(table: SourceTable, state: Declared) -> Comparable:
     """Hold the columns of a table against those of a state, or of a model alone."""
     columns: dict[str, str] = {}
     not_compared: dict[str, str] = {}
-    absent = [name for name in state.forms if name not in table.columns]
-    for name, form in state.forms.items():
-        if name in absent:
+    known = {name: state.fields.get(name, name) for name in state.forms}
+    present = {name: table.columns[field] for name, field in known.items() if field in table.columns}
+    for name, column in present.items():
+        form = state.forms[name]
+        if "%" in known[name]:  # which the driver takes for a placeholder
+            not_compared[name] = f"named with a percent sign in the source: {known[name]}"
             continue
-        column = table.columns[name]
-        text = source_text(form, column.kind, f"t.{quoted(name)}")
+        text = source_text(form, column.kind, f"t.{quoted(known[name])}")
         if text is None or (form.kind == "interval" and state.encoding != "json"):
             not_compared[name] = f"{column.declared} in the source, {form.kind} in the state"
         else:
             columns[name] = text
-    faults = tuple(f"column {name} is not in the source; {_ABSENT}" for name in absent)
-    more = [name for name in table.columns if name not in state.forms]
-    notes = tuple(f"column {name} of the source is not declared in the model" for name in more)
+    faults = tuple(f"column {field} is not in the source; {_ABSENT}" for n, field in known.items() if n not in present)
+    more = [field for field in table.columns if field not in known.values()]
+    notes = tuple(f"column {field} of the source is not declared in the model" for field in more)
     return Comparable(columns, not_compared, faults, notes, _why_not(table, state, columns))
 
 
@@ -139,12 +145,13 @@ _ABSENT: Final = "remove it from the model, or give it its new name, and rebuild
 
 
 def _why_not(table: SourceTable, state: Declared, columns: Mapping[str, str]) -> str | None:
-    if table.key != frozenset(state.key):
-        ours, theirs = ", ".join(state.key), ", ".join(sorted(table.key)) or "nothing"
+    key = [state.fields.get(name, name) for name in state.key]
+    if table.key != frozenset(key):
+        ours, theirs = ", ".join(key), ", ".join(sorted(table.key)) or "nothing"
         return f"the model's key is {ours}, and the source's primary key is {theirs}"
-    for name in state.key:
+    for name, field in zip(state.key, key, strict=True):
         if name not in columns or state.forms[name].kind not in RANGED:
-            return f"key column {name} is {table.columns[name].declared}, which has no one order in both databases"
+            return f"key column {field} is {table.columns[field].declared}, which has no one order in both databases"
     return None
 
 
@@ -155,7 +162,8 @@ def source_rows(connection: Connection, table: SourceTable, state: StateTable, c
 
 
 def _key(table: SourceTable, state: StateTable, prefix: str) -> tuple[KeyColumn, ...]:
-    return tuple(_key_column(name, table.columns[name], state.forms[name], prefix) for name in state.key)
+    fields = {name: state.fields.get(name, name) for name in state.key}
+    return tuple(_key_column(f, table.columns[f], state.forms[name], prefix) for name, f in fields.items())
 
 
 def _key_column(name: str, column: SourceColumn, form: ColumnForm, prefix: str) -> KeyColumn:

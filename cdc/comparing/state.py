@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc.comparing.canonical import ColumnForm, state_text
@@ -21,7 +21,8 @@ class StateTable:
     These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a row that is gone. ``connect`` opens a connection of
     its own in autocommit mode, and ``writing`` a transaction of a file. ``progress`` gives the next offset of each
     partition of the topic, and raises where these rows serve no more. ``decode_key`` reads the key of a record of the
-    topic, which is at a place; ``encoding`` is how the topic's records are written.
+    topic, which is at a place; ``encoding`` is how the topic's records are written. ``fields`` are the source's names
+    of columns that the state names otherwise.
     """
 
     name: str
@@ -36,6 +37,7 @@ class StateTable:
     progress: Callable[[], Mapping[int, int]]
     decode_key: Callable[[bytes, str], Key]
     place: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_embedded(self) -> bool:

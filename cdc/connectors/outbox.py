@@ -11,7 +11,7 @@ from cdc.connectors.base import topic_creation
 from cdc.connectors.debezium import BROKERS_DEFAULT, HEARTBEATS
 from cdc.connectors.encodings import JSON_CONVERTER
 from cdc.connectors.postgres import PostgresConnector
-from cdc.transforms import InsertHeader, Outbox, TopicMatches, Transform
+from cdc.transforms import EventRouter, InsertHeader, TopicMatches, Transform
 from eventstore.topics import (
     DEFAULT_PARTITIONS,
     HEADER_COLUMNS,
@@ -93,9 +93,9 @@ def _binary_values() -> dict[str, str]:
     }
 
 
-def _router(on_update: Literal["fatal", "error", "warn"]) -> Outbox:
+def _router(on_update: Literal["fatal", "error", "warn"]) -> EventRouter:
     headers = (f"{column}:header:{header}" for column, header in HEADER_COLUMNS)
-    return Outbox(
+    return EventRouter(
         name="outbox",
         key="message_key",
         placements=("partition:partition", *headers),

@@ -1,1 +1,5 @@
-"""Dead letters looked at and settled: listed by their cause, shown, replayed, discarded, each action written down."""
+"""Dead letters: listed by their cause, shown, replayed and discarded, with a record of each action."""
+
+from eventstore.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

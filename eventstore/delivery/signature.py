@@ -65,14 +65,13 @@ class HandlerSignature:
 def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> HandlerSignature:
     """Read a handler's annotations, `names` being those visible where it is defined; DeclarationError."""
     place = getattr(handler, "__qualname__", repr(handler))
-    hints = _hints(handler, names, place)
+    given = _hints(handler, names, place)
+    delivery = next((name for name, hint in given.items() if _classes(hint) == (Delivery,)), None)
+    hints = {name: hint for name, hint in given.items() if name != delivery}
     many = {name: get_origin(hint) is list for name, hint in hints.items()}
     classes = {name: _classes(hint) for name, hint in hints.items()}
     recorded = [name for name, found in classes.items() if found == (RecordedEvent,)]
     typed = [name for name, found in classes.items() if found and all(map(is_event_class, found))]
-    delivery = next((name for name, found in classes.items() if found == (Delivery,)), None)
-    hints.pop(delivery or "", None)
-    many.pop(delivery or "", None)
     _check(place, hints, typed, recorded, many)
     if delivery is not None and any(many.values()):
         raise _mistake(place, "takes a delivery beside a list", "take one event: each has a delivery of its own")

@@ -83,7 +83,7 @@ def trace(correlation_id: str, logs: Iterable[Log], *, inboxes: Iterable[Inboxes
         where = ", ".join(log.name for log in read) or "no store"
         raise EventsNotFound(
             f"no event has the correlation id {correlation_id!r} in {where}",
-            remedy="check the id, and name every store and topic that may hold its events: --database, --topic",
+            remedy="check the id, and name every store and topic that may hold its events: --store-url, --topic",
             place=correlation_id,
         )
     steps = _linked(entries)

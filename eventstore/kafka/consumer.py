@@ -220,14 +220,15 @@ def _record(message: Message) -> TopicRecord:
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
-        key=_bytes(message.key()),
-        value=_bytes(message.value()),
-        headers=tuple((str(header[0]), _bytes(header[1])) for header in message.headers() or ()),
+        key=as_bytes(message.key()),
+        value=as_bytes(message.value()),
+        headers=tuple((str(header[0]), as_bytes(header[1])) for header in message.headers() or ()),
         timestamp=message.timestamp()[1],
     )
 
 
-def _bytes(value: Any) -> bytes | None:
+def as_bytes(value: Any) -> bytes | None:
+    """Return a key, value or header as bytes: the client's types allow for what a producer may put in."""
     return value.encode() if isinstance(value, str) else value
 
 

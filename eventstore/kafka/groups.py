@@ -25,13 +25,24 @@ def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, in
 
 
 def _places(settings: Settings, topics: Sequence[str], *, group: str) -> Offsets:
+    return _places_of_groups(settings, {group: topics})[group]
+
+
+def _places_of_groups(settings: Settings, topics: Mapping[str, Sequence[str]]) -> dict[str, Offsets]:
+    """Return the next offsets of groups in their topics; all groups are asked side by side, one request each."""
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    with typed_errors(servers, topic=", ".join(topics)):
-        asked = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS
-        )
-        found = asked[group].result(DEADLINE_SECONDS + 1).topic_partitions
-    return {topic: {p.partition: p.offset for p in found if p.topic == topic and p.offset >= 0} for topic in topics}
+    with typed_errors(servers, topic=", ".join(sorted({one for each in topics.values() for one in each}))):
+        asked = [
+            admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS)
+            for group in topics
+        ]
+        found = {g: answer.result(DEADLINE_SECONDS + 1) for one in asked for g, answer in one.items()}
+    return {group: _by_topic(found[group].topic_partitions, each) for group, each in topics.items()}
+
+
+def _by_topic(found: Iterable[TopicPartition], topics: Iterable[str]) -> Offsets:
+    places = list(found)
+    return {topic: {p.partition: p.offset for p in places if p.topic == topic and p.offset >= 0} for topic in topics}
 
 
 def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
@@ -51,18 +62,34 @@ def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> lis
 
 def subscription_lag(settings: Settings, topics: Iterable[str], *, group: str) -> Lag:
     """Return how far a group is behind in several topics; the errors of `group_lag`."""
-    each = list(topics)
-    if not each:
-        return Lag(())
+    return subscription_lags(settings, {group: topics})[group]
+
+
+def subscription_lags(settings: Settings, topics: Mapping[str, Iterable[str]]) -> dict[str, Lag]:
+    """Return how far groups are behind, each in its topics; the errors of `group_lag`.
+
+    The topics of all groups are looked at together, so a hundred groups cost little more than one.
+    """
+    each = {group: list(names) for group, names in topics.items()}
+    every = sorted({name for names in each.values() for name in names})
+    if not every:
+        return {group: Lag(()) for group in each}
     with OffsetReader(settings) as reader:
-        ends, beginnings = reader.end_offsets(each), reader.beginning_offsets(each)
-    places = _places(settings, each, group=group)
-    waiting = {topic: _waiting(ends[topic], beginnings[topic], places[topic]) for topic in each}
+        ends, beginnings = reader.end_offsets(every), reader.beginning_offsets(every)
+    places = _places_of_groups(settings, each)
+    waiting = {
+        group: {name: _waiting(ends[name], beginnings[name], places[group][name]) for name in names}
+        for group, names in each.items()
+    }
     ages = _ages(settings, waiting)
+    return {group: _lag(ends, waiting[group], ages[group]) for group in each}
+
+
+def _lag(ends: Offsets, waiting: Offsets, ages: Mapping[str, Mapping[int, float]]) -> Lag:
     return Lag(
         tuple(
-            PartitionLag(p, end - waiting[topic].get(p, end), ages[topic].get(p, 0.0), topic)
-            for topic in each
+            PartitionLag(p, end - nexts.get(p, end), ages[topic].get(p, 0.0), topic)
+            for topic, nexts in waiting.items()
             for p, end in sorted(ends[topic].items())
         )
     )
@@ -74,12 +101,15 @@ def _waiting(ends: Mapping[int, int], beginnings: Mapping[int, int], places: Map
     return {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
 
 
-def _ages(settings: Settings, waiting: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, float]]:
-    """Return the age of the record at each offset; none where only the marker of a transaction is left there."""
-    if not any(waiting.values()):
-        return {topic: {} for topic in waiting}
+def _ages(settings: Settings, waiting: Mapping[str, Offsets]) -> dict[str, dict[str, dict[int, float]]]:
+    """Return the ages of records, by group and topic; none where only the marker of a transaction is left there."""
+    if not any(places for topics in waiting.values() for places in topics.values()):
+        return {group: {topic: {} for topic in topics} for group, topics in waiting.items()}
     with RangeReader(settings) as reader:
-        return {topic: _ages_of(reader, topic, places) if places else {} for topic, places in waiting.items()}
+        return {
+            group: {topic: _ages_of(reader, topic, places) if places else {} for topic, places in topics.items()}
+            for group, topics in waiting.items()
+        }
 
 
 def _ages_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, float]:

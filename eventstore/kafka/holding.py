@@ -40,8 +40,7 @@ class Holding:
 
     def due(self) -> list[KafkaArrival]:
         """Give out the records whose time has come, and let partitions go on that hold no others."""
-        found = [arrival for partition in list(self._held) for arrival in self._released(partition)]
-        return found
+        return [arrival for partition in list(self._held) for arrival in self._released(partition)]
 
     def drop(self, owns: Callable[[KafkaArrival], bool]) -> None:
         """Let go of records that are another member's now: it reads them again."""

@@ -10,6 +10,7 @@ from eventstore.delivery.source import DeadLetter
 from eventstore.errors import BrokerRefused, TopicMissing
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.arrivals import KafkaArrival, headers_of
+from eventstore.kafka.consumer import as_bytes
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.retrying import RETRY_PREFIX, Retry
 from eventstore.settings import Settings
@@ -59,8 +60,8 @@ class Letters:
         retry = Retry(letter.time + after, number, _attempts(letter), topic, partition, offset)
         record = OutgoingRecord(
             topic=self._subscription.retry_topic_of(arrival.topic),
-            key=_bytes(arrival.message.key()),
-            value=_bytes(arrival.message.value()),
+            key=as_bytes(arrival.message.key()),
+            value=as_bytes(arrival.message.value()),
             headers=_own_headers(arrival) + retry.headers(),
             partition=min(number, self._partitions[arrival.topic] - 1),
         )
@@ -88,7 +89,7 @@ class Letters:
         )
         own = _own_headers(letter.arrival)
         name = self._subscription.dead_letter_topic_of(topic)
-        key, value = _bytes(message.key()), _bytes(message.value())
+        key, value = as_bytes(message.key()), as_bytes(message.value())
         try:
             self._send(OutgoingRecord(topic=name, key=key, value=value, headers=own + told))
         except BrokerRefused as refused:
@@ -119,7 +120,3 @@ def _own_headers(arrival: KafkaArrival) -> tuple[tuple[str, bytes | None], ...]:
     """A dead letter that was sent back and died again tells of its last death only."""
     told = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
     return tuple(pair for pair in headers_of(arrival.message) if not pair[0].startswith(told))
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

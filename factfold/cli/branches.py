@@ -63,7 +63,10 @@ def run(
     batch_seconds: Annotated[
         int | None, typer.Option("--batch-seconds", min=5, help="How long a batch of real-time mode lasts.")
     ] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark's master; default: enough local slots.")] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--spark-master", envvar="FACTFOLD_SPARK_MASTER", help="Default: enough local slots."),
+    ] = None,
     memory: Memory = "1g",
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,

@@ -19,6 +19,7 @@ from factfold.cli.connectors import (
     Names,
     Reference,
     SourceUrl,
+    Stack,
     Timeout,
     brokers_at,
     declared,
@@ -55,17 +56,18 @@ def apply(
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
     kafka: Kafka = None,
+    stack: Stack = None,
     timeout: Timeout = 90.0,
     as_json: Json = False,
 ) -> None:
     """Bring connectors to their declared configuration and wait until they stream.
 
-    With --source-url and --kafka, an outbox is not applied to a topic that another service has filled.
+    With --source-url and --kafka-bootstrap-servers, an outbox whose topics hold events of another service is refused.
     """
     import cdc
 
-    connectors, settings = list(declared(reference)), None if kafka is None else brokers_at(kafka)
-    with worker(connect_url, patience=timeout) as client, maybe_database(source_url) as source:
+    connectors, settings = list(declared(reference, stack)), None if kafka is None else brokers_at(kafka)
+    with worker(connect_url, patience=timeout, stack=stack) as client, maybe_database(source_url) as source:
         for connector in connectors:
             own, notes = of_its_own(source, connector.config())
             applied = cdc.apply(client, connector, source=own, settings=settings, timeout=timeout)
@@ -79,18 +81,22 @@ def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
 
     if looked or not isinstance(connector, OutboxSource):
         return ()
-    return ("whose events its topics hold was not looked at: give --source-url and --kafka",)
+    return ("whose events its topics hold was not looked at: give --source-url and --kafka-bootstrap-servers",)
 
 
 @app.command()
 def plan(
-    reference: Reference, connect_url: ConnectUrl = None, source_url: SourceUrl = None, as_json: Json = False
+    reference: Reference,
+    connect_url: ConnectUrl = None,
+    source_url: SourceUrl = None,
+    stack: Stack = None,
+    as_json: Json = False,
 ) -> None:
     """Show what apply would do, and what a source lacks, secrets masked; exit code 2 where apply would do anything."""
     import cdc
 
-    connectors = list(declared(reference))
-    with worker(connect_url) as client, maybe_database(source_url) as source:
+    connectors = list(declared(reference, stack))
+    with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
     for one in plans:
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
@@ -99,16 +105,18 @@ def plan(
 
 
 @app.command()
-def grants(reference: Reference, as_json: Json = False) -> None:
+def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
     """Print the SQL of role, rights and publication that each source needs, and no more; asks nobody."""
     from cdc.connectors.postgres import PostgresConnector
 
-    connectors = list(declared(reference))
+    connectors = list(declared(reference, stack))
     if as_json:
         typer.echo(json.dumps({one.name: _statements(one) for one in connectors}))
         return
+    printed: set[str] = set()
     for one in connectors:
-        typer.echo("\n".join(_sql(one) if isinstance(one, PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]))
+        lines = _sql(one, printed) if isinstance(one, PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]
+        typer.echo("\n".join(lines))
 
 
 _NO_SQL = "no SQL; it is known for sources of PostgreSQL only"
@@ -121,20 +129,25 @@ def _statements(connector: Connector) -> list[str]:
     return list(cdc.grant_statements(connector)) if isinstance(connector, PostgresConnector) else []
 
 
-def _sql(connector: PostgresConnector) -> Iterator[str]:
-    """The SQL of one source, for psql, with what it does not say."""
+def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
+    """The SQL of one source, for psql, without what was printed for another connector."""
     from cdc.grants import grant_notes
 
     yield f"-- {connector.name}"
     yield from grant_notes(connector)
-    yield from (f"{statement};" for statement in _statements(connector))
+    needed = [statement for statement in _statements(connector) if statement not in printed]
+    printed.update(needed)
+    yield from (f"{statement};" for statement in needed)
 
 
 def _told(plan: Plan) -> str:
     state = f"  {plan.state}" if plan.state else ""
-    lines = [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
+    lines = [f"    problem: {problem}" for problem in plan.problems]
     lines += [f"    note: {note}" for note in plan.notes]
-    lines += [f"    problem: {problem}" for problem in plan.problems]
+    if plan.action == "create":
+        lines += [f"    {len(plan.changes)} settings, which --json lists"]
+    else:
+        lines += [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
     return "\n".join([f"{plan.name}  {plan.action}{state}", *lines])
 
 

@@ -13,15 +13,15 @@ from eventstore.errors import DeclarationError
 from factfold.cli.cdc_signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
 from factfold.cli.comparison_display import as_plain, tell, watched
 from factfold.cli.comparisons import DIFFERS
-from factfold.cli.connectors import ConnectUrl, Json, database, declared, of_its_own, worker
+from factfold.cli.connectors import ConnectUrl, Json, Stack, database, declared, of_its_own, worker
 from factfold.cli.metrics import MetricsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Engine
 
-    from cdc import PostgresSource, TableComparison
+    from cdc import Connector, PostgresSource, TableComparison
     from cdc.comparing.report import OnProgress
     from cdc.comparing.state import StateTable
     from cdc.signals import Signals
@@ -69,6 +69,7 @@ def compare(
     show: Show = 10,
     timeout: Patience = 120.0,
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
@@ -84,8 +85,8 @@ def compare(
         else:
             named, url = _given(reference, source_url)
             engine = opened.enter_context(database(url))
-            comparison = _Comparison(engine, states, brokers(), timeout, on_progress)
-            for source, chosen in _sources(named, engine, tables):
+            comparison = _Comparison(engine, states, brokers(), timeout, on_progress, stack)
+            for source, chosen in _sources(declared(named, stack), named, engine, tables):
                 signals = _signals(opened, comparison, source, connect_url) if repair else None
                 found += comparison.of(source, chosen, signals)
     _require_compared(found, groups)
@@ -111,6 +112,7 @@ class _Comparison:
     settings: Settings
     patience: float
     on_progress: OnProgress
+    stack: str | None = None
 
     def of(self, source: PostgresSource, tables: Sequence[str], signals: Signals | None) -> Sequence[TableComparison]:
         """Compare some tables of a source."""
@@ -145,14 +147,14 @@ def _states(opened: ExitStack, views_url: str, groups: list[str]) -> list[StateT
     return [table for group in kept for table in group.tables]
 
 
-def _sources(reference: str, engine: Engine, tables: list[str] | None) -> list[tuple[PostgresSource, list[str]]]:
+def _sources(
+    connectors: Iterable[Connector], reference: str, engine: Engine, tables: list[str] | None
+) -> list[tuple[PostgresSource, list[str]]]:
     """The sources of this database, each with the tables that are asked for; DeclarationError, InvalidConnector."""
     from cdc import PostgresSource
 
     ours = [
-        one
-        for one in declared(reference)
-        if isinstance(one, PostgresSource) and of_its_own(engine, one.config())[0] is not None
+        one for one in connectors if isinstance(one, PostgresSource) and of_its_own(engine, one.config())[0] is not None
     ]
     if not ours:
         raise DeclarationError(
@@ -169,7 +171,7 @@ def _sources(reference: str, engine: Engine, tables: list[str] | None) -> list[t
 def _signals(opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None) -> Signals:
     from cdc.signals import Signals
 
-    client, settings = opened.enter_context(worker(connect_url)), comparison.settings
+    client, settings = opened.enter_context(worker(connect_url, stack=comparison.stack)), comparison.settings
     return Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
 
 

@@ -17,6 +17,7 @@ from factfold.cli.connectors import (
     MaybeNames,
     Reference,
     SourceUrl,
+    Stack,
     Timeout,
     brokers_at,
     causes_of,
@@ -114,6 +115,7 @@ def doctor(
     kafka: Kafka = None,
     offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
     groups: Groups = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
@@ -126,9 +128,9 @@ def doctor(
 
     models = [model for group in groups or () for model in _models(group)]
     failed, settings = False, None if kafka is None else brokers_at(kafka)
-    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE)
+    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE, stack=stack)
     with maybe_database(source_url) as source, patient as client:
-        for connector in declared(reference):
+        for connector in declared(reference, stack):
             own, notes = of_its_own(source, connector.config())
             found = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
@@ -151,7 +153,11 @@ _PATIENCE = 60.0
 
 def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
     """What is not looked at, and why: a reader must not take silence for health."""
-    sides = {"source": source, "worker": "" if worker else "--no-worker", "topics": "" if topics else "no --kafka"}
+    sides = {
+        "source": source,
+        "worker": "" if worker else "--no-worker",
+        "topics": "" if topics else "no --kafka-bootstrap-servers",
+    }
     return [f"{side} ({why})" for side, why in sides.items() if why]
 
 
@@ -162,12 +168,12 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
 
 def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
-        shown = [dataclasses.asdict(one) | {"severity": one.severity.value} for one in found]
+        shown = [dataclasses.asdict(one) for one in found]
         typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
     for one in found:
-        typer.echo(f"  {one.severity.value:<8}{one.check}: {one.found}")
+        typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")
     if omitted:
@@ -228,6 +234,7 @@ def rotate_password(
         typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
     ],
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
@@ -236,8 +243,8 @@ def rotate_password(
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with worker(connect_url, patience=timeout) as client, database(source_url) as source:
-        for first, *others in _by_role(declared(reference)):
+    with worker(connect_url, patience=timeout, stack=stack) as client, database(source_url) as source:
+        for first, *others in _by_role(declared(reference, stack)):
             statuses = cdc.rotate_password(
                 client, first, source=source, others=others, password=password, timeout=timeout
             )

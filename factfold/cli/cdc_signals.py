@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.cdc_operate import app  # one app, which three modules fill in turn
-from factfold.cli.connectors import ConnectUrl, Json, Reference, declared, maybe_database, worker
+from factfold.cli.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -52,10 +52,11 @@ def take(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until every table is read.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Read tables again, or the rows of a condition, without stopping the connector."""
-    with _signals(reference, source_url, connect_url) as signals:
+    with _signals(reference, source_url, connect_url, stack) as signals:
         chosen, conditions = tables or list(signals.source.tables), dict(map(_condition, where or ()))
         ask = signals.blocking_snapshot if blocking else signals.snapshot
         asked = ask(chosen, where=conditions)
@@ -76,10 +77,11 @@ def stop(
     tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these, and go on.")] = None,
     timeout: Answer = 60.0,
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Stop the incremental snapshot that runs; what it has read stays read."""
-    with _signals(reference, source_url, connect_url) as signals:
+    with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
 
 
@@ -89,10 +91,11 @@ def pause(
     source_url: Source,
     timeout: Answer = 60.0,
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Let the incremental snapshot rest; changes go on arriving."""
-    with _signals(reference, source_url, connect_url) as signals:
+    with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.pause(timeout=timeout), as_json=as_json)
 
 
@@ -102,23 +105,25 @@ def resume(
     source_url: Source,
     timeout: Answer = 60.0,
     connect_url: ConnectUrl = None,
+    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Let a paused incremental snapshot go on."""
-    with _signals(reference, source_url, connect_url) as signals:
+    with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.resume(timeout=timeout), as_json=as_json)
 
 
 @app.command()
 def notifications(
     reference: Reference,
+    stack: Stack = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until a signal comes.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a connector has said of its snapshots, the oldest first."""
     from cdc.notifications import NotificationReader
 
-    source = _source(reference)
+    source = _source(reference, stack)
     stopped = stop_on_signal()
     topic, prefix, settings = _topic(source), source.topic_prefix, brokers()
     with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
@@ -130,20 +135,20 @@ def notifications(
 
 
 @contextmanager
-def _signals(reference: str, source_url: str, connect_url: str | None) -> Iterator[Signals]:
+def _signals(reference: str, source_url: str, connect_url: str | None, stack: str | None) -> Iterator[Signals]:
     from cdc.signals import Signals
 
-    with worker(connect_url) as client, maybe_database(source_url) as engine:
+    with worker(connect_url, stack=stack) as client, maybe_database(source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
         settings = brokers()
-        yield Signals(engine, _source(reference), settings, client, schemas=schemas_of(settings))
+        yield Signals(engine, _source(reference, stack), settings, client, schemas=schemas_of(settings))
 
 
-def _source(reference: str) -> PostgresSource:
+def _source(reference: str, stack: str | None) -> PostgresSource:
     from cdc import PostgresSource
 
-    found = [one for one in declared(reference) if isinstance(one, PostgresSource)]
+    found = [one for one in declared(reference, stack) if isinstance(one, PostgresSource)]
     if len(found) != 1:
         raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL; name the one meant")
     return found[0]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eventstore.errors import DeclarationError
+
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
@@ -30,7 +32,19 @@ SourceUrl = Annotated[
 ]
 Kafka = Annotated[
     str | None,
-    typer.Option("--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the connectors' topics."),
+    typer.Option(
+        "--kafka-bootstrap-servers",
+        envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
+        help="Brokers with the connectors' topics.",
+    ),
+]
+Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        envvar="FACTFOLD_STACK",
+        help="A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared.",
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,18 +57,28 @@ Reference = Annotated[
 
 
 @contextmanager
-def worker(url: str | None, *, patience: float = PATIENCE) -> Iterator[ConnectClient]:
-    """Open a client of the worker at a URL, or of the local stack's."""
+def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = None) -> Iterator[ConnectClient]:
+    """Open a client of the worker at a URL, or of a local stack's."""
     from cdc import ConnectClient
 
-    with ConnectClient(url or _local_worker(), patience=max(PATIENCE, patience)) as client:
+    with ConnectClient(_address(url, stack), patience=max(PATIENCE, patience)) as client:
         yield client
 
 
-def _local_worker() -> str:
+def _address(url: str | None, stack: str | None) -> str:
+    """The address of the worker: the given one, or a local stack's. A stack has no worker but its own."""
     from factfold.stack import LocalStack
 
-    return LocalStack().info.connect_url
+    if url is not None and stack is None:
+        return url
+    own = LocalStack(stack or "default").info.connect_url
+    if url is not None and url.rstrip("/") != own:
+        raise DeclarationError(
+            f"the Connect worker that is named is not that of the local stack {stack!r}",
+            remedy="give --connect-url (FACTFOLD_CONNECT_URL) or --stack (FACTFOLD_STACK), and not both",
+            place=own,
+        )
+    return own
 
 
 @contextmanager
@@ -109,8 +133,18 @@ def _created(url: str) -> Engine:
     )
 
 
-def declared(reference: str) -> Iterable[Connector]:
-    """Load what a .toml file declares, or what stands under `module:attribute`."""
+def declared(reference: str, stack: str | None = None) -> Iterable[Connector]:
+    """Load what a .toml file declares, or what `module:attribute` names; with a stack, at the stack's addresses."""
+    if stack is None:
+        return _declared(reference)
+    from factfold.stack import LocalStack
+    from factfold.stack.connectors import in_stack
+
+    info = LocalStack(stack).info
+    return [in_stack(connector, info) for connector in _declared(reference)]
+
+
+def _declared(reference: str) -> Iterable[Connector]:
     if reference.endswith(".toml"):
         import cdc
 

@@ -17,6 +17,7 @@ from factfold.cli.dlq_homes import (
     Definition,
     Group,
     Home,
+    Kind,
     Schema,
     StoreUrl,
     Topic,
@@ -29,7 +30,7 @@ from factfold.cli.shown_values import as_json as plain
 from factfold.cli.store import Json
 
 if TYPE_CHECKING:
-    from eventstore import Letters
+    from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
     from eventstore.deadletters.letters import Contents, Letter, Settled
 
@@ -61,6 +62,7 @@ def dlq() -> None:
 def list_(
     topic: Topic,
     group: Group = None,
+    home: Kind = None,
     database: Database = None,
     store_url: StoreUrl = None,
     schema: Schema = None,
@@ -69,9 +71,9 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    from eventstore import by_cause
+    from eventstore.deadletters import by_cause
 
-    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         with shown_progress("reading") as tell:
             found = list(opened.open(on_progress=tell))
         place = opened.place
@@ -89,6 +91,7 @@ def show(
     topic: Topic,
     letter_id: Annotated[str, typer.Option("--id", help="The letter's id, as list shows it.")],
     group: Group = None,
+    home: Kind = None,
     database: Database = None,
     store_url: StoreUrl = None,
     schema: Schema = None,
@@ -96,7 +99,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
-    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         contents = opened.show(letter_id)
     told = _contents(contents)
     if as_json:
@@ -123,6 +126,7 @@ def replay(
         typer.Option("--edit", help="JSON file with another payload for the one letter.", exists=True, dir_okay=False),
     ] = None,
     branches: Definition = None,
+    home: Kind = None,
     database: Database = None,
     store_url: StoreUrl = None,
     schema: Schema = None,
@@ -135,7 +139,7 @@ def replay(
     Killed, it is run again: no letter is lost, and none is sent twice. Exit code 3 if some letters stay open.
     """
     chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
-    with opened_letters(Home(topic, group, database, store_url, schema, views_url, branches)) as opened:
+    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url, branches)) as opened:
         with shown_progress("replaying") as tell:
             done = opened.replay(chosen, to=None if to is None else to.value, edit=payload, by=by, on_progress=tell)
         _tell(opened, "replayed", done, as_json=as_json)
@@ -148,6 +152,7 @@ def discard(
     ids: Ids = None,
     every: All = False,
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the record.")] = None,
+    home: Kind = None,
     database: Database = None,
     store_url: StoreUrl = None,
     schema: Schema = None,
@@ -158,7 +163,7 @@ def discard(
 ) -> None:
     """Settle letters without handling them. Their records stay where they are, and are not listed any more."""
     chosen = _chosen(ids, every=every)
-    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         if not yes:
             count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
             typer.confirm(f"Discard {count:,} letters of {opened.place}", abort=True, err=True)
@@ -171,6 +176,7 @@ def discard(
 def actions(
     topic: Topic,
     group: Group = None,
+    home: Kind = None,
     database: Database = None,
     store_url: StoreUrl = None,
     schema: Schema = None,
@@ -178,7 +184,7 @@ def actions(
     as_json: Json = False,
 ) -> None:
     """Show what was done with letters, by whom and when."""
-    with opened_letters(Home(topic, group, database, store_url, schema, views_url)) as opened:
+    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         found = list(opened.actions())
     if as_json:
         _print(found)
@@ -196,7 +202,7 @@ def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
 
 
 def _edit(path: Path) -> Mapping[str, Any]:
-    from eventstore import InvalidEventData
+    from eventstore.errors import InvalidEventData
     from eventstore.plain_json import load_plain
 
     try:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from factfold.cli.given_options import chosen_by
+
 if TYPE_CHECKING:
-    from eventstore import Letters
+    from eventstore.deadletters import Letters
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
 Group = Annotated[
@@ -18,15 +21,49 @@ Group = Annotated[
 ]
 Database = Annotated[
     str | None,
-    typer.Option("--database", help="SQLAlchemy URL of the handler's database, for a subscription that reads a store."),
+    typer.Option(
+        "--inbox-url",
+        envvar="FACTFOLD_INBOX_URL",
+        help="SQLAlchemy URL of the handler's database, for a subscription that reads a store.",
+    ),
 ]
 StoreUrl = Annotated[
-    str | None, typer.Option("--store-url", help="SQLAlchemy URL of that store, where it is another database.")
+    str | None,
+    typer.Option(
+        "--store-url",
+        envvar="FACTFOLD_STORE_URL",
+        help="SQLAlchemy URL of that store, if it is in another database.",
+    ),
 ]
-Schema = Annotated[str | None, typer.Option("--schema", help="That store's database schema (PostgreSQL).")]
+Schema = Annotated[
+    str | None,
+    typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="That store's database schema (PostgreSQL)."),
+]
 Views = Annotated[
     str | None,
-    typer.Option("--views-url", help="SQLAlchemy URL of a projection's views, for the records it has set aside."),
+    typer.Option(
+        "--views-url",
+        envvar="FACTFOLD_VIEWS_URL",
+        help="SQLAlchemy URL of a projection's views, for the records it has set aside.",
+    ),
+]
+
+
+class HomeKind(StrEnum):
+    """Where dead letters are."""
+
+    TOPIC = "topic"
+    INBOX = "inbox"
+    VIEWS = "views"
+
+
+Kind = Annotated[
+    HomeKind | None,
+    typer.Option(
+        "--home",
+        callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
+        help="Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
+    ),
 ]
 Definition = Annotated[
     str | None, typer.Option("--branches", help="The definition of the branches, to replay letters into them.")
@@ -38,6 +75,7 @@ class Home(NamedTuple):
 
     topic: str
     group: str | None
+    kind: HomeKind | None
     database: str | None = None
     store_url: str | None = None
     schema: str | None = None
@@ -48,14 +86,12 @@ class Home(NamedTuple):
 @contextmanager
 def opened_letters(home: Home) -> Iterator[Letters]:
     """Open the letters in their home. Raises BadParameter if the options name none."""
-    if home.database is not None and home.views_url is not None:
-        raise typer.BadParameter("--database and --views-url name two homes: give one of them")
-    if home.group is None and (home.database or home.views_url):
+    if home.group is None and home.kind is not HomeKind.TOPIC:
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
-        if home.views_url is not None:
+        if home.kind is HomeKind.VIEWS:
             yield stack.enter_context(_set_aside(home))
-        elif home.database is not None:
+        elif home.kind is HomeKind.INBOX:
             yield stack.enter_context(_of_store(home))
         else:
             yield stack.enter_context(_of_topic(home))
@@ -66,7 +102,7 @@ def _set_aside(home: Home) -> Iterator[Letters]:
     from projections.tablestore.letters import set_aside_letters
     from projections.tablestore.opening import open_table_store
 
-    store = open_table_store(home.views_url or "")
+    store = open_table_store(_url(home.views_url, "--views-url"))
     try:
         with set_aside_letters(store, home.topic, group=home.group or "") as letters:
             yield letters
@@ -74,13 +110,20 @@ def _set_aside(home: Home) -> Iterator[Letters]:
         store.close()
 
 
+def _url(url: str | None, option: str) -> str:
+    if url is None:
+        raise typer.BadParameter(f"give {option}, where the letters are")
+    return url
+
+
 @contextmanager
 def _of_store(home: Home) -> Iterator[Letters]:
-    from eventstore import SqlEventStore, store_letters
+    from eventstore import SqlEventStore
     from eventstore.backends.sql.engines import opened_engine
+    from eventstore.deadletters import store_letters
 
     with (
-        opened_engine(home.database or "") as engine,
+        opened_engine(_url(home.database, "--inbox-url")) as engine,
         SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
         store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
     ):
@@ -88,7 +131,8 @@ def _of_store(home: Home) -> Iterator[Letters]:
 
 
 def _of_topic(home: Home) -> Letters:
-    from eventstore import Settings, group_letters
+    from eventstore import Settings
+    from eventstore.deadletters import group_letters
 
     if home.group is not None:
         return group_letters(Settings(), home.topic, group=home.group)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from cdc.findings import Finding, Severity, errors
 from eventstore.errors import FactfoldError
 from eventstore.shown_urls import shown_url
 from factfold.cli.connectors import brokers_at
@@ -18,28 +20,20 @@ _DISK_GB = 5
 _BROKER_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One check: what was looked at, whether it is well, what was found, and the remedy if it is not."""
-
-    check: str
-    well: bool
-    found: str
-    remedy: str = ""
-
-
 def doctor(
     store: Annotated[
         str | None,
-        typer.Option("--store", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
+        typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
     ] = None,
     schema: Annotated[
-        str | None, typer.Option("--schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
+        str | None, typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
     ] = None,
     kafka: Annotated[
         str | None,
         typer.Option(
-            "--kafka", envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", help="Brokers with the topics of that store."
+            "--kafka-bootstrap-servers",
+            envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
+            help="Brokers with the topics of that store.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -48,23 +42,21 @@ def doctor(
     findings = [_checked(name, check) for name, check in _CHECKS.items()]
     if store is not None:
         findings.append(_checked("store", lambda: _store(store, schema)))
-        if kafka is not None and findings[-1].well:
+        if kafka is not None and findings[-1].severity is Severity.OK:
             findings.append(_checked("topics", lambda: _topics(store, schema, kafka)))
     if as_json:
-        import json
-
-        typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
+        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     else:
         _print(findings)
-    if not all(finding.well for finding in findings):
+    if errors(findings):
         raise typer.Exit(1)
 
 
 def _checked(name: str, check: Callable[[], str]) -> Finding:
     try:
-        return Finding(name, True, check())
+        return Finding.ok(name, check())
     except FactfoldError as failure:
-        return Finding(name, False, failure.message, failure.remedy)
+        return Finding.error(name, failure.message, failure.remedy)
 
 
 def _java() -> str:
@@ -178,6 +170,6 @@ _CHECKS: dict[str, Callable[[], str]] = {
 
 def _print(findings: list[Finding]) -> None:
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.well else 'FAIL'} {finding.check:<10} {finding.found}")
+        typer.echo(f"{finding.severity:<5} {finding.check:<10} {finding.result}")
         if finding.remedy:
-            typer.echo(f"     remedy: {finding.remedy}")
+            typer.echo(f"      remedy: {finding.remedy}")

@@ -11,7 +11,8 @@ from eventstore.errors import FactfoldError
 from factfold.cli import (
     archive,
     branches,
-    cdc_compare,
+    cdc_prepare,
+    console,
     dlq,
     doctor,
     erasure,
@@ -45,7 +46,7 @@ def application() -> typer.Typer:
     app.callback()(_root)
     # A new group is one line: a module of this package with an `app`.
     app.add_typer(stack.app, name="stack")
-    app.add_typer(cdc_compare.app, name="cdc")  # with the commands of cdc, cdc_operate and cdc_signals
+    app.add_typer(cdc_prepare.app, name="cdc")  # with the commands of cdc, cdc_operate, cdc_signals and cdc_compare
     app.add_typer(histories.app, name="projections")  # with the commands of projections and generations
     app.add_typer(archive.app, name="archive")
     app.add_typer(branches.app, name="branches")
@@ -61,6 +62,7 @@ def application() -> typer.Typer:
     app.add_typer(stream_states.app, name="streams")
     app.add_typer(watch.app, name="watch")
     app.command("new")(new.new)
+    app.command("console")(console.console)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

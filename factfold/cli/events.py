@@ -125,9 +125,9 @@ def replay(
     branches: Annotated[
         str | None, typer.Option("--branches", help="The branches of a branch topic, as module:name.")
     ] = None,
-    handler_database: Annotated[
+    inbox_url: Annotated[
         str | None,
-        typer.Option("--handler-database", envvar="FACTFOLD_DATABASE",
+        typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL",
                      help="SQLAlchemy URL of the handler's database; the store's without."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Deliver; without, say what would be delivered.")] = False,
@@ -148,7 +148,7 @@ def replay(
     reached = None if after is None else parse_position(after)
     with ExitStack() as opened:
         store = opened.enter_context(existing_store(database, schema, keys=named_keys(key_store, master_keys)))
-        again = _replay(opened, store, declared, chosen, handler_database, branches, after=reached)
+        again = _replay(opened, store, declared, chosen, inbox_url, branches, after=reached)
         if yes:
             with _watched() as told:
                 report = again.run(on_progress=told)
@@ -222,13 +222,13 @@ def _require_choice(chosen: Selection, *, everything: bool) -> None:
 
 def _replay(
     opened: ExitStack, store: SqlEventStore, declared: Subscription[..., Any], chosen: Selection,
-    handler_database: str | None, branches: str | None, **more: Any,
+    inbox_url: str | None, branches: str | None, **more: Any,
 ) -> Replay:  # fmt: skip
     from eventstore.backends.sql.engines import opened_engine
     from eventstore.backends.sql.replaying import Replay
 
-    if handler_database is not None:
-        more["engine"] = opened.enter_context(opened_engine(handler_database))
+    if inbox_url is not None:
+        more["engine"] = opened.enter_context(opened_engine(inbox_url))
     if branches is not None:
         more |= _of_branch(store, declared, branches)
     return Replay(store, declared, chosen, **more)

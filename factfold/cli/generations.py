@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +23,7 @@ from factfold.cli.projections import (
     opened_environment,
     print_json,
 )
+from factfold.cli.run_lag import add_lag, open_log
 
 if TYPE_CHECKING:
     from projections.tablestore.runs import Run
@@ -73,7 +73,8 @@ def status(
     if wanted is not None:
         require_known(wanted, found)
     if lag:
-        _look_up_lag(views_url, found)
+        with open_log(views_url) as log:
+            add_lag(log, found)
     if as_json:
         print_json(found)
     for row in () if as_json else found:
@@ -107,28 +108,6 @@ def _final(view: str, of: dict[str, Any]) -> str:
 def _waiting(lag: dict[str, int], seconds: float | None) -> str:
     since = "" if seconds is None or not lag else f", the oldest record for {seconds:,.1f} s"
     return f"{sum(lag.values()):,} offsets wait{since}"
-
-
-def _look_up_lag(views_url: str, rows: list[dict[str, Any]]) -> None:
-    """Give each row its ``lag``, by topic: the offsets that the broker has, or the views' own file, and it has not.
-
-    And ``lag_seconds``: the age of the oldest record that comes next, None where none says it.
-    """
-    from eventstore import Settings
-    from projections.group import ERASURES
-    from projections.running.lag import waited_seconds, waiting_offsets
-    from projections.spark.reading.kafka_source import KafkaLog
-    from projections.spark.reading.store_source import StoreLog
-    from projections.tablestore.opening import sqlite_path
-
-    embedded = sqlite_path(views_url)
-    with (StoreLog(embedded) if embedded else KafkaLog(Settings())).open() as log:
-        for row in rows:
-            topics = [topic for topic in row["progress"] if topic != ERASURES]
-            ends = log.end_offsets(topics) if topics else {}
-            seconds = waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
-            row["lag"] = waiting_offsets(row["progress"], ends)
-            row["lag_seconds"] = None if seconds is None else round(seconds, 3)
 
 
 @app.command()

@@ -11,7 +11,8 @@ import typer
 from factfold.cli.definitions import load_definition
 
 if TYPE_CHECKING:
-    from eventstore import KeyStore, MasterKeys, SqlKeyStore
+    from eventstore import MasterKeys, SqlKeyStore
+    from eventstore.erasure import KeyStore
 
 _MASTER_KEYS = "name:base64[,name:base64…], the new one first."
 MasterKeysOption = Annotated[
@@ -26,7 +27,11 @@ MasterKeysIfAny = Annotated[
 ]
 KeysUrl = Annotated[
     str | None,
-    typer.Option("--keys-url", envvar="FACTFOLD_KEYS_URL", help="SQLAlchemy URL of the event store with those keys."),
+    typer.Option(
+        "--keys-url",
+        envvar=["FACTFOLD_KEYS_URL", "FACTFOLD_STORE_URL"],
+        help="SQLAlchemy URL of the event store with those keys.",
+    ),
 ]
 KeyStoreOption = Annotated[
     str | None,
@@ -59,12 +64,12 @@ def named_keys(key_store: str | None, master_keys: str | None) -> KeyStore | Mas
 
 def load_key_store(spec: str) -> KeyStore:
     """Return the key store that `module:name` names; DeclarationError where it is none."""
-    from eventstore import KeyStore
+    from eventstore.erasure import KeyStore
     from eventstore.errors import DeclarationError
 
     found = load_definition(spec, object, what="key store", example="shop.keys:key_store")
     if isinstance(found, KeyStore) and not isinstance(found, type):
         return found
     raise DeclarationError(
-        f"{spec!r} is no key store", remedy="name an object with the methods of eventstore.KeyStore", place=spec
+        f"{spec!r} is no key store", remedy="name an object with the methods of eventstore.erasure.KeyStore", place=spec
     )

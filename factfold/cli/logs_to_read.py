@@ -16,17 +16,18 @@ from factfold.cli.keys import load_key_store, named_keys, open_keys
 from factfold.cli.store import existing_store
 
 if TYPE_CHECKING:
-    from eventstore import KeyStore, MasterKeys, SqlEventStore
+    from eventstore import MasterKeys, SqlEventStore
+    from eventstore.erasure import KeyStore
     from eventstore.inspection.entries import Log
     from eventstore.inspection.selection import Selection
 
 MaybeDatabase = Annotated[
     str | None,
-    typer.Option("--database", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database."),
+    typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database."),
 ]
 Databases = Annotated[
     list[str] | None,
-    typer.Option("--database", envvar="FACTFOLD_STORE_URL", help="A store's SQLAlchemy URL; may be repeated."),
+    typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="A store's SQLAlchemy URL; may be repeated."),
 ]
 MaybeTopic = Annotated[str | None, typer.Option("--topic", help="Read this topic, and no store.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Read this topic too; may be repeated.")]
@@ -148,7 +149,7 @@ def opened_logs(
 def no_log() -> DeclarationError:
     """Build the error for a command that was given nothing to read."""
     return DeclarationError(
-        "neither a store nor a topic is named", remedy="say --database URL (FACTFOLD_STORE_URL), or --topic NAME"
+        "neither a store nor a topic is named", remedy="say --store-url URL (FACTFOLD_STORE_URL), or --topic NAME"
     )
 
 

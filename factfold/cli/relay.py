@@ -14,20 +14,15 @@ import typer
 
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.projections import Json
 from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import Database, Json, Schema
 
 if TYPE_CHECKING:
-    from eventstore import RelayStatus, SqlEventStore
+    from eventstore import SqlEventStore
     from eventstore.metrics import RelayMetrics
+    from eventstore.relay import RelayStatus
 
 app = typer.Typer(help="The event store published to Kafka without Kafka Connect.", no_args_is_help=True)
-
-Database = Annotated[
-    str,
-    typer.Option("--database", envvar="FACTFOLD_DATABASE", help="SQLAlchemy URL of the event store's PostgreSQL."),
-]
-Schema = Annotated[str | None, typer.Option("--schema", help="The store's database schema, where it has one.")]
 
 
 @app.callback()
@@ -50,7 +45,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes; start it twice, and the second one stands by."""
-    from eventstore import Relay, Settings
+    from eventstore import Settings
+    from eventstore.relay import Relay
 
     def tell(state: str) -> None:
         typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
@@ -75,7 +71,8 @@ def _served(
         return RelayMetrics(schema or "store")
 
     def look(metrics: RelayMetrics) -> None:
-        from eventstore import Settings, relay_status
+        from eventstore import Settings
+        from eventstore.relay import relay_status
 
         metrics.behind(relay_status(store, Settings()))
 
@@ -85,7 +82,8 @@ def _served(
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show who publishes, and what each topic does not hold yet; exit code 3 where nobody publishes."""
-    from eventstore import Settings, relay_status
+    from eventstore import Settings
+    from eventstore.relay import relay_status
 
     with _store(database, schema) as store:
         found = relay_status(store, Settings())

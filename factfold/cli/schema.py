@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from factfold.cli.definitions import load_aggregate
-from factfold.cli.projections import Json
-from factfold.cli.store import existing_store
+from factfold.cli.given_options import chosen_by
+from factfold.cli.logs_to_read import MaybeDatabase
+from factfold.cli.store import Json, Schema, existing_store
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate, ConfluentRegistry
+    from eventstore import Aggregate
+    from eventstore.kafka import ConfluentRegistry
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -23,9 +26,33 @@ app = typer.Typer(help="Schemas: can the code read what was written?", no_args_i
 Aggregates = Annotated[list[str], typer.Argument(help="The aggregates, each as module:name.", metavar="MODULE:NAME...")]
 KeptIn = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
 
-AtRegistry = typer.Option(
-    "--registry", metavar="URL", help="A Confluent-compatible registry; user and password come from the environment."
-)
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        "--registry-url",
+        envvar="FACTFOLD_REGISTRY__URL",
+        metavar="URL",
+        help="A Confluent-compatible registry; user and password come from the environment.",
+    ),
+]
+
+
+class Against(StrEnum):
+    """What the code's schemas are compared with."""
+
+    FILE = "file"
+    STORE = "store"
+    REGISTRY = "registry"
+
+
+ComparedWith = Annotated[
+    Against | None,
+    typer.Option(
+        "--against",
+        callback=chosen_by({"store": Against.STORE, "registry": Against.REGISTRY}, otherwise=Against.FILE),
+        help="Whose schemas count. Default: those that --store-url or --registry-url names, else those of the file.",
+    ),
+]
 
 _REMEDY = "add them by `factfold schema write`, and commit the file"
 
@@ -34,11 +61,10 @@ _REMEDY = "add them by `factfold schema write`, and commit the file"
 def check(
     aggregates: Aggregates,
     file: KeptIn = Path("schemas.json"),
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="A store whose registered schemas count instead.")
-    ] = None,
-    schema: Annotated[str | None, typer.Option("--schema", help="The store's schema in its database.")] = None,
-    registry: Annotated[str | None, AtRegistry] = None,
+    against: ComparedWith = None,
+    store: MaybeDatabase = None,
+    schema: Schema = None,
+    registry: Registry = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not kept yet.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -46,13 +72,13 @@ def check(
     from eventstore.schema_check import check_schemas, read_schemas
 
     owners = _load(aggregates)
-    if registry is not None:
+    if against is Against.REGISTRY:
         with _registry(registry) as asked:
             kept = asked.schemas(owner.category for owner in owners)
     else:
-        kept = read_schemas(file) if store is None else _registered(store, schema)
+        kept = _registered(store, schema) if against is Against.STORE else read_schemas(file)
     found = check_schemas(owners, kept)
-    kept_in_file = store is None and registry is None
+    kept_in_file = against is Against.FILE
     passed = found.passed and not (strict and found.new)
     if as_json:
         typer.echo(json.dumps({"passed": passed, **_facts(found)}))
@@ -75,7 +101,7 @@ def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: 
 @app.command()
 def register(
     aggregates: Aggregates,
-    registry: Annotated[str | None, AtRegistry] = None,
+    registry: Registry = None,
     as_json: Json = False,
 ) -> None:
     """Register the code's schemas before it is deployed, where services may not; refused ones end with exit code 1."""
@@ -91,13 +117,14 @@ def register(
 
 def _registry(url: str | None) -> ConfluentRegistry:
     """Open the registry of the environment, at an address that may be given instead."""
-    from eventstore import ConfluentRegistry, Settings
+    from eventstore import Settings
     from eventstore.errors import DeclarationError
+    from eventstore.kafka import ConfluentRegistry
 
     given = {} if url is None else {"registry": {"url": url}}
     settings = Settings(**given).registry  # user and password are added from the environment
     if settings is None:
-        raise DeclarationError("no registry is named", remedy="say --registry URL, or set FACTFOLD_REGISTRY__URL")
+        raise DeclarationError("no registry is named", remedy="say --registry-url URL, or set FACTFOLD_REGISTRY__URL")
     # Who runs the command may register, whatever the services of this environment may.
     return ConfluentRegistry(settings.model_copy(update={"auto_register": True}))
 
@@ -106,14 +133,16 @@ def _load(specs: list[str]) -> list[type[Aggregate]]:
     return [load_aggregate(spec) for spec in specs]
 
 
-def _registered(url: str, schema: str | None) -> list[RegisteredSchema]:
+def _registered(url: str | None, schema: str | None) -> list[RegisteredSchema]:
+    if url is None:
+        raise typer.BadParameter("give --store-url")
     with existing_store(url, schema) as opened:
         return opened.schemas()
 
 
 def _facts(found: SchemaCheck) -> dict[str, object]:
     return {
-        "findings": [dataclasses.asdict(finding) for finding in found.findings],
+        "misfits": [dataclasses.asdict(finding) for finding in found.misfits],
         "new": [schema.name for schema in found.new],
         "by_function": [schema.id for schema in found.by_function],
         "passed_over": list(found.passed_over),
@@ -121,7 +150,7 @@ def _facts(found: SchemaCheck) -> dict[str, object]:
 
 
 def _tell(found: SchemaCheck) -> None:
-    for finding in found.findings:
+    for finding in found.misfits:
         typer.echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
         typer.echo(f"  remedy: {finding.remedy}")
     for schema in found.by_function:
@@ -130,4 +159,4 @@ def _tell(found: SchemaCheck) -> None:
         typer.echo(f"not checked: category {category}, of which no aggregate was named")
     for schema in found.new:
         typer.echo(f"new: {schema.name}, version {schema.version}")
-    typer.echo("every event can be read" if found.passed else f"{len(found.findings)} would break")
+    typer.echo("every event can be read" if found.passed else f"{len(found.misfits)} would break")

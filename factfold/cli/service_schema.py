@@ -41,7 +41,7 @@ def asyncapi(
 ) -> None:
     """Describe a service's topics, events, commands, branches and subscriptions as AsyncAPI 3.0, in YAML.
 
-    With --database, topics and partitions are those of the store's categories.
+    With --store-url, topics and partitions are those of the store's categories.
     """
     from eventstore.asyncapi import asyncapi as described
     from eventstore.topics import DEFAULT_SOURCE

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option("--name", help="Which stack; several can be up at once.")]
+Name = Annotated[
+    str, typer.Option("--stack", envvar="FACTFOLD_STACK", help="The name of the stack. Several can be up at once.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -95,13 +97,11 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[
-        str, typer.Option("--database", help="The database of your service; see createdb.")
-    ] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Print the variables that other commands read, password included: eval "$(factfold stack env --database shop)"."""
+    """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
 
     from factfold.stack import LocalStack
@@ -114,14 +114,40 @@ def env(
             typer.echo(f"export {variable}={shlex.quote(value)}")
 
 
+@app.command()
+def psql(
+    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
+    ] = None,
+    name: Name = "default",
+) -> None:
+    """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
+    import os
+
+    from factfold.stack import LocalStack
+    from factfold.stack.postgres import psql_command
+
+    given = list(arguments or ())
+    if database.startswith("-"):  # nothing stood before --
+        given, database = [database, *given], "postgres"
+    command, variables = psql_command(LocalStack(name).info, database, given)
+    os.execve(command[0], command, {**os.environ, **variables})  # noqa: S606 - psql takes this process's place
+
+
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
     databases = dict.fromkeys(
-        ("FACTFOLD_STORE_URL", "FACTFOLD_DATABASE", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
+        ("FACTFOLD_STORE_URL", "FACTFOLD_INBOX_URL", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
     )
     return {
+        "FACTFOLD_STACK": info.name,
+        "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
+        # Spark's checkpoints end with the topics: `down --purge` removes both.
+        "FACTFOLD_CHECKPOINTS": str(info.folder / "checkpoints"),
+        **({"FACTFOLD_REGISTRY__URL": info.registry_url} if "registry" in info.servers else {}),
         **databases,
     }
 
@@ -177,7 +203,8 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
     if "registry" in info.servers:
         typer.echo(f"  registry       {info.registry_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")
-    typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
+    stack = "" if info.name == "default" else f" --stack {info.name}"
+    typer.echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
 
 
 def _print_table(described: dict[str, Any]) -> None:

@@ -14,17 +14,18 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import late_bar
 
 if TYPE_CHECKING:
-    from eventstore import KeyStore, MasterKeys, SqlEventStore
+    from eventstore import MasterKeys, SqlEventStore
+    from eventstore.erasure import KeyStore
 
 app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
 
 Database = Annotated[
-    str, typer.Option("--database", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database.")
+    str, typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database.")
 ]
 Schema = Annotated[
     str | None,
     typer.Option(
-        "--schema",
+        "--store-schema",
         envvar="FACTFOLD_STORE_SCHEMA",
         help="The store's database schema (PostgreSQL); a tenant's is tenant_ and its name.",
     ),
@@ -32,13 +33,15 @@ Schema = Annotated[
 Source = Annotated[
     str | None,
     typer.Option(
-        "--source", envvar="FACTFOLD_STORE_SOURCE", help="The store's CloudEvents source, such as /shop: its service."
+        "--store-source",
+        envvar="FACTFOLD_STORE_SOURCE",
+        help="The store's CloudEvents source, such as /shop: its service.",
     ),
 ]
 TopicPrefix = Annotated[
     str | None,
     typer.Option(
-        "--topic-prefix",
+        "--store-topic-prefix",
         envvar="FACTFOLD_STORE_TOPIC_PREFIX",
         help="What the topics of new categories begin with, such as a tenant's acme-.",
     ),
@@ -136,7 +139,7 @@ def import_(
 ) -> None:
     """Store the events of an exported file; repeated, it stores what is missing.
 
-    Give the --source that the service opens its store with: it names the topics of new categories.
+    Give the --store-source that the service opens its store with: it names the topics of new categories.
     """
     keys = named_keys(key_store, master_keys)
     opening = _open(database, schema, keys, source=source, topic_prefix=topic_prefix)

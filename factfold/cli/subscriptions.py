@@ -25,7 +25,8 @@ from factfold.cli.tracing import Tracing, spans_if
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore import DeliveryReport, Subscription
+    from eventstore import Subscription
+    from eventstore.delivery import DeliveryReport
     from eventstore.metrics import SubscriptionMetrics
     from eventstore.subscriptions import Start
 
@@ -35,7 +36,7 @@ Topic = Annotated[str, typer.Argument(help="The topic the group reads, or severa
 Group = Annotated[str, typer.Argument(help="The group.")]
 Database = Annotated[
     str | None,
-    typer.Option("--database", envvar="FACTFOLD_DATABASE", help="SQLAlchemy URL of the handler's database."),
+    typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="SQLAlchemy URL of the handler's database."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -124,7 +125,7 @@ def reset(
     ],
     database: Database = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Empty the group's inbox in --database, so that events are handled again.")
+        bool, typer.Option("--forget", help="Empty the group's inbox in --inbox-url, so that events are handled again.")
     ] = False,
 ) -> None:
     """Move a group without members to another place of its topics.
@@ -135,7 +136,7 @@ def reset(
     from eventstore.kafka.groups import reset_group
 
     if forget and database is None:
-        raise typer.BadParameter("--forget needs --database, where the inbox is")
+        raise typer.BadParameter("--forget needs --inbox-url, where the inbox is")
     topics, start = topic.split(","), parse_start(to)
     if len(topics) > 1 and isinstance(start, dict):
         raise typer.BadParameter(f"{to!r} does not say of which topic: reset one topic at a time")

@@ -28,7 +28,11 @@ def trace(
     topics: Topics = None,
     handlers: Annotated[
         list[str] | None,
-        typer.Option("--handler-database", help="A database with an inbox, to say what groups did; may be repeated."),
+        typer.Option(
+            "--inbox-url",
+            envvar="FACTFOLD_INBOX_URL",
+            help="A database with an inbox, to say what groups did; may be repeated.",
+        ),
     ] = None,
     schema: Schema = None,
     data: Annotated[bool, typer.Option("--data", help="The fields of each event too.")] = False,
@@ -46,7 +50,7 @@ def trace(
     log_to_stderr()
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
-        engines = [opened.enter_context(opened_engine(url)) for url in handlers or ()]
+        engines = [opened.enter_context(opened_engine(url)) for url in handlers or () if url not in (databases or ())]
         inboxes = [SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
         found = traced(correlation, logs, inboxes=inboxes)
     if as_json:

@@ -97,7 +97,7 @@ class LocalStack:
         if found is None:
             raise StackNotUp(
                 f"there is no stack {self.name!r}",
-                remedy=f"factfold stack up --name {self.name}",
+                remedy=f"factfold stack up --stack {self.name}",
                 place=str(self.folder),
             )
         return found

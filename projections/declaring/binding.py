@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from projections.columns import ColumnType
+from projections.declaring.naming import checked_columns, checked_identifier
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable, checked_columns, checked_identifier, require_flat
-from projections.views import Declaration, Input, Reference, Target, Unmatched, View, may_be_null
+from projections.tables import Table, VersionTable, require_flat
+from projections.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View, may_be_null
 
 
 def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[str, Input]) -> View:
@@ -26,18 +27,19 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         )
     else:
         _require_root_key(declared, tables)
-        references = tuple(_reference(c, target, tables, view=name) for c, target in declared.references)
+        references = _references(declared, tables)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         peers = _peers(declared, tables, references)
         found = View(
             name, key, tables, references, function, sides, topic=declared.topic, peers=peers, final=declared.final
         )
-        _require_all_reached(found)
+        if found.references_are_known:
+            require_all_reached(found)
     found = replace(found, topic=declared.topic, final=declared.final, reach=declared.reach)
     if len(set(found.key)) < len(found.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
-    if found.columns_are_known:
+    if found.columns_are_known and found.references_are_known:
         check(found)
     return found
 
@@ -82,6 +84,13 @@ def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> N
         )
 
 
+def _references(declared: Declaration, tables: Mapping[str, Input]) -> tuple[Reference, ...] | InferredReferences:
+    """The declared references. Without any, they are inferred where there is a table to look up."""
+    if declared.references is None and len(tables) > max(len(declared.roots), 1):
+        return InferredReferences()
+    return tuple(_reference(c, target, tables, view=declared.name) for c, target in declared.references or ())
+
+
 def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> None:
     root, table = next(iter(tables.items()))
     if table.key != declared.key:
@@ -92,7 +101,9 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
         )
 
 
-def _peers(declared: Declaration, tables: Mapping[str, Input], references: tuple[Reference, ...]) -> tuple[str, ...]:
+def _peers(
+    declared: Declaration, tables: Mapping[str, Input], references: tuple[Reference, ...] | InferredReferences
+) -> tuple[str, ...]:
     """The roots beside the first."""
     roots = [_role(root, tables, spec="roots", view=declared.name) for root in declared.roots]
     if not roots:
@@ -110,8 +121,9 @@ def _peers(declared: Declaration, tables: Mapping[str, Input], references: tuple
             remedy="join the roots in a view of their own, which the one with unmatched rows reads",
             place=place,
         )
+    known = () if isinstance(references, InferredReferences) else references
     for name in roots:
-        _require_root(name, tables[name], references, key=declared.key, place=place)
+        _require_root(name, tables[name], known, key=declared.key, place=place)
     return tuple(name for name in tables if name in roots and name != first)
 
 
@@ -178,14 +190,18 @@ def _side(
     columns: tuple[str, ...],
     target: Target,
     tables: Mapping[str, Input],
-    references: tuple[Reference, ...],
+    references: tuple[Reference, ...] | InferredReferences,
     *,
     view: str,
 ) -> Unmatched:
     spec = ", ".join(checked_columns(columns, what="view column"))
     name = _role(target, tables, spec=spec, view=view)
     table = tables[name]
-    if name not in {reference.target for reference in references} or isinstance(table, VersionTable):
+    if isinstance(references, InferredReferences):
+        reached = set(tables)
+    else:
+        reached = {reference.target for reference in references}
+    if name not in reached or isinstance(table, VersionTable):
         raise InvalidDefinition(
             f"view {view!r} keeps unmatched rows of {name!r}, to which no foreign key of current rows leads",
             remedy="unmatched names tables that references point to",
@@ -204,16 +220,22 @@ def _side(
     return Unmatched(columns, name)
 
 
-def _require_all_reached(view: View) -> None:
+def require_all_reached(view: View) -> None:
+    """Require a reference to each table of a view beside its roots; InvalidDefinition."""
     reached = set(view.roots)
     for _ in view.references:
         reached |= {r.target for r in view.references if r.source in reached}
     if missing := [table for table in view.tables if table not in reached]:
         raise InvalidDefinition(
             f"no reference of view {view.name!r} reaches table {missing[0]!r}",
-            remedy=f"add the foreign key to references: {{'column': {missing[0]}}}, or the table to roots where its key"
-            " is the view's",
+            remedy=_to_reach(view, missing[0]),
         )
+
+
+def _to_reach(view: View, table: str) -> str:
+    if isinstance(view.declared, tuple) and view.declared:
+        return f"leave references out, the joins show them; or add the foreign key, {{'column': {table!r}}}"
+    return f"join it by its whole key, {', '.join(view.tables[table].key)}, or leave the parameter out"
 
 
 def check(view: View) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -11,7 +13,9 @@ from typing import Any, Final
 from cdc.absent_columns import nullable_columns
 from cdc.column_types import leaves_nulls, python_type_of, reader_for
 from cdc.errors import InvalidConnector, UnsupportedEncoding
+from cdc.field_names import avro_names
 from projections.columns import ColumnType, decimal_type, from_python
+from projections.declaring.naming import is_column
 from projections.errors import InvalidDefinition
 
 NO_SHAPES: Final[Mapping[str, Any]] = {}
@@ -32,25 +36,74 @@ def key_and_columns(
 
     ``shapes`` gives columns of JSON the Python types of what is in them.
     """
-    table = getattr(model, "__table__", model)
-    columns = {c.name: _column_type(c, full_identity=full_identity) for c in table.columns}
-    columns |= {name: _shaped(table, name, annotation) for name, annotation in shapes.items()}
-    key = tuple(c.name for c in table.primary_key.columns)
+    table, named = getattr(model, "__table__", model), named_columns(model)
+    columns = {name: _column_type(column, full_identity=full_identity) for name, column in named.items()}
+    columns |= {name: _shaped(table, named.get(name), name, annotation) for name, annotation in shapes.items()}
+    names = {column: name for name, column in named.items()}
+    key = tuple(names[column] for column in table.primary_key.columns)
     if not key:
         raise InvalidDefinition(f"table {table.name!r} has no primary key", remedy="declare one: it keys the topic")
     return key, columns
 
 
+def named_columns(model: Any) -> dict[str, Any]:
+    """The columns of a model by the names that views have for them; InvalidDefinition for one that is not usable.
+
+    They are the attributes of a mapped class, or the keys of a table's columns: ``Column("Order Date", …, key="day")``.
+    """
+    table = getattr(model, "__table__", model)
+    attributes = _attributes(model) if model is not table else {}
+    named = {attributes.get(column, column.key): column for column in table.columns}
+    for name, column in named.items():
+        if not is_column(name):
+            raise _unusable(name, column, is_mapped=bool(attributes))
+    return named
+
+
+def _attributes(model: Any) -> dict[Any, str]:
+    return {column: found.key for found in model.__mapper__.column_attrs for column in found.columns}
+
+
+def _unusable(name: str, column: Any, *, is_mapped: bool) -> InvalidDefinition:
+    usable = _usable(name)
+    line = f"{usable}: Mapped[…] = mapped_column({column.name!r})"
+    return InvalidDefinition(
+        f"column {name!r} is not a usable name in views",
+        remedy=f"give it one of at most 40 letters, digits and underscores: "
+        f"{line if is_mapped else f'Column({column.name!r}, …, key={usable!r})'}",
+        place=f"{column.table.name}.{column.name}",
+    )
+
+
+def _usable(name: str) -> str:
+    """A name like another one, in the letters that views take."""
+    plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+    words = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")
+    return (words if words[:1].isalpha() else f"c_{words}".rstrip("_"))[:40].rstrip("_")
+
+
+def record_names(model: Any) -> dict[str, str]:
+    """The names that records have for columns, of those that are named otherwise in views."""
+    return {name: column.name for name, column in named_columns(model).items() if column.name != name}
+
+
+def require_avro_names(topic: str, fields: Sequence[str]) -> None:
+    """Refuse columns of one name in Avro; InvalidDefinition."""
+    try:
+        avro_names(fields, table=topic)
+    except UnsupportedEncoding as error:
+        raise InvalidDefinition(error.message, remedy=error.remedy, place=error.place) from error
+
+
 def nullable_keys(model: Any) -> tuple[str, ...]:
     """The columns of a primary key that are declared to be null sometimes, which views' keys may be."""
-    table = getattr(model, "__table__", model)
-    return tuple(c.name for c in table.primary_key.columns if c.nullable)
+    return tuple(name for name, column in named_columns(model).items() if column.primary_key and column.nullable)
 
 
 def nullable_if_absent(model: Any, names: Sequence[str]) -> tuple[str, ...]:
     """The columns that are null in a row that lacks them; InvalidDefinition."""
     try:
-        nullable_columns(model, names)
+        nullable_columns(getattr(model, "__table__", model), names, named_columns(model))
     except InvalidConnector as error:
         raise InvalidDefinition(error.message, remedy=error.remedy, place=error.place) from error
     return tuple(names)
@@ -71,9 +124,9 @@ def _column_type(column: Any, *, full_identity: bool) -> ColumnType:
     return _type_of(column.type, place)
 
 
-def _shaped(table: Any, name: str, annotation: Any) -> ColumnType:
+def _shaped(table: Any, column: Any, name: str, annotation: Any) -> ColumnType:
     place = f"{table.name}.{name}"
-    if name not in table.columns or table.columns[name].type.__visit_name__ not in _JSON:
+    if column is None or column.type.__visit_name__ not in _JSON:
         raise InvalidDefinition(
             "a shape is given for what is no column of JSON", remedy="name a JSON column of the table", place=place
         )

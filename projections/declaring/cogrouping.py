@@ -13,9 +13,10 @@ from typing import Any
 from eventstore.aggregate import Aggregate
 from eventstore.identifiers import snake_case
 from projections.declaring.binding import bind
+from projections.declaring.naming import checked_identifier
 from projections.declaring.setters import Setter
 from projections.errors import InvalidDefinition
-from projections.tables import EventTable, Setters, Table, checked_identifier
+from projections.tables import EventTable, Setters, Table
 from projections.views import Declaration, View
 
 

@@ -1,4 +1,4 @@
-"""What a query says of its tables: the parameter that each becomes, the foreign keys, the keys of unmatched rows."""
+"""What a query says of its tables: the parameter that each becomes, the columns it groups by, the unmatched sides."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from sqlglot import expressions as exp
 
-from projections.declaring.sql_scopes import Scopes, is_name, start
+from projections.declaring.naming import checked_identifier
+from projections.declaring.sql_scopes import Scopes, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
-from projections.tables import Table, checked_identifier
-from projections.views import Input, Pointer, Target
+from projections.tables import Table
+from projections.views import Input, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
 _PARTS = frozenset({"this", "db", "catalog", "alias", "pivots", "joins", "laterals"})
@@ -52,22 +53,6 @@ class Query:
             )
         root = next(iter(self.roles.values()))
         return tuple(_spelled(root, part.name) for part in found)
-
-    def references(self) -> tuple[Pointer, ...]:
-        """The foreign keys among the equalities of its joins. A query that groups has none."""
-        found: list[Pointer] = []
-        reached: list[_Side] = []
-        for source in () if self.groups else self._sources():
-            side = self._side(source)
-            if isinstance(source, exp.Join) and any(map(is_name, source.this.find_all(exp.Table))):
-                if side is None or not reached:
-                    raise self._refused(
-                        f"joins {'a subquery' if side is None else f'{side.alias!r} to a subquery'}",
-                        "give its foreign keys: sql_view(…, references={…})",
-                    )
-                found += [] if side.role in self.roots else [self._reference(source, side, reached)]
-            reached += [side] if side else []
-        return tuple(found)
 
     def unmatched(self) -> dict[tuple[str, ...], Target]:
         """The tables of right and full joins, by the columns of the result that hold their keys."""
@@ -141,11 +126,6 @@ class Query:
                 f"names {table.name!r} where it cannot be replaced", "name it in FROM or JOIN of a plain SELECT"
             )
 
-    def _sources(self) -> list[exp.Expr]:
-        """The FROM and the joins of the outermost query."""
-        first = self.select.args.get("from_")
-        return [*([first] if first else []), *self.select.args.get("joins", [])]
-
     def _side(self, source: exp.Expr) -> _Side | None:
         """The table of a FROM or JOIN, if its columns are known."""
         table = source.this
@@ -153,30 +133,6 @@ class Query:
             return None
         alias = table.args.get("alias")
         return None if alias and alias.columns else _Side(table.alias_or_name.lower(), table.meta["role"])
-
-    def _reference(self, join: exp.Join, side: _Side, reached: list[_Side]) -> Pointer:
-        """The foreign key along which a join leads to its table."""
-        keys = self.roles[side.role].key
-        for source in reached:
-            columns = self._pointers(join, source.alias, side.alias)
-            if {key.lower() for key in keys} <= columns.keys():
-                own = [_spelled(self.roles[source.role], columns[key.lower()]) for key in keys]
-                return tuple(f"{source.role}.{column}" for column in own), side.role
-        raise self._refused(
-            f"joins {side.alias!r} by {join.args['on'].sql(DIALECT) if join.args.get('on') else 'no condition of ON'}",
-            f"join by its whole key, {', '.join(keys)}, with each column written as table.column",
-        )
-
-    def _pointers(self, join: exp.Join, source: str, table: str) -> dict[str, str]:
-        """By column of the joined table, in lower case, the column of the source that equals it."""
-        condition = join.args.get("on")
-        found: dict[str, str] = {}
-        for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-            sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
-            named = {side.text("table").lower(): side.name for side in sides if _is_column(side)}
-            if named.keys() == {source, table}:
-                found[named[table].lower()] = named[source]
-        return found
 
     def _selected(self, side: _Side, key: str) -> str:
         for part in self.select.expressions:

@@ -71,7 +71,7 @@ def parsed(view: str, text: str) -> SqlText:
         raise _refused(view, f"cannot be read: {_cause(error)}", _REMEDY) from error
     except RecursionError as error:
         raise _refused(view, "is nested too deeply", "write it as several views, of which one reads another") from error
-    statements = [statement for statement in found if not isinstance(statement, exp.Semicolon | None)]
+    statements = [one.unnest() for one in found if one is not None and not isinstance(one, exp.Semicolon)]
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         what = "is no SELECT" if len(statements) < 2 else f"is {len(statements)} statements"
         raise _refused(view, what, _REMEDY)

@@ -15,9 +15,9 @@ from eventstore.schema_registry import RegisteredSchema
 from projections import set_aside
 from projections.event_versions import EventVersions
 from projections.set_aside import FAULTS, SetAside, require_bearable
-from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.changes.changelog import prepare_lacking
+from projections.spark.changes.parsers import parser_of
 from projections.spark.events.decode import Decoder, stream_of_key, version_text
 from projections.spark.events.facts import prepare_timeless
 from projections.spark.events.versions import prepare_timeless_events
@@ -61,11 +61,11 @@ class Judge:
 
     def _questions(self, table: Table) -> Iterator[Question]:
         if isinstance(table, ChangelogTable | VersionTable):
-            encoding = encoding_of(table, self._registry)
-            yield prepare_unreadable(encoding)
-            yield prepare_misfits(table, encoding)
+            parser = parser_of(table, self._registry)
+            yield prepare_unreadable(parser)
+            yield prepare_misfits(table, parser)
             if isinstance(table, ChangelogTable):
-                yield prepare_lacking(table, encoding)
+                yield prepare_lacking(table, parser)
         elif isinstance(table, ViewTopicTable):
             yield view_records.prepare_misfits(table)
         elif isinstance(table, EventTable | EventStream | EventVersions):

@@ -59,7 +59,7 @@ def captured_models(group: ProjectionGroup) -> tuple[CapturedModel, ...]:
     """Return the captured tables of a group as its models declare them, for `cdc.diagnose`; asks no database."""
     tables = {name: table for name, table in group.tables.items() if isinstance(table, ChangelogTable)}
     return tuple(
-        CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding)
+        CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding, table.record_names)
         for name, table in tables.items()
     )
 
@@ -110,6 +110,7 @@ class ComparedGroup(Closing):
             writing=self._store.transaction,
             progress=lambda: self._progress(table.topic),
             place=self._run.place,
+            fields=table.record_names,
         )
 
     @property

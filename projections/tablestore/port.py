@@ -283,6 +283,10 @@ class TableStore(ABC, Generic[Laid]):
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status, progress and version."""
         self.prepare()
+        return self.standing()
+
+    def standing(self) -> list[dict[str, Any]]:
+        """The same of a store that has been prepared; changes nothing."""
         rows, final = self.waiting(), self.final_results()
         return [
             {

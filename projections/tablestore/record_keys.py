@@ -20,12 +20,13 @@ def key_decoder(table: ChangelogTable) -> Callable[[bytes, str], tuple[str, ...]
 
     Keys in Avro are not read: their records are not written again.
     """
-    columns = (sa.Column(name, _type_of(table.columns[name]), primary_key=True) for name in table.key)
+    fields = {table.record_name(name): table.columns[name] for name in table.key}
+    columns = (sa.Column(field, _type_of(kind), primary_key=True) for field, kind in fields.items())
     decoder = ChangeDecoder(sa.Table(table.name or "rows", sa.MetaData(), *columns))
 
     def decode(key: bytes, place: str) -> tuple[str, ...]:
         row = decoder.decode(key, None, offset=0, place=place).key
-        return tuple(key_text(row[name]) for name in table.key)
+        return tuple(key_text(row[field]) for field in fields)
 
     return decode
 

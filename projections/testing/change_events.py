@@ -50,14 +50,18 @@ class ChangeWriter:
         position = self.position if at is None else at
         time = position * 1_000_000 if committed is None else committed
         source = {"connector": "postgresql", "lsn": position, "snapshot": "false", "ts_us": time}
-        change = {"op": op, "before": None, "after": after, "source": source}
+        change = {"op": op, "before": None, "after": after and _record_of(table, after), "source": source}
         self._log.append(table.topic, _key(table, row), _json(change))
         return position
 
 
 def _key(table: CapturedTable, row: Mapping[str, Any]) -> bytes:
     """The key as a connector writes it, in the table's order: equal keys are equal bytes."""
-    return _json({c: row[c] for c in table.key})
+    return _json(_record_of(table, {c: row[c] for c in table.key}))
+
+
+def _record_of(table: CapturedTable, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {table.record_name(column): value for column, value in row.items()}
 
 
 def _json(value: Any) -> bytes:

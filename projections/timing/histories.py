@@ -12,10 +12,11 @@ import inspect
 from collections.abc import Iterable
 
 from projections.declaring.binding import bind
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.outputs.view_topics import ViewTopic
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable, checked_identifier
+from projections.tables import ChangelogTable, EventTable, Table, VersionTable
 from projections.timing.lengths import Lasting, exact
 from projections.timing.validity import CURRENT, Validity
 from projections.views import Declaration, View, key_of_partitions

@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import Final, Literal
 
 from projections.declaring.event_fields import leaves, paths
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition
 from projections.predicates import Path, Predicate, TypeTest, required
-from projections.tables import checked_identifier
 from projections.timing import shapes
 from projections.timing.lengths import Lasting, Length, exact, positive
 from projections.timing.operands import PREVIOUS, OfRow, Rows, Slot, Taken, terms

@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from projections.declaring.binding import bind
+from projections.declaring.naming import checked_identifier
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.outputs.view_topics import ViewTopic
-from projections.tables import Table, checked_identifier
+from projections.tables import Table
 from projections.timing.lengths import DAY, Lasting, Length, exact, positive
 from projections.timing.promises import InWindows
 from projections.views import Columns, Declaration, Input, View, as_columns, key_of_partitions

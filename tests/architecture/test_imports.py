@@ -49,9 +49,25 @@ def test_importing_a_package_root_loads_no_client_library(package):
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("package", ["eventstore", "cdc", "projections"])
-def test_looking_at_a_package_names_what_it_offers(package):
+STUBS = sorted(
+    str(path.parent.relative_to(ROOT)).replace(os.sep, ".")
+    for top in PACKAGES
+    for path in (ROOT / top).rglob("__init__.pyi")
+)
+
+
+@pytest.mark.parametrize("package", STUBS)
+def test_looking_at_a_package_names_what_its_stub_exports(package):
     module = importlib.import_module(package)
-    assert set(module.__all__) <= set(dir(module))
+    assert module.__all__ == sorted(dir(module), key=as_ruff_sorts)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
     with pytest.raises(AttributeError, match="has no attribute 'nothing_of_the_kind'"):
         _ = module.nothing_of_the_kind
+
+
+def test_a_type_checker_finds_a_public_name_that_does_not_exist(tmp_path):
+    written = tmp_path / "service.py"
+    written.write_text("from eventstore import Aggregate, Agregate\n")
+    done = run("-m", "mypy", "--cache-dir", str(tmp_path), "--config-file", "", str(written))
+    assert "Found 1 error" in done.stdout, done.stdout
+    assert 'has no attribute "Agregate"' in done.stdout

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cdc import capture
-from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
+from eventstore import SqlEventStore, Subscription, open_subscriber
+from eventstore.delivery import Subscriber
 from eventstore.kafka.schemas import read_schemas
 from projections import Environment, branch_source
 from projections.spark.session import small_batch_session

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from contextlib import closing
+from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from projections import Environment, ProjectionGroup, Table, open_runner, read_views, rebuild, sql_view, view
 from projections import field as column
@@ -131,6 +135,85 @@ def test_columns_in_mixed_case_are_alike_in_delta_lake(spark, tmp_path):
     assert_shown(lambda name: [row.asDict() for row in frames[name].orderBy(frames[name].columns[0]).collect()])
 
 
+# As a database of twenty years has them; the views' names are those of `key=`.
+LEGACY = sa.Table(
+    "Bestellungen",
+    sa.MetaData(),
+    sa.Column("Bestell-Nr.", sa.BigInteger, primary_key=True, key="number"),
+    sa.Column("customerId", sa.BigInteger, key="customer_id"),
+    sa.Column("Order Date", sa.Date, key="ordered_on"),
+    sa.Column("Größe (cm)", sa.Numeric(10, 2), key="size"),
+    sa.Column("the_net_amount_that_was_agreed_upon_with_sales", sa.BigInteger, key="net"),
+    sa.Column("NET", sa.BigInteger, key="gross"),  # a name that another column has in views
+    sa.Column('it\'s "`quoted`", a.b', sa.Text, key="remark"),
+)
+NAMES = tuple(column.key for column in LEGACY.columns)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Party(Base):
+    __tablename__ = "party"
+    id: Mapped[int] = mapped_column("Party ID", primary_key=True)
+    family_name: Mapped[str | None] = mapped_column("Nachname")
+    metadata_: Mapped[str | None] = mapped_column("metadata")
+
+
+legacy = Table.from_changelog(LEGACY, topic="legacy.public.Bestellungen", null_if_absent=["remark"])
+party = Table.from_changelog(Party, topic="legacy.public.party")
+
+
+@view(key="number", references={"customer_id": "party"})
+def old_orders(legacy, party):
+    who = party.withColumnsRenamed({"id": "customer_id"})
+    return legacy.join(who, "customer_id", "left").select(*NAMES, "family_name", "metadata_")
+
+
+BROWNFIELD = ProjectionGroup("brownfield", [old_orders])
+
+
+def test_columns_are_named_by_their_keys_in_views_and_by_the_source_in_records(spark, tmp_path):
+    with ViewTrial(spark, BROWNFIELD, tmp_path) as trial:
+        trial.put(party, {"id": 1, "family_name": "Æbeltoft", "metadata_": None})
+        row = {"number": 7, "customer_id": 1, "ordered_on": dt.date(2004, 2, 29), "size": Decimal("1.50"), "net": 3}
+        trial.put(legacy, row | {"gross": 4, "remark": "x"})
+        trial.check()
+        shown = row | {"gross": 4, "remark": "x", "family_name": "Æbeltoft", "metadata_": None, "size": "1.50"}
+        assert trial.rows("old_orders") == [shown]
+        trial.put(party, {"id": 1, "family_name": "Berg", "metadata_": "{}"})
+        trial.put(legacy, row | {"size": Decimal("2.00"), "gross": None, "remark": None})
+        trial.check()
+        changed = {"size": "2.00", "gross": None, "remark": None, "family_name": "Berg", "metadata_": "{}"}
+        assert trial.rows("old_orders") == [shown | changed]
+        trial.shake()
+        trial.delete(legacy, row)
+        trial.check()
+        assert trial.rows("old_orders") == []
+
+
+def records_in(log, topic):
+    return [json.loads(record) for pair in log.records(topic) for record in pair if record]
+
+
+def test_the_records_have_the_names_of_the_source_whatever_the_views_have():
+    log = MemoryLog()
+    row = dict.fromkeys(NAMES) | {"number": 7, "gross": 4}
+    ChangeWriter(log).put(legacy, row)
+    key, change = records_in(log, legacy.topic)
+    assert key == {"Bestell-Nr.": 7}
+    assert change["after"] == {column.name: row[column.key] for column in LEGACY.columns}
+
+
+def test_other_names_of_the_same_columns_are_another_definition():
+    renamed = Table.from_changelog(captured("name"), topic=legacy.topic)
+    column = sa.Column("nombre", sa.Text, key="name")
+    again = sa.Table("it", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), column)
+    assert renamed.columns == Table.from_changelog(again, topic=legacy.topic).columns
+    assert renamed.signature() != Table.from_changelog(again, topic=legacy.topic).signature()
+
+
 def captured(*names):
     columns = (sa.Column(name, sa.Text) for name in names)
     return sa.Table("it", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), *columns)
@@ -140,7 +223,38 @@ def captured(*names):
 def test_a_column_that_is_no_name_in_every_store_is_refused(name):
     with pytest.raises(InvalidDefinition, match="is not a usable name") as refused:
         Table.from_changelog(captured(name), topic="shop.public.it")
-    assert refused.value.remedy == "use letters, digits and underscores, a letter first, at most 40"
+    remedy = refused.value.remedy
+    assert remedy.startswith("give it one of at most 40 letters, digits and underscores: Column(")
+    # The line that is told is one that helps.
+    line = remedy.partition(": ")[2].replace("…", "sa.Text").replace("Column(", "sa.Column(")
+    table = captured()
+    table.append_column(eval(line, {"sa": sa}))
+    assert Table.from_changelog(table, topic="shop.public.it").record_names == {table.columns.keys()[1]: name}
+
+
+def test_an_attribute_that_is_no_name_in_every_store_is_refused_with_the_line_to_write():
+    class Odd(Base):
+        __tablename__ = "odd"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        größe: Mapped[int]
+
+    with pytest.raises(InvalidDefinition, match="column 'größe' is not a usable name") as refused:
+        Table.from_changelog(Odd, topic="shop.public.odd")
+    assert refused.value.remedy.endswith(": grosse: Mapped[…] = mapped_column('größe')")
+
+
+@pytest.mark.parametrize("names", [["customerId"], ["Order Date"], ["number"]])
+def test_names_that_are_null_if_absent_are_those_of_views(names):
+    with pytest.raises(InvalidDefinition, match="is no nullable column"):
+        Table.from_changelog(LEGACY, topic=legacy.topic, null_if_absent=names)
+
+
+def test_columns_of_one_name_in_avro_are_refused_where_the_topic_is_avro():
+    columns = (sa.Column(name, sa.Text, key=key) for name, key in (("a b", "one"), ("a-b", "two")))
+    table = sa.Table("it", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), *columns)
+    Table.from_changelog(table, topic="shop.public.it")
+    with pytest.raises(InvalidDefinition, match="columns 'a b' and 'a-b' of table "):
+        Table.from_changelog(table, topic="shop.public.it", encoding="avro")
 
 
 def test_columns_that_differ_in_case_alone_are_refused():

@@ -262,9 +262,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str) -> tuple[
 def test_the_command_forgets_and_says_what_it_does_not_reach(sql: SqlEventStore, monkeypatch: Any, capsys: Any) -> None:
     url = sql.engine.url.render_as_string(hide_password=False)
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
-    code, out = run(monkeypatch, capsys, "erase", "7", "--database", url, "--yes", "--json")
+    code, out = run(monkeypatch, capsys, "erase", "7", "--store-url", url, "--yes", "--json")
     assert (code, json.loads(out)["keys"], json.loads(out)["streams"]) == (0, 1, ["customer-7"])
-    code, out = run(monkeypatch, capsys, "erase", "7", "--database", url, "--yes")
+    code, out = run(monkeypatch, capsys, "erase", "7", "--store-url", url, "--yes")
     assert all(place in out for place in OUT_OF_REACH)
     assert [event.name for event in customers(sql)] == ["(erased)"]
 
@@ -274,5 +274,5 @@ def test_the_command_makes_and_rotates_master_keys(sql: SqlEventStore, monkeypat
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     _, made = run(monkeypatch, capsys, "keys", "new", "--name", "fresh")
     monkeypatch.setenv("FACTFOLD_MASTER_KEYS", f"{made.strip()},one:{base64.b64encode(KEY).decode()}")
-    assert run(monkeypatch, capsys, "keys", "rotate", "--database", url) == (0, "1 keys wrapped anew\n")
+    assert run(monkeypatch, capsys, "keys", "rotate", "--store-url", url) == (0, "1 keys wrapped anew\n")
     assert [e.name for e in customers(SqlEventStore(sql.engine, keys=MasterKeys.parse(made)))] == ["Ada"]

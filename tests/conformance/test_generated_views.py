@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from functools import partial
 from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import Environment, open_runner, rebuild, verify
@@ -25,13 +24,14 @@ from tests.conformance.killed_batches import (
     EXAMPLES,
     ROWS_STAY,
     Killed,
-    carry_in,
+    few,
     in_a_file,
     in_postgresql,
+    live_as_duckdb_says,
     some,
+    until_a_fault_shows,
     write,
 )
-from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import assert_views_are_right
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
@@ -40,11 +40,8 @@ SOME = some(8)
 
 def live_through(store, world, history, columns):
     """Every batch, the killed ones again, each compared with DuckDB."""
-    log = MemoryLog()
-    changes, batches = ChangeWriter(log), RelationalBatches(store, log, world.group, world.sql, columns)
-    check = partial(assert_views_are_right, store, log, world.group, world.sql, world.named)
-    carry_in(batches, history, partial(write, changes, world.tables), check)
-    return log
+    of_world = {"group": world.group, "sql": world.sql, "named": world.named, "tables": world.tables}
+    live_as_duckdb_says(store, history, columns, **of_world)
 
 
 LIVE_APPLY = incremental.LiveBatches.apply
@@ -76,16 +73,8 @@ def in_a_world(spark, folder, data, *, rich=False):
         live_through(store, world, history, view_columns(spark, world.group))
 
 
-@seed(6)
 @given(data=st.data())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(spark, folder, data):
-    """As many views as it takes, by a seed that soon comes to one: it ends with the first that is wrong."""
-    in_a_world(spark, folder, data, rich=True)
-
-
-@given(data=st.data())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_any_view_is_right_in_postgresql_too(spark, database, data):
     world = data.draw(worlds(rich=True))
     history = data.draw(histories(world))
@@ -95,10 +84,9 @@ def test_any_view_is_right_in_postgresql_too(spark, database, data):
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_planted_fault_shows(mutant, spark, tmp_path, monkeypatch):
-    module, name, planted = MUTANTS[mutant]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*MUTANTS[mutant])
     with pytest.raises((AssertionError, KeyNotUnique)):
-        long_enough_to_see_a_fault(spark, tmp_path)
+        until_a_fault_shows(lambda data: in_a_world(spark, tmp_path, data, rich=True), st.data(), SOME, start=6)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
@@ -47,9 +47,11 @@ from tests.conformance.killed_batches import (
     EXAMPLES,
     carry_in,
     drawn_batches,
+    few,
     in_a_file,
     in_postgresql,
     some,
+    until_a_fault_shows,
 )
 from tests.conformance.relational_batches import RelationalBatches
 from tests.integration.payments import Payment
@@ -162,17 +164,10 @@ def test_a_history_is_right_after_any_batch(columns, tmp_path, life):
 
 
 @given(life=lives())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_a_history_is_right_in_postgresql_too(columns, database, life):
     with in_postgresql(database()) as store:
         live_through(store, life, columns)
-
-
-@seed(3)
-@given(life=lives())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(columns, folder, life):
-    lived(folder, life, columns)
 
 
 def _as_rows_are_replaced(role, by, destroyed):
@@ -185,10 +180,9 @@ FAULTS = {"a deletion reaches no version": (affected, "_partitions", _as_rows_ar
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_of_histories_shows(fault, columns, tmp_path, monkeypatch):
-    module, name, planted = FAULTS[fault]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises(AssertionError):
-        long_enough_to_see_a_fault(columns, tmp_path)
+        until_a_fault_shows(lambda life: lived(tmp_path, life, columns), lives(), SOME)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from eventstore import DataKey, FollowedKeys, KeyStore, MasterKeys, SqlEventStore, SqlKeyStore, new_data_key
+from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
 from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key
 from eventstore.testing.key_stores import FollowedKeysConformance, KeyStoreConformance
 
 MASTER = MasterKeys({"one": os.urandom(32)})

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import closing
-from functools import partial
-
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import Environment, ProjectionGroup, open_runner, rebuild, sql_view, verify
+from projections import ProjectionGroup, sql_view
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
-from tests.conformance.generated_views import Batch, Change
 from tests.conformance.join_views import captured
 from tests.conformance.killed_batches import (
     EXAMPLES,
-    LEFT_PARTITIONS,
-    ROWS_STAY,
-    carry_in,
+    OF_PARTITIONS,
+    assert_spark_keeps_as_rebuilt,
     drawn_batches,
     drawn_change,
+    few,
     in_a_file,
     in_postgresql,
+    live_as_duckdb_says,
+    random_batches,
     some,
-    write,
+    until_a_fault_shows,
 )
-from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import assert_views_are_right
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
@@ -93,10 +86,7 @@ def histories(draw):
 
 
 def live_through(store, history, columns):
-    log = MemoryLog()
-    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
-    check = partial(assert_views_are_right, store, log, GROUP, SQL, NAMED)
-    carry_in(batches, history, partial(write, changes, ROWS), check)
+    live_as_duckdb_says(store, history, columns, group=GROUP, sql=SQL, named=NAMED, tables=ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -116,58 +106,21 @@ def test_partitions_are_right_after_any_batch(columns, tmp_path, history):
 
 
 @given(history=histories())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_partitions_are_right_in_postgresql_too(columns, database, history):
     with in_postgresql(database()) as store:
         live_through(store, history, columns)
 
 
-@seed(3)
-@given(history=histories())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(columns, folder, history):
-    lived(folder, history, columns)
-
-
-FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", OF_PARTITIONS)
 def test_a_planted_fault_of_partitions_shows(fault, columns, tmp_path, monkeypatch):
-    module, name, planted = FAULTS[fault]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*OF_PARTITIONS[fault])
     with pytest.raises(AssertionError):
-        long_enough_to_see_a_fault(columns, tmp_path)
-
-
-def random_batches(seed):
-    """A few of what Hypothesis would draw, for Spark, whose batches take longer."""
-    chance = random.Random(seed)
-    for _ in range(6):
-        changes = []
-        for _ in range(8):
-            table = chance.randrange(2)
-            columns = list(ROWS[table].payload)
-            values = None if chance.random() < 0.2 else {c: chance.choice([None, 0, 1, 2, 3]) for c in columns}
-            changes.append(Change(table, {"id": chance.randrange(6)}, values, chance.randrange(3), 1))
-        yield Batch(changes, None)
+        until_a_fault_shows(lambda history: lived(tmp_path, history, columns), histories(), SOME)
 
 
 def test_spark_keeps_partitions_as_it_would_rebuild_them(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "live.db")) as store:
-        store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
-        rebuild(environment, GROUP)
-        changes = ChangeWriter(environment.log)
-        with open_runner(environment, GROUP) as runner:
-            for number, batch in enumerate(random_batches(7)):
-                write(changes, ROWS, batch)
-                runner.catch_up()
-                assert_views_are_right(store, environment.log, GROUP, SQL, NAMED, after=f"batch {number}")
-        verdicts = verify(environment, GROUP)
-        assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
-    with closing(SqliteTableStore(tmp_path / "again.db")) as store:
-        store.prepare()
-        again = Environment(spark, small_batch_session(spark), store, environment.log)
-        rebuild(again, GROUP)
-        assert_views_are_right(store, again.log, GROUP, SQL, NAMED, after="the rebuild")
+    def check(store, log, *, after):
+        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=after)
+
+    assert_spark_keeps_as_rebuilt(spark, tmp_path, GROUP, random_batches(7, ROWS, batches=6), ROWS, check)

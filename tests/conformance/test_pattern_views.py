@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import (
-    Environment,
     ProjectionGroup,
     field,
     label,
@@ -23,7 +21,6 @@ from projections import (
     previous,
     rebuild,
     rows_of,
-    verify,
     view,
 )
 from projections.branching.matching import matcher
@@ -32,7 +29,6 @@ from projections.reference import newest_per_key
 from projections.spark.session import small_batch_session
 from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.timing.automaton import Automaton
@@ -44,13 +40,15 @@ from tests.conformance.generated_views import Batch, Change
 from tests.conformance.join_views import captured
 from tests.conformance.killed_batches import (
     EXAMPLES,
-    LEFT_PARTITIONS,
-    ROWS_STAY,
+    OF_PARTITIONS,
+    assert_spark_keeps_as_rebuilt,
     carry_in,
     drawn_batches,
+    few,
     in_a_file,
     in_postgresql,
     some,
+    until_a_fault_shows,
     write,
 )
 from tests.conformance.relational_batches import RelationalBatches
@@ -230,17 +228,10 @@ def test_matches_are_right_after_any_batch(columns, tmp_path, history):
 
 
 @given(history=histories())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_matches_are_right_in_postgresql_too(columns, database, history):
     with in_postgresql(database()) as store:
         live_through(store, history, columns)
-
-
-@seed(3)
-@given(history=histories())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(columns, folder, history):
-    lived(folder, history, columns)
 
 
 _MATCH = Automaton._match
@@ -254,18 +245,16 @@ def _too_late(self, rows, start):
 
 
 FAULTS = {
-    "partitions that rows were in are forgotten": LEFT_PARTITIONS,
-    "matches that are gone stay": ROWS_STAY,
+    **OF_PARTITIONS,
     "the last moment does not count": (Automaton, "_match", _too_late),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_of_patterns_shows(fault, columns, tmp_path, monkeypatch):
-    module, name, planted = FAULTS[fault]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises((AssertionError, KeyNotUnique)):
-        long_enough_to_see_a_fault(columns, tmp_path)
+        until_a_fault_shows(lambda history: lived(tmp_path, history, columns), histories(), SOME)
 
 
 def random_batches(chance):
@@ -292,20 +281,5 @@ def test_delta_keeps_matches_too(spark, tmp_path):
 
 
 def test_spark_keeps_matches_as_it_would_rebuild_them(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "live.db")) as store:
-        store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
-        rebuild(environment, GROUP)
-        changes = ChangeWriter(environment.log)
-        with open_runner(environment, GROUP) as runner:
-            for number, batch in enumerate(random_batches(random.Random(7))):
-                write(changes, ROWS, batch)
-                runner.catch_up()
-                assert_views_are_right(store, environment.log, after=f"batch {number}")
-        verdicts = verify(environment, GROUP)
-        assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
-    with closing(SqliteTableStore(tmp_path / "again.db")) as store:
-        store.prepare()
-        again = Environment(spark, small_batch_session(spark), store, environment.log)
-        rebuild(again, GROUP)
-        assert_views_are_right(store, again.log, after="the rebuild")
+    batches = random_batches(random.Random(7))
+    assert_spark_keeps_as_rebuilt(spark, tmp_path, GROUP, batches, ROWS, assert_views_are_right)

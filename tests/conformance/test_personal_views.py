@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, MasterKeys, Relay, Settings, SqlEventStore, SqlKeyStore
+from eventstore import ANY, MasterKeys, Settings, SqlEventStore, SqlKeyStore
 from eventstore.errors import InvalidSeal, KeysMissing
+from eventstore.relay import Relay
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.errors import ErasureWaiting
 from projections.spark import exchange

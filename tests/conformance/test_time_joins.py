@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from contextlib import closing, contextmanager
-from functools import partial
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,7 +21,6 @@ from projections import (
     open_runner,
     rebuild,
     sql_view,
-    verify,
     view,
 )
 from projections.spark.session import small_batch_session
@@ -33,24 +30,25 @@ from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides
 from projections.spark.views.frames import call
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from tests.conformance.generated_views import Batch, Change
+from tests.conformance.generated_views import Batch
 from tests.conformance.join_views import captured
 from tests.conformance.killed_batches import (
     EXAMPLES,
-    LEFT_PARTITIONS,
-    ROWS_STAY,
-    carry_in,
+    OF_PARTITIONS,
+    assert_spark_keeps_as_rebuilt,
     drawn_batches,
     drawn_change,
+    few,
     in_a_file,
     in_postgresql,
+    live_as_duckdb_says,
+    random_batches,
     some,
-    write,
+    until_a_fault_shows,
 )
-from tests.conformance.relational_batches import RelationalBatches, run
+from tests.conformance.relational_batches import run
 from tests.conformance.view_oracle import assert_views_are_right, in_order, stored
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
@@ -179,10 +177,7 @@ def histories(draw):
 
 
 def live_through(store, history, columns):
-    log = MemoryLog()
-    changes, batches = ChangeWriter(log), RelationalBatches(store, log, GROUP, SQL, columns)
-    check = partial(assert_views_are_right, store, log, GROUP, SQL, NAMED)
-    carry_in(batches, history, partial(write, changes, ROWS), check)
+    live_as_duckdb_says(store, history, columns, group=GROUP, sql=SQL, named=NAMED, tables=ROWS)
     return stored(store, GROUP)
 
 
@@ -203,7 +198,7 @@ def test_joins_by_time_are_right_after_any_batch(columns, tmp_path, history):
 
 
 @given(history=histories())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_joins_by_time_are_right_in_postgresql_too(columns, database, history):
     with in_postgresql(database()) as store:
         live_through(store, history, columns)
@@ -222,22 +217,11 @@ def test_a_join_by_time_does_not_depend_on_where_the_log_is_cut_into_batches(col
     assert lived(tmp_path, several, columns) == lived(tmp_path, one, columns)
 
 
-@seed(3)
-@given(history=histories())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(columns, folder, history):
-    lived(folder, history, columns)
-
-
-FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", OF_PARTITIONS)
 def test_a_planted_fault_of_batches_shows(fault, columns, tmp_path, monkeypatch):
-    module, name, planted = FAULTS[fault]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*OF_PARTITIONS[fault])
     with pytest.raises(AssertionError):
-        long_enough_to_see_a_fault(columns, tmp_path)
+        until_a_fault_shows(lambda history: lived(tmp_path, history, columns), histories(), SOME)
 
 
 # ---- the functions themselves
@@ -325,27 +309,18 @@ def test_a_planted_fault_of_a_join_shows(fault, worlds, columns, monkeypatch):
 # ---- Spark's batches
 
 
-@contextmanager
-def kept_by_spark(spark, folder, group):
+@pytest.fixture
+def live(spark, tmp_path):
     """What writes changes, and a function that lets a runner apply them and returns the rows of a view."""
-    with closing(SqliteTableStore(folder / "live.db")) as store:
-        store.prepare()
+    group = ProjectionGroup("few_joins", [VIEWS[name] for name in ("before", "left_join", "full_join", "rates")])
+    with in_a_file(tmp_path) as store:
         environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         rebuild(environment, group)
         with open_runner(environment, group) as runner:
             yield SimpleNamespace(
-                environment=environment,
-                store=store,
                 changes=ChangeWriter(environment.log),
                 rows=lambda name: (runner.catch_up(), stored(store, group)[name])[1],
             )
-
-
-@pytest.fixture
-def live(spark, tmp_path):
-    few = ProjectionGroup("few_joins", [VIEWS[name] for name in ("before", "left_join", "full_join", "rates")])
-    with kept_by_spark(spark, tmp_path, few) as found:
-        yield found
 
 
 def test_a_late_version_of_the_right_side_corrects_past_rows_where_flink_leaves_them_wrong(live):
@@ -373,30 +348,8 @@ def test_a_row_has_either_a_match_or_none_and_never_both(live):
     assert live.rows("full_join") == [(7, 1, None), (7, None, 2)]
 
 
-def random_batches(seed):
-    """A few of what Hypothesis would draw, for Spark, whose batches take longer."""
-    chance = random.Random(seed)
-    for _ in range(5):
-        changes = []
-        for _ in range(8):
-            table = chance.randrange(2)
-            columns = list(list(NAMED.values())[table].payload)
-            values = None if chance.random() < 0.2 else {c: chance.choice([None, 0, 1, 2, 3]) for c in columns}
-            changes.append(Change(table, {"id": chance.randrange(6)}, values, chance.randrange(3), 1))
-        yield Batch(changes, None)
-
-
 def test_spark_keeps_joins_by_time_as_it_would_rebuild_them(spark, tmp_path):
-    with kept_by_spark(spark, tmp_path, GROUP) as live:
-        log = live.environment.log
-        for number, batch in enumerate(random_batches(7)):
-            write(live.changes, ROWS, batch)
-            live.rows("before")
-            assert_views_are_right(live.store, log, GROUP, SQL, NAMED, after=f"batch {number}")
-        verdicts = verify(live.environment, GROUP)
-        assert {name for name, verdict in verdicts.items() if not verdict.equal} == set()
-    with closing(SqliteTableStore(tmp_path / "again.db")) as store:
-        store.prepare()
-        again = Environment(spark, small_batch_session(spark), store, log)
-        rebuild(again, GROUP)
-        assert_views_are_right(store, log, GROUP, SQL, NAMED, after="the rebuild")
+    def check(store, log, *, after):
+        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=after)
+
+    assert_spark_keeps_as_rebuilt(spark, tmp_path, GROUP, random_batches(7, ROWS, batches=5), ROWS, check)

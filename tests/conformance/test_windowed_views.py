@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
@@ -30,13 +30,14 @@ from projections.timing.windows import cumulative, hopping, session, tumbling, w
 from tests.conformance.generated_views import Change
 from tests.conformance.killed_batches import (
     EXAMPLES,
-    LEFT_PARTITIONS,
-    ROWS_STAY,
+    OF_PARTITIONS,
     carry_in,
     drawn_batches,
+    few,
     in_a_file,
     in_postgresql,
     some,
+    until_a_fault_shows,
     write,
 )
 from tests.conformance.relational_batches import RelationalBatches, as_array, run
@@ -245,28 +246,17 @@ def test_windows_are_right_after_any_batch(columns, tmp_path, history):
 
 
 @given(history=histories())
-@settings(SOME, max_examples=max(2, EXAMPLES // 10))
+@few(SOME)
 def test_windows_are_right_in_postgresql_too(columns, database, history):
     with in_postgresql(database()) as store:
         live_through(store, history, columns)
 
 
-@seed(3)
-@given(history=histories())
-@settings(SOME, max_examples=200, derandomize=False, database=None)
-def long_enough_to_see_a_fault(columns, folder, history):
-    lived(folder, history, columns)
-
-
-FAULTS = {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", OF_PARTITIONS)
 def test_a_planted_fault_of_batches_shows(fault, columns, tmp_path, monkeypatch):
-    module, name, planted = FAULTS[fault]
-    monkeypatch.setattr(module, name, planted)
+    monkeypatch.setattr(*OF_PARTITIONS[fault])
     with pytest.raises(AssertionError):
-        long_enough_to_see_a_fault(columns, tmp_path)
+        until_a_fault_shows(lambda history: lived(tmp_path, history, columns), histories(), SOME)
 
 
 def stays(site):

@@ -10,7 +10,8 @@ import time
 
 import sqlalchemy as sa
 
-from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, WrongExpectedVersion, event
+from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, event
+from eventstore.errors import WrongExpectedVersion
 
 THREADS = 8
 

@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eventstore import relay_status
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.relay import relay_status
 from tests.crates import fill
 from tests.waiting import wait_until
 

@@ -102,7 +102,7 @@ def processes(stack, engine, tmp_path):
     settings = {
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
         "FACTFOLD_CHECKPOINTS": str(tmp_path / "checkpoints"),
-        "FACTFOLD_DATABASE": engine.url.render_as_string(hide_password=False),
+        "FACTFOLD_INBOX_URL": engine.url.render_as_string(hide_password=False),
         "FACTFOLD_KAFKA__EXTRA_LIBRDKAFKA": json.dumps(SOON_GONE),
     }
     commands = [

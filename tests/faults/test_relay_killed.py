@@ -17,7 +17,7 @@ from collections import Counter
 
 import pytest
 
-from eventstore import Relay
+from eventstore.relay import Relay
 from tests.crates import faults, fill
 from tests.faults.relayed_topic import HOUR, STREAMS, Load, wait_for_the_last, waiting
 from tests.waiting import wait_until

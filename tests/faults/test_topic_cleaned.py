@@ -20,10 +20,10 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from eventstore import Relay
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
+from eventstore.relay import Relay
 from eventstore.topics import TopicSpec, event_topic, message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
 from projections.errors import OffsetsLost, UndecodableRecord

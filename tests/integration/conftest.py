@@ -20,8 +20,9 @@ from cdc import (
     prepare_source,
     write_secrets,
 )
-from eventstore import ConfluentRegistry, RegistrySettings
+from eventstore import RegistrySettings
 from eventstore.errors import TopicMissing
+from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
-from eventstore import Subscriber, subscription
+from eventstore import subscription
+from eventstore.delivery import Subscriber
 from eventstore.subscriptions import Subscription
 from sample_app.background import Background
 from tests.ledger import LEDGER, Payment

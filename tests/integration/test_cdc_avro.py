@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ApicurioAvro, ChangeDecoder, Op, PostgresSource, apply
-from eventstore import ConfluentRegistry, RegistrySettings, Settings
+from eventstore import RegistrySettings, Settings
 from eventstore.errors import RegistryUnreachable
+from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicRecord, schemas_topic
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view

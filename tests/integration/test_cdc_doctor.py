@@ -125,7 +125,7 @@ def test_a_fault_is_found_and_its_remedy_heals_it(
 ) -> None:
     with planted(shop, source, *faults):
         (found,) = unwell(shop, source)
-        assert (found.severity, words.format(**names(shop, source)) in found.found) == (severity, True)
+        assert (found.severity, words.format(**names(shop, source)) in found.result) == (severity, True)
         shop.run(found.remedy)
 
 
@@ -178,7 +178,7 @@ def test_a_fault_is_found_with_its_remedy(
     shop: Any, source: Any, severity: Severity, words: str, remedy: str, faults: list[str], healing: list[str]
 ) -> None:
     with planted(shop, source, *faults):
-        found = next(one for one in unwell(shop, source) if words.format(**names(shop, source)) in one.found)
+        found = next(one for one in unwell(shop, source) if words.format(**names(shop, source)) in one.result)
         assert (found.severity, remedy in found.remedy) == (severity, True)
         shop.run(*(statement.format(**names(shop, source)) for statement in healing))
 
@@ -210,8 +210,8 @@ def test_a_column_of_values_that_do_not_arrive_is_found_and_its_remedy_heals_it(
         with shop.engine.begin() as connection:
             connection.exec_driver_sql("INSERT INTO items VALUES (1, 'one', %s)", (value,))
         (found,) = unwell(shop, source)
-        assert (found.severity, "50% {Off} " in found.found) == (severity, True)
-        assert words in found.found
+        assert (found.severity, "50% {Off} " in found.result) == (severity, True)
+        assert words in found.result
         shop.run(found.remedy[found.remedy.index("ALTER TABLE") :].partition(";")[0].replace("%", "%%"))
         assert unwell(shop, source) == []
         shop.run('ALTER TABLE items DROP "50%% {Off}"', "DELETE FROM items", "DROP DOMAIN grid, label")
@@ -235,7 +235,7 @@ def test_a_value_that_does_not_arrive_is_found_among_those_that_do(
         assert unwell(shop, source) == []
         shop.run(f"INSERT INTO items VALUES (0, 'odd', '{odd}')")
         (found,) = unwell(shop, source)
-        assert (found.severity, words in found.found, "odd" in found.found) == (severity, True, True)
+        assert (found.severity, words in found.result, "odd" in found.result) == (severity, True, True)
         shop.run("ALTER TABLE items DROP odd", "DELETE FROM items")
 
 
@@ -260,14 +260,14 @@ def test_row_security_says_nothing_of_the_owner_s_own_tables(shop: Any, source: 
     with planted(shop, source, "ALTER TABLE items OWNER TO {role}", "ALTER TABLE items ENABLE ROW LEVEL SECURITY"):
         assert unwell(shop, source) == []
         shop.run("ALTER TABLE items FORCE ROW LEVEL SECURITY")
-        assert ["row security" in one.found for one in unwell(shop, source)] == [True]
+        assert ["row security" in one.result for one in unwell(shop, source)] == [True]
         shop.run("ALTER TABLE items DISABLE ROW LEVEL SECURITY", "ALTER TABLE items NO FORCE ROW LEVEL SECURITY")
         shop.run("ALTER TABLE items OWNER TO postgres", f"GRANT SELECT ON items TO {source.user}")
 
 
 def test_a_member_of_the_role_that_replicates_on_managed_servers_replicates(shop: Any, source: Any) -> None:
     with planted(shop, source, "CREATE ROLE rds_replication", "ALTER ROLE {role} NOREPLICATION"):
-        assert ["REPLICATION" in one.found for one in unwell(shop, source)] == [True]
+        assert ["REPLICATION" in one.result for one in unwell(shop, source)] == [True]
         cdc.prepare_source(shop.engine, source)
         assert unwell(shop, source) == []
         assert shop.rows(f"SELECT rolreplication FROM pg_roles WHERE rolname = '{source.user}'") == [(False,)]
@@ -304,7 +304,7 @@ def test_a_slot_that_lost_its_place_is_found(shop: Any, source: Any) -> None:
 
             def lost() -> list[Finding]:
                 connection.exec_driver_sql("CHECKPOINT")
-                return [one for one in unwell(shop, source) if "has lost its place" in one.found]
+                return [one for one in unwell(shop, source) if "has lost its place" in one.result]
 
             (found,) = wait_until(lost, what="the loss of the slot")
             connection.exec_driver_sql("ALTER SYSTEM RESET idle_replication_slot_timeout")
@@ -319,7 +319,7 @@ def test_a_server_without_room_for_one_more_slot_is_found(shop: Any, source: Any
         (used,) = shop.rows("SELECT count(*) FROM pg_replication_slots")[0]
         shop.run(f"SELECT pg_create_physical_replication_slot('{shop.name}_' || n) {filled.format(used=used)}")
         (found,) = unwell(shop, source)
-        assert (found.check, "1 more is wanted" in found.found) == ("max_replication_slots", True)
+        assert (found.check, "1 more is wanted" in found.result) == ("max_replication_slots", True)
         shop.run(
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ '^{shop.name}_'"
         )
@@ -328,7 +328,7 @@ def test_a_server_without_room_for_one_more_slot_is_found(shop: Any, source: Any
 def test_another_database_and_none_are_found(shop: Any, source: Any) -> None:
     other = create_engine(shop.engine.url.set(database="postgres"))
     nobody = create_engine(shop.engine.url.set(port=9))
-    assert any("this is database postgres" in one.found for one in diagnose(source, source=other))
+    assert any("this is database postgres" in one.result for one in diagnose(source, source=other))
     (found,) = diagnose(source, source=nobody)
     assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
     other.dispose()

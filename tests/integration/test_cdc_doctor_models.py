@@ -75,7 +75,7 @@ def test_what_changed_since_a_model_was_written_is_found_in_the_words_of_a_compa
     found = diagnose(source, source=shop.engine, models=models)
     told = [one for one in found if one.check == "model shop.items of public.items"]
     first = told[0]
-    assert (first.severity, first.found) == (severity, words)
+    assert (first.severity, first.result) == (severity, words)
     assert bool(first.remedy) == (severity is not OK)
     assert {one.check for one in found if one.check.startswith("model")} == {"model shop.items of public.items"}
 
@@ -93,5 +93,5 @@ def test_the_command_takes_the_groups_and_fails_for_a_column_that_is_gone(
     assert told.exit_code == 1
     (line,) = map(json.loads, told.stdout.splitlines())
     assert ["column name is not in the source"] == [
-        one["found"] for one in line["findings"] if one["check"] == "model shop.items of public.items"
+        one["result"] for one in line["findings"] if one["check"] == "model shop.items of public.items"
     ]

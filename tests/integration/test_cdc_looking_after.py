@@ -132,7 +132,7 @@ def test_a_connector_that_is_well_has_nothing_to_find(
     assert [one for one in found if one.severity is not Severity.OK] == []
     checks = {one.check.split()[0] for one in found}
     assert {"worker", "plug-in", "connector", "slot", "topic", "table", "role", "publication"} <= checks
-    assert run("doctor", "source_here:source", "--kafka", stack.info.bootstrap_servers).exit_code == 0
+    assert run("doctor", "source_here:source", "--kafka-bootstrap-servers", stack.info.bootstrap_servers).exit_code == 0
 
 
 def otherwise(shop: Any, **changes: Any) -> Any:
@@ -142,7 +142,7 @@ def otherwise(shop: Any, **changes: Any) -> Any:
 
 def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
     found = diagnose(connector, **sides)
-    return [(one.severity.value, one.found, one.remedy) for one in found if one.severity is not Severity.OK]
+    return [(one.severity.value, one.result, one.remedy) for one in found if one.severity is not Severity.OK]
 
 
 def test_what_is_wrong_at_the_worker_is_found_from_there(connect: ConnectClient, shop: Any, stack: LocalStack) -> None:
@@ -202,7 +202,7 @@ def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
     with capture_logs() as logs, pytest.raises(RestartsExhausted, match="Publication autocreation") as exhausted:
         Supervisor(connect, [shop.name], policy=hasty).run(threading.Event())
     assert [log["event"] for log in logs] == ["connector failed", "connector restarted", "connector given up"]
-    assert "prepare_source" in exhausted.value.remedy
+    assert "factfold cdc prepare" in exhausted.value.remedy
     (*_, (severity, found, remedy)) = errors_of(source, client=connect)
     assert (severity, "Publication autocreation is disabled" in found) == ("error", True)
     assert f"factfold cdc restart --failed {shop.name}" in remedy

@@ -20,17 +20,16 @@ from eventstore import (
     Aggregate,
     Dispatcher,
     RecordedEvent,
-    Relay,
     SqlEventStore,
     command,
     event,
     open_subscriber,
-    relay_status,
     run_subscription,
     subscription,
-)  # fmt: skip
+)
 from eventstore.kafka.consumer import read_range
 from eventstore.metrics import RelayMetrics, SubscriptionMetrics
+from eventstore.relay import Relay, relay_status
 from factfold.watching.looking import Letters, look_at_store, look_at_views
 from factfold.watching.metrics import WatchMetrics
 from projections.logs.ranges import waiting

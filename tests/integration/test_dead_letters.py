@@ -8,21 +8,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from eventstore import (
-    ANY,
-    LetterMissing,
-    ProducerFenced,
-    ReplayRefused,
-    SqlEventStore,
-    Subscriber,
-    by_cause,
-    group_letters,
-    open_subscriber,
-    store_letters,
-)
+from eventstore import ANY, SqlEventStore, open_subscriber
 from eventstore.backends.sql.source import StoreSource
+from eventstore.deadletters import by_cause, group_letters, store_letters
 from eventstore.deadletters import topic as topic_letters
 from eventstore.deadletters.roads import Chosen
+from eventstore.delivery import Subscriber
+from eventstore.errors import LetterMissing, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
 from eventstore.kafka.admin import OffsetReader, ensure_topics, quiet
 from eventstore.kafka.consumer import read_range

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from cdc import OutboxSource, Severity, diagnose, prepare_topics
 from cdc.topics import require_own_topics
-from eventstore import Relay, Settings, SqlEventStore
+from eventstore import Settings, SqlEventStore
 from eventstore.errors import ForeignRecord, TopicNotRelayed
 from eventstore.kafka.admin import end_offsets, ensure_topics
+from eventstore.relay import Relay
 from eventstore.topics import branch_topic
 from factfold.cli import doctor
 from factfold.cli.entry import application
@@ -42,10 +43,10 @@ def test_topics_that_are_as_their_categories_say_are_well_and_so_are_those_not_m
 ) -> None:
     servers, topic = settings.kafka.bootstrap_servers, topic_of(store)
     found = found_by_doctor(store, servers)["topics"]
-    assert (found["well"], found["found"]) == (True, f"0 topics as their categories say, 1 not made yet: {topic}")
+    assert (found["severity"], found["result"]) == ("ok", f"0 topics as their categories say, 1 not made yet: {topic}")
     fill(store, 1)
     Relay(store, settings).run(stop=threading.Event(), once=True)
-    assert found_by_doctor(store, servers)["topics"]["found"] == "1 topics as their categories say"
+    assert found_by_doctor(store, servers)["topics"]["result"] == "1 topics as their categories say"
     assert "topics" not in found_by_doctor(store, None)
 
 
@@ -62,8 +63,8 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
         answer.result(10)
     found = found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]
     assert not found["well"]
-    assert f"topic '{topic}' has 5 partitions, 3 are wanted" in found["found"]
-    assert f"topic '{topic}.box' has cleanup.policy=delete, compact is wanted" in found["found"]
+    assert f"topic '{topic}' has 5 partitions, 3 are wanted" in found["result"]
+    assert f"topic '{topic}.box' has cleanup.policy=delete, compact is wanted" in found["result"]
     assert "published again from its store" in found["remedy"]
     assert "set cleanup.policy=compact" in found["remedy"]
 
@@ -72,7 +73,7 @@ def test_brokers_that_do_not_answer_are_told(store: SqlEventStore, monkeypatch: 
     monkeypatch.setattr(doctor, "_BROKER_SECONDS", 1.0)
     found = found_by_doctor(store, "127.0.0.1:1")["topics"]
     assert not found["well"]
-    assert "no Kafka broker answers at 127.0.0.1:1" in found["found"]
+    assert "no Kafka broker answers at 127.0.0.1:1" in found["result"]
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_re
     assert not found["well"]
     assert (
         f"'{topic}' ends with a record that is no event of this store: b'crate-1@0' of source '/factfold'"
-        in (found["found"])
+        in (found["result"])
     )
     assert "topic_prefix=" in found["remedy"]
     with pytest.raises(ForeignRecord, match="no event of this store"):

@@ -14,15 +14,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, make_url
 
-from eventstore import (
-    NO_STREAM,
-    Aggregate,
-    AsyncSqlEventStore,
-    ExpectedVersion,
-    SqlEventStore,
-    UnsupportedBackend,
-    event,
-)
+from eventstore import NO_STREAM, Aggregate, AsyncSqlEventStore, ExpectedVersion, SqlEventStore, event
+from eventstore.errors import UnsupportedBackend
 from factfold.stack.ports import free_ports, is_free
 from projections import AppliedVersions
 from projections.errors import TableStoreUnavailable

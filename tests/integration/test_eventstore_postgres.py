@@ -10,18 +10,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from eventstore import (
-    ANY,
-    NO_STREAM,
-    Aggregate,
-    Dispatcher,
-    SqlEventStore,
-    StreamAppend,
-    WrongExpectedVersion,
-    command,
-    event,
-)
-from eventstore.errors import StoreNotPrepared, StoreUnavailable
+from eventstore import ANY, NO_STREAM, Aggregate, Dispatcher, SqlEventStore, StreamAppend, command, event
+from eventstore.errors import StoreNotPrepared, StoreUnavailable, WrongExpectedVersion
 from eventstore.topics import partition_of
 
 

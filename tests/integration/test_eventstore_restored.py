@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import Connection, text
 from typer.testing import CliRunner, Result
 
-from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import StoreRestored
 from factfold.cli.entry import application
 
@@ -70,7 +71,7 @@ def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: 
     assert restored.restored() > AHEAD // 2
     found = finding(restored)
     assert not found["well"]
-    assert "transactions ahead of this cluster" in found["found"]
+    assert "transactions ahead of this cluster" in found["result"]
     assert found["remedy"] == "factfold store renumber"
 
 

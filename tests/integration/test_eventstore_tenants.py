@@ -13,19 +13,9 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from typer.testing import CliRunner
 
 from cdc import apply, prepare_topics
-from eventstore import (
-    ANY,
-    NO_STREAM,
-    Aggregate,
-    NewEvent,
-    SqlEventStore,
-    Subscriber,
-    event,
-    subscription,
-    tenant_store,
-    tenants,
-)
+from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event, subscription, tenant_store, tenants
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli.entry import application
@@ -86,7 +76,7 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
     opened(engine, "acme")
     opened(engine, "globex")
     url = engine.url.render_as_string(hide_password=False)
-    ask = ["store", "tenants", "--database", url]
+    ask = ["store", "tenants", "--store-url", url]
     assert CliRunner().invoke(application(), ask).exit_code == 0
     with engine.begin() as connection:
         later = ("subject_keys", "subject_streams", "factfold_processes", "factfold_scheduled")
@@ -95,7 +85,7 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
     told = CliRunner().invoke(application(), [*ask, "--json"])
     assert told.exit_code == 3
     assert [name for name, version in json.loads(told.output).items() if version["found"] == "0003"] == ["acme"]
-    CliRunner().invoke(application(), ["store", "migrate", "--database", url, "--schema", "tenant_acme"])
+    CliRunner().invoke(application(), ["store", "migrate", "--store-url", url, "--store-schema", "tenant_acme"])
     assert CliRunner().invoke(application(), ask).exit_code == 0
 
 

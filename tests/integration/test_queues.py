@@ -97,7 +97,7 @@ def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booke
     }
     url = engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-m", "factfold", "subscriptions", "run", "tests.integration.queueing:book"]
-    killed = subprocess.Popen([*command, "--database", url], env=environment, cwd=ROOT)
+    killed = subprocess.Popen([*command, "--inbox-url", url], env=environment, cwd=ROOT)
     assert killed.wait(60) == -signal.SIGKILL
     before = sorted(amounts(engine))
     assert len(before) == 20  # the second batch is committed, and the broker has not heard of it

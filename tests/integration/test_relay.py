@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventstore import ANY, Relay, SqlEventStore, relay_status
+from eventstore import ANY, SqlEventStore
 from eventstore.backends.sql import outbox as outbox_module
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox
 from eventstore.errors import (
@@ -32,7 +32,7 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.topic_settings import limit_retention
-from eventstore.relay import Term
+from eventstore.relay import Relay, Term, relay_status
 from eventstore.settings import Settings
 from eventstore.topics import event_topic
 from tests.crates import Crate, crate_store, faults, fill, topic_of

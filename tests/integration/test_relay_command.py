@@ -22,7 +22,7 @@ def store(database):
 @pytest.fixture
 def relay(stack, store, monkeypatch, capsys):
     """Run ``factfold relay …`` in this process; returns exit code, output and what was shown as the error."""
-    monkeypatch.setenv("FACTFOLD_DATABASE", store.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("FACTFOLD_STORE_URL", store.engine.url.render_as_string(hide_password=False))
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
 
     def run(*arguments):
@@ -60,11 +60,11 @@ def test_status_says_what_waits_and_who_publishes(relay, store):
 
 
 def test_a_store_that_cannot_be_relayed_is_told_with_a_remedy(relay, monkeypatch):
-    code, _, err = relay("run", "--database", "sqlite://")
+    code, _, err = relay("run", "--store-url", "sqlite://")
     assert code == 1
     assert "there is no relay for sqlite" in err
     assert "remedy: " in err
-    code, _, err = relay("status", "--database", "postgresql://someone:sentinel@127.0.0.1:1/shop")
+    code, _, err = relay("status", "--store-url", "postgresql://someone:sentinel@127.0.0.1:1/shop")
     assert code == 1
     assert "does not answer" in err
     assert "sentinel" not in err

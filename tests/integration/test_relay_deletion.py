@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eventstore import ANY, Relay, SqlEventStore
+from eventstore import ANY, SqlEventStore
 from eventstore.errors import TopicNotRelayed
 from eventstore.kafka.consumer import read_range
+from eventstore.relay import Relay
 from eventstore.settings import Settings
 from eventstore.topics import DELETED_TYPE, TopicRecord, message_key, partition_of
 from tests.crates import Crate, crate_store, topic_of

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from cdc import apply, prepare_topics
-from eventstore import ANY, Aggregate, Metadata, Relay, SqlEventStore, event
+from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.errors import OutboxConnectorFound, TopicNotRelayed
 from eventstore.kafka.consumer import read_range
+from eventstore.relay import Relay
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord
 
 # Names and values that a spelling of its own would give away.

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Replay, Selection, SqlEventStore, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.inbox import Inbox
+from eventstore.inspection import Replay, Selection
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.waiting import wait_until
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from eventstore import ANY, ConfluentRegistry, RegistrySettings, SqlEventStore, tenant_store
+from eventstore import ANY, RegistrySettings, SqlEventStore, tenant_store
 from eventstore.errors import RegistryUnreachable, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
+from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_registry import RegisteredSchema
 from factfold.cli.entry import main
 from tests.integration.registered import Barrel, Crate, CrateOfAnother, CrateToday
@@ -69,7 +70,7 @@ def test_without_leave_to_register_the_deployment_registers_first(registry_url, 
     with ConfluentRegistry(careful) as registry, SqlEventStore(store.engine, registry=registry) as writer:
         with pytest.raises(UnknownSchema, match=r"barrel\.filled"):
             writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
-        assert command("schema", "register", "tests.integration.registered:Barrel", "--registry", registry_url) == 0
+        assert command("schema", "register", "tests.integration.registered:Barrel", "--registry-url", registry_url) == 0
         writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
         assert len(list(writer.read_stream("barrel-1"))) == 1
     assert "barrel.filled" in capsys.readouterr().out
@@ -78,8 +79,8 @@ def test_without_leave_to_register_the_deployment_registers_first(registry_url, 
 def test_the_command_holds_the_code_against_every_version_in_the_registry(registry_url, store, capsys):
     module = "tests.integration.registered"
     store.register(Crate, CrateToday)
-    assert command("schema", "check", f"{module}:CrateToday", "--registry", registry_url) == 0
-    assert command("schema", "check", f"{module}:Crate", "--registry", registry_url, "--json") == 1
+    assert command("schema", "check", f"{module}:CrateToday", "--registry-url", registry_url) == 0
+    assert command("schema", "check", f"{module}:Crate", "--registry-url", registry_url, "--json") == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [finding["place"] for finding in found["findings"]] == ["crate.packed"]
 

@@ -20,7 +20,8 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ConnectClient, delete, drop_slot
-from eventstore import ANY, Relay, Settings, SqlEventStore
+from eventstore import ANY, Settings, SqlEventStore
+from eventstore.relay import Relay
 from factfold.stack import LocalStack
 from projections import Environment, ViewTopic, open_runner, rebuild
 from projections.outputs.kafka_view_topics import KafkaViewTopics

@@ -23,12 +23,13 @@ import sqlalchemy
 
 from factfold.cli.stack import _variables
 from factfold.stack import LocalStack
-from factfold.stack.errors import ServerFailed
+from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
-from factfold.stack.postgres import create_database
+from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_gone
 from factfold.stack.state import SERVERS, save
+from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]
 
@@ -48,11 +49,11 @@ def second(stack: LocalStack) -> Iterator[LocalStack]:
     """A stack beside the session's, started by the command in another process."""
     name = f"tests-{os.getpid()}-second"
     try:
-        ran = command("up", "--name", name)
+        ran = command("up", "--stack", name)
         assert ran.returncode == 0, ran.stderr
         yield LocalStack(name)
     finally:
-        ran = command("down", "--name", name, "--purge")
+        ran = command("down", "--stack", name, "--purge")
         assert ran.returncode == 0, ran.stderr
 
 
@@ -156,10 +157,37 @@ def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresq
         create_database(replace(stack.info, password="another"), "x")
 
 
+def test_psql_opens_a_database_of_the_stack_and_takes_arguments(stack: LocalStack) -> None:
+    create_database(stack.info, "psql_here")
+    asked = ["--", "-tAc", "select current_database(), current_user"]
+    assert command("psql", "--stack", stack.name, "psql_here", *asked).stdout == "psql_here|postgres\n"
+    assert command("psql", *asked, FACTFOLD_STACK=stack.name).stdout == "postgres|postgres\n"
+
+
+def test_without_psql_it_says_what_to_install(
+    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("factfold.stack.postgres.install_tree", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArtifactError) as refused:
+        psql_command(stack.info, "shop", [])
+    assert "postgresql-client" in refused.value.remedy
+
+
 def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> None:
     found = _variables(stack.info, "shop")
     assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
     assert found["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == stack.info.bootstrap_servers
+    assert "FACTFOLD_REGISTRY__URL" not in found
+    registered = stack.info.with_process("registry", stack.info.processes["kafka"])
+    ports = {**stack.info.ports, "registry": 8081}
+    assert _variables(replace(registered, ports=ports), "shop")["FACTFOLD_REGISTRY__URL"] == (
+        "http://127.0.0.1:8081/apis/ccompat/v7"
+    )
+
+
+def test_every_variable_of_a_stack_is_one_that_a_command_reads(stack: LocalStack) -> None:
+    assert set(_variables(stack.info, "shop")) <= READ
 
 
 def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
@@ -170,7 +198,7 @@ def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, runni
 
 def test_up_again_starts_nothing_that_runs(running: LocalStack) -> None:
     before = recorded(running)
-    ran = command("up", "--name", running.name, "--json")
+    ran = command("up", "--stack", running.name, "--json")
     assert json.loads(ran.stdout)["servers"]["kafka"]["pid"] == before[1].pid
     assert recorded(running) == before
 
@@ -178,7 +206,7 @@ def test_up_again_starts_nothing_that_runs(running: LocalStack) -> None:
 def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> None:
     postgres, kafka, _ = recorded(running)
     running.kill("connect")
-    ran = command("status", "--name", running.name, "--json")
+    ran = command("status", "--stack", running.name, "--json")
     assert ran.returncode == 3
     assert {name: one["state"] for name, one in json.loads(ran.stdout)["servers"].items()} == {
         **UP,
@@ -190,7 +218,7 @@ def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> 
 
 
 def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(running: LocalStack) -> None:
-    ran = command("up", "--name", running.name, "--registry", "--json")
+    ran = command("up", "--stack", running.name, "--registry", "--json")
     assert json.loads(ran.stdout)["servers"]["registry"]["state"] == "up"
     subject = f"{running.info.registry_url}/subjects/order.placed/versions"
     told = json.dumps({"schema": '{"type": "record", "namespace": "order", "name": "placed", "fields": []}'}).encode()
@@ -252,18 +280,18 @@ def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_po
 
 def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(stack: LocalStack, running: LocalStack) -> None:
     stopped = recorded(running)
-    ran = command("down", "--name", running.name)
+    ran = command("down", "--stack", running.name)
     assert ran.stdout == "stopped postgres, kafka, connect\n"
     assert [one.find() for one in stopped] == [None, None, None]
     assert states(stack) == UP
-    assert command("down", "--name", running.name).stdout == "nothing was running\n"
+    assert command("down", "--stack", running.name).stdout == "nothing was running\n"
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_refused_with_its_holder(
     stack: LocalStack, stopped: LocalStack
 ) -> None:
     port = stack.info.ports["kafka"]
-    ran = command("up", "--name", stopped.name, "--port", f"postgres={port}")
+    ran = command("up", "--stack", stopped.name, "--port", f"postgres={port}")
     assert ran.returncode == 1
     assert f"error: port {port}, wanted by postgres, is taken by java (process" in ran.stderr
     assert "remedy:" in ran.stderr
@@ -277,7 +305,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_le
     good = settings.read_text()
     settings.write_text(good + "no_such_setting = 1\n")
     try:
-        ran = command("up", "--name", stopped.name)
+        ran = command("up", "--stack", stopped.name)
     finally:
         settings.write_text(good)
     assert ran.returncode == 1
@@ -287,10 +315,10 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_le
 
 
 def test_logs_prints_the_end_of_one_servers_log(stack: LocalStack) -> None:
-    ran = command("logs", "postgres", "-n", "5", "--name", stack.name)
+    ran = command("logs", "postgres", "-n", "5", "--stack", stack.name)
     assert (
         "database system is ready to accept connections"
-        in command("logs", "postgres", "-n", "1000000", "--name", stack.name).stdout
+        in command("logs", "postgres", "-n", "1000000", "--stack", stack.name).stdout
     )
     assert len(ran.stdout.splitlines()) == min(5, len(stack.info.log("postgres").read_text().splitlines()))
 
@@ -306,7 +334,7 @@ def test_without_a_java_that_will_do_up_says_what_to_install(tmp_path: Path, jav
     if java is not None:
         (tmp_path / "java").write_text(f"#!/bin/sh\necho '{java}' >&2\n")
         (tmp_path / "java").chmod(0o755)
-    ran = command("up", "--name", "nojava", PATH=str(tmp_path), JAVA_HOME="", FACTFOLD_HOME=str(tmp_path))
+    ran = command("up", "--stack", "nojava", PATH=str(tmp_path), JAVA_HOME="", FACTFOLD_HOME=str(tmp_path))
     assert ran.returncode == 1
     assert cause in ran.stderr
     assert "remedy: install Java 17 or newer" in ran.stderr

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from confluent_kafka import ConsumerGroupState, Producer
 from confluent_kafka.admin import AdminClient
 
-from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
+from eventstore import RecordedEvent, Settings, open_subscriber, run_subscription, subscription
+from eventstore.delivery import Subscriber
 from eventstore.errors import GroupActive
 from eventstore.kafka.admin import end_offsets, quiet
 from eventstore.kafka.consumer import read_range
@@ -61,7 +62,7 @@ class Booking:
             environment["FACTFOLD_TEST_KILL"] = str(kill)
         url = engine.url.render_as_string(hide_password=False)
         command = [sys.executable, "-m", "factfold", "subscriptions", "run", f"tests.integration.booking:{name}"]
-        self.process = subprocess.Popen([*command, "--database", url, "--json"], env=environment, cwd=ROOT)
+        self.process = subprocess.Popen([*command, "--inbox-url", url, "--json"], env=environment, cwd=ROOT)
 
     def ended(self) -> int:
         try:
@@ -290,7 +291,7 @@ def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings,
     run_subscription(booking(payments.name), stop=stop, settings=settings, engine=engine, on_batch=until_four)
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
     url = engine.url.render_as_string(hide_password=False)
-    _command(monkeypatch, "reset", payments.name, "books", "--to", "0=1", "--forget", "--database", url)
+    _command(monkeypatch, "reset", payments.name, "books", "--to", "0=1", "--forget", "--inbox-url", url)
     assert "4 events forgotten" in capsys.readouterr().out
     _command(monkeypatch, "lag", payments.name, "books", "--json")
     assert json.loads(capsys.readouterr().out)["records"] == 3

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventstore import Settings, Subscriber, open_subscriber, subscription
+from eventstore import Settings, open_subscriber, subscription
+from eventstore.delivery import Subscriber
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,

@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import DeclarationError, StoreUnavailable
 from eventstore.inbox import Inbox, inbox_table
 from tests.ledger import LEDGER, Payment, amounts

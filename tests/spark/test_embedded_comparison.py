@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -69,6 +70,51 @@ def desk(spark, tmp_path_factory):
     rebuild(environment, GROUP)
     yield engine, environment
     store.close()
+    engine.dispose()
+
+
+LEGACY = sa.Table(
+    "Kunden", sa.MetaData(), sa.Column("Kunden-Nr.", sa.Integer, primary_key=True, key="number"),
+    sa.Column("Größe \"(cm)\"", sa.Numeric(10, 2), key="size"), sa.Column("number", sa.Text, key="remark"),
+)  # fmt: skip
+legacy = Table.from_changelog(LEGACY, topic="Kunden")
+
+
+@view(key="number")
+def customers(legacy):
+    return legacy.select("number", "size", "remark")
+
+
+RENAMED = ProjectionGroup("renamed_columns", [customers])
+
+
+def test_columns_that_the_file_names_otherwise_are_captured_compared_and_repaired(spark, tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'legacy.db'}")
+    LEGACY.create(engine)
+    with engine.begin() as connection:
+        connection.execute(LEGACY.insert(), [{"number": n, "size": Decimal(n), "remark": f"it's {n}"} for n in (1, 2)])
+    capture(engine, LEGACY, topic="Kunden")
+    with closing(SqliteTableStore(tmp_path / "legacy.db")) as store:
+        store.prepare()
+        environment = Environment(spark, small_batch_session(spark), store, StoreLog(store.path))
+        rebuild(environment, RENAMED)
+        with engine.begin() as connection:
+            connection.execute(LEGACY.update().where(LEGACY.c.number == 1).values(size=Decimal("2.5"), remark=None))
+        with followed(environment, RENAMED), ComparedGroup(str(engine.url), RENAMED) as group:
+            (found,) = compare_embedded(group.tables, patience=30)
+            assert (found.source_rows, found.state_rows, found.equal, found.notes) == (2, 2, True, ())
+            with store.transaction() as connection:
+                run = store.serving_state("renamed_columns").run
+                state = f'"factfold_{run.group}_{run.generation}$state_legacy"'
+                connection.exec_driver_sql(f"UPDATE {state} SET size = '9.00' WHERE number = 2")
+                connection.exec_driver_sql(f"DELETE FROM {state} WHERE number = 1")
+            (wrong,) = compare_embedded(group.tables, patience=30)
+            assert (wrong.missing, wrong.differing_columns) == ((("1",),), {("2",): ("size",)})
+            (repaired,) = compare_embedded(group.tables, patience=30, repair=True)
+            assert (repaired.repaired, repaired.equal) == (2, True)
+        with store.looking() as connection:
+            shown = connection.exec_driver_sql("SELECT number, size, remark FROM customers ORDER BY 1").all()
+    assert shown == [(1, "2.50", None), (2, "2.00", "it's 2")]
     engine.dispose()
 
 

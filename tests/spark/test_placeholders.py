@@ -21,9 +21,10 @@ from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from eventstore.schema_registry import RegisteredSchema
 from projections import Table
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import Encoding, encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.change_events import parsed_columns, typed_columns
 from projections.spark.changes.change_faults import prepare_misfits
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.parsers import RecordParser, parser_of
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.failures import told_plainly
 from projections.spark.session import small_batch_session
@@ -101,7 +102,7 @@ def raw(spark: Any, records: list[tuple[bytes, bytes]]) -> Any:
 @pytest.mark.parametrize(("encoding", "written"), [("json", in_json), ("avro", in_avro)])
 def test_what_is_missing_and_what_arrives_is_the_same_in_python(spark: Any, encoding: Any, written: Any) -> None:
     table = Table.from_changelog(TABLE, topic="t", encoding=encoding)
-    reading: Encoding = encoding_of(table, {1: registered(1), 2: registered(2)})
+    reading: RecordParser = parser_of(table, {1: registered(1), 2: registered(2)})
     records = [written(*change) for change in changes()]
     frame = raw(spark, records)
     typed = frame.select(*parsed_columns(table, reading)).select(
@@ -133,9 +134,9 @@ def test_the_value_before_stays_where_the_connector_s_text_stands(spark: Any) ->
     first, second = in_json("1", values, OWN), in_json("1", missing, OWN)
     later = (second[0], second[1].replace(b'"lsn": 1', b'"lsn": 2'))
 
-    (row,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, [first, later])).toArrow().to_pylist()
+    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, [first, later])).toArrow().to_pylist()
 
-    (alone,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, [first])).toArrow().to_pylist()
+    (alone,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, [first])).toArrow().to_pylist()
     assert {c: row[c] for c in FORMS} == {c: alone[c] for c in FORMS}
     assert row["text"] == UNAVAILABLE
     assert all(row[f"_at_{column}"] == 1 for column in FORMS)

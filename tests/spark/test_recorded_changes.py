@@ -34,8 +34,9 @@ from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import encoding_of, parsed_columns, typed_columns
+from projections.spark.changes.change_events import parsed_columns, typed_columns
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
 from projections.spark.failures import told_plainly
 from projections.spark.session import small_batch_session
@@ -74,7 +75,7 @@ def raw(
 
 
 def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> list[dict[str, Any]]:
-    encoding = encoding_of(table, {i: recording.schema(i) for i in recording.schemas})
+    encoding = parser_of(table, {i: recording.schema(i) for i in recording.schemas})
     typed = frame.select(*parsed_columns(table, encoding)).select(
         *keep, *typed_columns(table, encoding, list(table.sometimes_unset))
     )
@@ -174,7 +175,7 @@ def test_a_wrong_declaration_has_no_value_in_spark(spark: Any) -> None:
     """All in one plan: what `typed` cannot read is null, and a null that came as a value is refused (see above)."""
     recording = recordings()["schemas-adaptive"]
     every = captured(recording, model_of([case for case in CASES if case.name != "vbits"]), full_identity=True)
-    encoding = encoding_of(every, {})
+    encoding = parser_of(every, {})
     frame = raw(spark, recording, EVERY).where("offset = 0").select(*parsed_columns(every, encoding))
     wrong = []
     for number, (column, kind) in enumerate(MISMATCHES):
@@ -222,7 +223,7 @@ def test_values_that_an_update_left_alone_are_those_before(spark: Any, encoding:
     recording = recordings()[encoding]
     table = captured(recording, APART)
     frame = raw(spark, recording, traps.APART)
-    reduce = prepare_newest_per_key(table, encoding_of(table, {i: recording.schema(i) for i in recording.schemas}))
+    reduce = prepare_newest_per_key(table, parser_of(table, {i: recording.schema(i) for i in recording.schemas}))
 
     first, both = (reduce(frame.where(f"offset < {end}")).collect()[0].asDict() for end in (1, 2))
 
@@ -296,7 +297,7 @@ def test_a_later_life_of_the_source_wins_over_greater_positions(spark: Any) -> N
     records = [(b'{"id": 1}', change(None, 900, "old", "false")), (b'{"id": 1}', change(1, 5, "new", "last"))]
     recording = Recording("plain", {"lives": records}, {})
     table = captured(recording, WHOLE)
-    (row,) = prepare_newest_per_key(table, encoding_of(table, {}))(raw(spark, recording, "lives")).collect()
+    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, recording, "lives")).collect()
 
     assert (row.name, row["_epoch"]) == ("new", 1)
 

@@ -158,7 +158,7 @@ BEYOND = {
         "EXISTS (SELECT 1 FROM … t WHERE t.key = foreign_key)"),
     "not exists by less": (
         "SELECT o.id FROM {orders} o WHERE NOT EXISTS (SELECT 1 FROM {customers} c WHERE c.region_id = o.customer_id)",
-        "EXISTS over rows of customers", "declare it in references"),
+        "EXISTS over rows of customers", "name it in references"),
     "exists under a reference and anywhere": (
         "SELECT o.id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {customers} c CROSS JOIN {regions} r"
         " WHERE c.id = o.customer_id)", NO_REFERENCE, "key"),

@@ -9,10 +9,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from eventstore import ANY, InvalidEventData, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
+from eventstore.delivery import Subscriber
+from eventstore.errors import InvalidEventData
 from factfold.cli import dlq, progress
 from factfold.cli.entry import application
 from tests.ledger import Payment
@@ -37,7 +39,7 @@ def run(tmp_path):
             subscriber.run_once(timeout=0)
 
     def invoke(command, *options, json_=True, **more):
-        arguments = ["dlq", command, "payment", "books", "--database", url, *options]
+        arguments = ["dlq", command, "payment", "books", "--inbox-url", url, *options]
         return CliRunner().invoke(application(), [*arguments, "--json"] if json_ else arguments, **more)
 
     return invoke
@@ -110,13 +112,34 @@ def test_a_file_that_holds_no_payload_is_refused(run, tmp_path, text):
     assert "holds no payload in JSON" in done.exception.message
 
 
+PLACES = {"FACTFOLD_INBOX_URL": "sqlite:///inbox.db", "FACTFOLD_VIEWS_URL": "sqlite:///views.db"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ([], "topic"),
+        (["--home", "inbox"], "inbox"),
+        (["--home", "views"], "views"),
+        (["--inbox-url", "sqlite:///other.db"], "inbox"),
+        (["--views-url", "sqlite:///other.db"], "views"),
+    ],
+)
+def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, options, kind):
+    asked = []
+    monkeypatch.setattr("factfold.cli.dlq.opened_letters", lambda home: asked.append(home))
+    CliRunner().invoke(application(), ["dlq", "list", "payment", "books", *options], env=PLACES)
+    assert asked[0].kind == kind
+    assert {asked[0].database, asked[0].views_url} >= set(options[1:]) & {"sqlite:///other.db"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
         (["replay", "payment", "books"], "--all"),
         (["replay", "payment", "books", "--all", "--id", "0@1"], "--all"),
-        (["list", "payment", "--database", "sqlite:///x.db"], "group"),
-        (["list", "payment", "books", "--database", "sqlite:///x.db", "--views-url", "sqlite:///x.db"], "two homes"),
+        (["list", "payment", "--inbox-url", "sqlite:///x.db"], "group"),
+        (["list", "payment", "books", "--inbox-url", "sqlite:///x.db", "--views-url", "sqlite:///x.db"], "two places"),
     ],
 )
 def test_a_command_without_one_home_or_one_choice_is_written_wrongly(arguments, cause):

@@ -17,18 +17,9 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner, Result
 
-from eventstore import (
-    ANY,
-    Dispatcher,
-    Entry,
-    MasterKeys,
-    Metadata,
-    NewEvent,
-    Position,
-    RecordedEvent,
-    SqlEventStore,
-)
+from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position, RecordedEvent, SqlEventStore
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
+from eventstore.inspection import Entry
 from factfold.cli.entry import application
 from factfold.cli.entry_display import tell_entries, tell_entry
 from tests.unit.guestbook import Customer, Order
@@ -63,7 +54,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(url: str, *words: str) -> Result:
-    return CliRunner().invoke(application(), [*words, "--database", url])
+    return CliRunner().invoke(application(), [*words, "--store-url", url])
 
 
 def lines(url: str, *words: str) -> list[dict[str, Any]]:
@@ -139,7 +130,7 @@ def test_a_command_without_store_and_topic_says_what_it_needs(monkeypatch: pytes
     for words in (["events", "tail"], ["events", "show", EVENT], ["trace", "talk"]):
         found = CliRunner().invoke(application(), words).exception
         assert isinstance(found, DeclarationError)
-        assert "--database" in found.remedy
+        assert "--store-url" in found.remedy
 
 
 @pytest.mark.parametrize("keys", [[], ["--master-keys", KEYS]])
@@ -235,7 +226,7 @@ def test_an_unknown_correlation_id_ends_with_cause_and_remedy(
 ) -> None:
     from factfold.cli.entry import main
 
-    monkeypatch.setattr("sys.argv", ["factfold", "trace", "nothing", "--database", url])
+    monkeypatch.setattr("sys.argv", ["factfold", "trace", "nothing", "--store-url", url])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1

@@ -33,13 +33,14 @@ ENTRIES = {
     ],
     "async": ["from eventstore import AsyncSqlEventStore; AsyncSqlEventStore('sqlite:///shop.db')"],
     "kafka": [
-        "from eventstore import Relay",
+        "from eventstore.relay import Relay",
+        "from eventstore.inspection import TopicLog",
         "from eventstore.kafka.admin import ensure_topics",
         "from projections import open_router",
         TAKE,
     ],
     "registry": [
-        "from eventstore import ConfluentRegistry",
+        "from eventstore.kafka import ConfluentRegistry",
         "from eventstore.kafka.confluent_registry import configured_registry",
     ],
     "cdc": ["from cdc import ConnectClient"],
@@ -50,7 +51,7 @@ ENTRIES = {
         "from projections import verify",
         "from projections.spark.session import open_session",
     ],
-    "metrics": ["from eventstore.metrics.serving import serve_metrics", "from projections import RunMetrics"],
+    "metrics": ["from eventstore.metrics import serve_metrics", "from projections import RunMetrics"],
     "cli": ["from factfold.stack import LocalStack; LocalStack()"],
 }
 

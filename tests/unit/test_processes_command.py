@@ -45,7 +45,7 @@ def run(tmp_path):
 
     def invoke(*arguments, json_=True):
         options = ["--json"] if json_ else []
-        return CliRunner().invoke(application(), ["processes", *arguments, "--database", url, *options])
+        return CliRunner().invoke(application(), ["processes", *arguments, "--store-url", url, *options])
 
     return invoke
 

@@ -30,7 +30,7 @@ def run(tmp_path):
         ProcessWorker(store, commands=[Exploding]).run_once()
 
     def invoke(*arguments):
-        return CliRunner().invoke(application(), ["schedule", *arguments, "--database", url])
+        return CliRunner().invoke(application(), ["schedule", *arguments, "--store-url", url])
 
     return invoke
 

@@ -230,11 +230,11 @@ def run(*words: str) -> Any:
 
 def test_a_module_stands_for_all_that_it_has_and_yaml_says_what_json_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FACTFOLD_STORE_URL", raising=False)
-    text = run(GUESTBOOK, "--source", "/shop")
+    text = run(GUESTBOOK, "--store-source", "/shop")
     found = yaml.safe_load(text)
-    assert found == json.loads(run(GUESTBOOK, "--source", "/shop", "--json"))
+    assert found == json.loads(run(GUESTBOOK, "--store-source", "/shop", "--json"))
     assert found == json.loads(
-        run(*(f"{GUESTBOOK}:{name}" for name in ("Order", "Customer", "ship")), "--source", "/shop", "--json")
+        run(*(f"{GUESTBOOK}:{name}" for name in ("Order", "Customer", "ship")), "--store-source", "/shop", "--json")
     )
     assert found["info"]["title"] == "shop"
     assert list(found["channels"]) == ["shop.order", "order.commands", "shop.customer", "order"]
@@ -245,7 +245,7 @@ def test_topics_and_partitions_are_those_of_a_store(tmp_path: Path) -> None:
     with SqlEventStore(url) as store:
         store.create_tables()
         store.declare_category("order", partitions=7, topic="orders.v1")
-    found = json.loads(run(f"{GUESTBOOK}:Order", "--database", url, "--json"))
+    found = json.loads(run(f"{GUESTBOOK}:Order", "--store-url", url, "--json"))
     assert found["channels"]["orders.v1"]["bindings"]["kafka"]["partitions"] == 7
 
 

@@ -16,7 +16,14 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 # Packages whose every public name has an entry. An error may have it by its module.
-DOCUMENTED = ["eventstore", "cdc", "projections", "eventstore.processes", "eventstore.metrics", "eventstore.spans"]
+STUBS = [
+    path.parent for package in ("eventstore", "cdc", "projections") for path in (ROOT / package).rglob("__init__.pyi")
+]
+DOCUMENTED = [
+    *sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS),
+    "eventstore.processes",
+    "eventstore.spans",
+]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
 
 
@@ -56,6 +63,22 @@ def test_the_reference_has_only_names_that_exist():
     homes = [name.rpartition(".") for name in entries() if name not in ERRORS]
     assert [(home, name) for home, _, name in homes if not hasattr(importlib.import_module(home), name)] == []
     assert set(ERRORS) <= set(entries())
+
+
+@pytest.mark.parametrize("page_of_docs", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.stem)
+def test_a_page_imports_only_documented_names(page_of_docs):
+    text = page_of_docs.read_text("utf-8")
+    code = "\n".join(re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    imports = re.findall(
+        r"^\s*from ((?:eventstore|cdc|projections|factfold)[\w.]*) import (\([^)]*\)|[^\n#]+)", code, re.MULTILINE
+    )
+    names = {
+        (home, name.partition(" as ")[0].strip())
+        for home, several in imports
+        for name in several.strip("()").split(",")
+    }
+    unknown = {f"{home}.{name}" for home, name in names if name and home not in ERRORS} - set(entries())
+    assert unknown == set()
 
 
 def test_the_page_of_commands_is_what_the_program_says():

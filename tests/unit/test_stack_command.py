@@ -45,13 +45,13 @@ def test_help_loads_no_server_client_and_no_stack() -> None:
 def test_an_error_is_cause_remedy_and_place_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["factfold", "stack", "status", "--name", "absent"])
+    monkeypatch.setattr(sys, "argv", ["factfold", "stack", "status", "--stack", "absent"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "error: there is no stack 'absent'"
-    assert lines[1] == "  remedy: factfold stack up --name absent"
+    assert lines[1] == "  remedy: factfold stack up --stack absent"
     assert lines[2].startswith("  at: ")
 
 
@@ -81,8 +81,8 @@ def test_doctor_says_what_is_there() -> None:
     ran = run("doctor", "--json")
     found = {finding["check"]: finding for finding in json.loads(ran.output)}
     assert set(found) == {"java", "disk", "postgres", "downloads", "ports"}
-    assert found["downloads"]["found"].startswith("0 files present")
-    assert "will be fetched" in found["downloads"]["found"]
+    assert found["downloads"]["result"].startswith("0 files present")
+    assert "will be fetched" in found["downloads"]["result"]
 
 
 def test_doctor_says_what_is_missing_and_exits_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_doctor_says_what_is_missing_and_exits_1(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("JAVA_HOME", raising=False)
     ran = run("doctor")
     assert ran.exit_code == 1
-    assert "FAIL java       no Java was found" in ran.output
+    assert "error java       no Java was found" in ran.output
     assert "remedy: install Java 17 or newer" in ran.output
 
 

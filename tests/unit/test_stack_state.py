@@ -63,7 +63,7 @@ def test_a_stack_that_was_never_started_is_an_error_that_says_how_to_start_it(
     monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
     with pytest.raises(StackNotUp) as failure:
         LocalStack("absent").status()
-    assert failure.value.remedy == "factfold stack up --name absent"
+    assert failure.value.remedy == "factfold stack up --stack absent"
     assert LocalStack("absent").down() == []
     assert list(tmp_path.iterdir()) == []
 

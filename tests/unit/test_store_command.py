@@ -26,33 +26,33 @@ def run(*words: str) -> Result:
 
 
 def test_a_store_is_made_and_told_of(url: str) -> None:
-    missing = run("status", "--database", url)
+    missing = run("status", "--store-url", url)
     assert (missing.exit_code, missing.output) == (3, f"version none, this release wants {NEWEST}\n")
-    assert run("migrate", "--database", url).output == f"version {NEWEST}, was none\n"
-    assert run("migrate", "--database", url).output == f"version {NEWEST}\n"
+    assert run("migrate", "--store-url", url).output == f"version {NEWEST}, was none\n"
+    assert run("migrate", "--store-url", url).output == f"version {NEWEST}\n"
     with SqlEventStore(url) as store:
         store.declare_category("order", partitions=3)
-    made = run("status", "--database", url)
+    made = run("status", "--store-url", url)
     assert made.exit_code == 0
     assert "category order: topic order, 3 partitions" in made.output
 
 
 def test_the_status_is_json_where_it_is_asked_for(url: str) -> None:
-    run("migrate", "--database", url)
-    told = json.loads(run("status", "--database", url, "--json").output)
+    run("migrate", "--store-url", url)
+    told = json.loads(run("status", "--store-url", url, "--json").output)
     assert told["found"] == told["newest"] == NEWEST
     assert told["fence"] == {"waiting": 0, "age": 0.0, "holder": None}
 
 
 def test_a_dry_run_prints_sql_and_executes_none(url: str) -> None:
-    shown = run("migrate", "--database", url, "--dry-run")
+    shown = run("migrate", "--store-url", url, "--dry-run")
     assert "CREATE TABLE IF NOT EXISTS events" in shown.output
-    assert run("status", "--database", url).exit_code == 3
+    assert run("status", "--store-url", url).exit_code == 3
 
 
 @pytest.mark.parametrize("text", ["nonsense", "mysql://u:sentinel@h/d", "nosuch://u:sentinel@h/d"])
 def test_a_url_that_is_none_is_refused_and_not_shown(text: str) -> None:
-    refused = run("status", "--database", text).exception
+    refused = run("status", "--store-url", text).exception
     assert isinstance(refused, UnsupportedBackend)
     assert "sentinel" not in str(refused)
 
@@ -60,9 +60,13 @@ def test_a_url_that_is_none_is_refused_and_not_shown(text: str) -> None:
 @pytest.mark.parametrize(
     ("opened", "words", "topic"),
     [
-        ({"source": "/shop"}, ["--source", "/shop"], "shop.note"),
-        ({"topic_prefix": "acme-", "source": "/acme"}, ["--topic-prefix", "acme-", "--source", "/acme"], "acme-note"),
-        ({"topic_prefix": "acme-"}, ["--topic-prefix", "acme-"], "acme-note"),
+        ({"source": "/shop"}, ["--store-source", "/shop"], "shop.note"),
+        (
+            {"topic_prefix": "acme-", "source": "/acme"},
+            ["--store-topic-prefix", "acme-", "--store-source", "/acme"],
+            "acme-note",
+        ),
+        ({"topic_prefix": "acme-"}, ["--store-topic-prefix", "acme-"], "acme-note"),
     ],
 )
 def test_a_file_of_a_service_is_imported_under_its_topics_by_the_names_that_it_has(
@@ -74,17 +78,17 @@ def test_a_file_of_a_service_is_imported_under_its_topics_by_the_names_that_it_h
         store.append("note-1", [Note.Written(text="x")], expected=ANY)
         store.export_file(file)
 
-    refused = run("import", str(file), "--database", url).exception
+    refused = run("import", str(file), "--store-url", url).exception
     assert isinstance(refused, ImportConflict)
-    assert all(option in refused.remedy for option in ("--source", "--topic-prefix", "--with-topics"))
+    assert all(option in refused.remedy for option in ("--store-source", "--store-topic-prefix", "--with-topics"))
 
-    assert run("import", str(file), "--database", url, *words).exit_code == 0
-    assert f"category note: topic {topic}, " in run("status", "--database", url).output
+    assert run("import", str(file), "--store-url", url, *words).exit_code == 0
+    assert f"category note: topic {topic}, " in run("status", "--store-url", url).output
 
 
 def test_a_source_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
     file = str(tmp_path / "notes.jsonl")
-    assert isinstance(run("import", file, "--database", url, "--source", "shop\n").exception, InvalidIdentifier)
+    assert isinstance(run("import", file, "--store-url", url, "--store-source", "shop\n").exception, InvalidIdentifier)
 
 
 class Note(Aggregate):
@@ -99,16 +103,16 @@ def test_events_go_from_one_store_to_another(url: str, tmp_path: Path, name: str
         store.create_tables()
         store.append("note-1", [Note.Written(text="a"), Note.Written(text="b")], expected=ANY)
     file, other = str(tmp_path / name), f"sqlite:///{tmp_path / 'other.db'}"
-    assert run("export", file, "--database", url).output == "2 events of 1 categories, 1 schemas\n"
-    assert run("import", file, "--database", other).output == "2 events imported, 0 were there\n"
-    assert run("import", file, "--database", other).output == "0 events imported, 2 were there\n"
+    assert run("export", file, "--store-url", url).output == "2 events of 1 categories, 1 schemas\n"
+    assert run("import", file, "--store-url", other).output == "2 events imported, 0 were there\n"
+    assert run("import", file, "--store-url", other).output == "0 events imported, 2 were there\n"
 
 
 def test_marks_of_archived_streams_go_along(noted: str, url: str, tmp_path: Path) -> None:
-    run("archive", "note-1", "--database", url, "--yes")
+    run("archive", "note-1", "--store-url", url, "--yes")
     file, other = str(tmp_path / "notes.jsonl"), f"sqlite:///{tmp_path / 'other.db'}"
-    run("export", file, "--database", url)
-    assert run("import", file, "--database", other).output == "2 events imported, 0 were there, 1 streams archived\n"
+    run("export", file, "--store-url", url)
+    assert run("import", file, "--store-url", other).output == "2 events imported, 0 were there, 1 streams archived\n"
 
 
 @pytest.fixture
@@ -126,37 +130,37 @@ def answered(answer: str, *words: str) -> Result:
 
 
 def test_a_stream_is_archived_and_taken_out_again(noted: str) -> None:
-    archived = answered("y\n", "archive", "note-1", "--database", noted)
+    archived = answered("y\n", "archive", "note-1", "--store-url", noted)
     assert "Archive 'note-1' at version 1 [y/N]" in archived.stderr
     assert archived.stdout.splitlines()[1:] == ["note-1: archived at version 1"]
-    again = run("archive", "note-1", "--database", noted, "--yes", "--json")
+    again = run("archive", "note-1", "--store-url", noted, "--yes", "--json")
     assert json.loads(again.stdout) == {"stream": "note-1", "archived": True, "version": 1}
-    assert answered("n\n", "unarchive", "note-1", "--database", noted).exit_code == 1
-    assert "note-1: takes events again" in answered("y\n", "unarchive", "note-1", "--database", noted).stdout
-    again = run("unarchive", "note-1", "--database", noted, "--json")
+    assert answered("n\n", "unarchive", "note-1", "--store-url", noted).exit_code == 1
+    assert "note-1: takes events again" in answered("y\n", "unarchive", "note-1", "--store-url", noted).stdout
+    again = run("unarchive", "note-1", "--store-url", noted, "--json")
     assert json.loads(again.stdout) == {"stream": "note-1", "archived": False, "changed": False}
 
 
 def test_a_stream_is_deleted_when_somebody_says_yes(noted: str) -> None:
-    kept = answered("n\n", "delete", "note-1", "--database", noted)
+    kept = answered("n\n", "delete", "note-1", "--store-url", noted)
     assert (kept.exit_code, kept.stdout.split()) == (1, ["n"])
     assert "Delete 'note-1' and its 2 events? Nobody can undo it [y/N]" in kept.stderr
-    assert "note-1: 2 events deleted" in answered("y\n", "delete", "note-1", "--database", noted).stdout
-    assert run("delete", "note-1", "--database", noted).stdout == "note-1: was deleted before\n"
-    assert json.loads(run("delete", "note-1", "--database", noted, "--json").stdout) == {
+    assert "note-1: 2 events deleted" in answered("y\n", "delete", "note-1", "--store-url", noted).stdout
+    assert run("delete", "note-1", "--store-url", noted).stdout == "note-1: was deleted before\n"
+    assert json.loads(run("delete", "note-1", "--store-url", noted, "--json").stdout) == {
         "stream": "note-1",
         "deleted": 0,
     }
-    assert isinstance(run("archive", "note-1", "--database", noted, "--yes").exception, StreamDeleted)
+    assert isinstance(run("archive", "note-1", "--store-url", noted, "--yes").exception, StreamDeleted)
 
 
 @pytest.mark.parametrize("command", ["archive", "delete"])
 def test_a_stream_that_is_not_what_was_expected_stays_as_it_is(noted: str, command: str) -> None:
-    refused = run(command, "note-1", "--database", noted, "--expected", "0", "--yes").exception
+    refused = run(command, "note-1", "--store-url", noted, "--expected", "0", "--yes").exception
     assert isinstance(refused, WrongExpectedVersion)
     assert refused.actual == 1
-    assert isinstance(run(command, "note-2", "--database", noted).exception, WrongExpectedVersion)
-    assert run(command, "note-1", "--database", noted, "--expected", "1", "--yes").exit_code == 0
+    assert isinstance(run(command, "note-2", "--store-url", noted).exception, WrongExpectedVersion)
+    assert run(command, "note-1", "--store-url", noted, "--expected", "1", "--yes").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ def test_the_status_tells_how_old_the_fence_is(
     noted: str, monkeypatch: pytest.MonkeyPatch, fence: FenceStatus, told: str
 ) -> None:
     monkeypatch.setattr(SqlEventStore, "fence", lambda self: fence)
-    assert run("status", "--database", noted).stdout.endswith(told)
+    assert run("status", "--store-url", noted).stdout.endswith(told)
 
 
 def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
@@ -189,8 +193,8 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
 
 
 def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
-    doctor = ["doctor", "--json", "--store", url]
+    doctor = ["doctor", "--json", "--store-url", url]
     found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
-    assert (found["check"], found["well"], found["remedy"]) == ("store", False, "factfold store migrate")
-    run("migrate", "--database", url)
-    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["well"]
+    assert (found["check"], found["severity"], found["remedy"]) == ("store", "error", "factfold store migrate")
+    run("migrate", "--store-url", url)
+    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["severity"] == "ok"

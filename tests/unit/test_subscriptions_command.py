@@ -48,7 +48,7 @@ def test_a_name_that_leads_to_no_subscription_is_refused(spec, cause):
 def test_an_inbox_is_forgotten_only_where_its_database_is_named():
     done = CliRunner().invoke(application(), ["subscriptions", "reset", "t", "g", "--to", "end", "--forget"])
     assert done.exit_code == 2
-    assert "--database" in done.output
+    assert "--inbox-url" in done.output
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,11 @@ class Checkpoints:
         """Return the group's place in the store."""
         return self._under(tx, self.kept_as)
 
+    def looked_up(self) -> Position | None:
+        """Return the group's place, None without one, in a database that may not have the table yet."""
+        with transaction(self._engine) as tx:
+            return self.stored(tx) if inspect(tx).has_table(self._table.name) else None
+
     def advance(self, tx: Connection, before: Position | None, after: Position) -> None:
         """Move the place; CheckpointMoved where it is not `before`."""
         columns, values = self._table.c, {"order_xid": after.order_xid, "position": after.position}

@@ -224,27 +224,30 @@ class StoreSource:
     def _lag(self, category: str) -> PartitionLag:
         checkpoint = self._checkpoints[category]
         with transaction(self._engine) as tx:
-            count, oldest = self._store.waiting(checkpoint.stored(tx), category=category)
-        age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
-        return PartitionLag(0, count, age, checkpoint.kept_as)
+            place = checkpoint.stored(tx)
+        return _waiting(self._store, checkpoint, place, category)
 
     def close(self) -> None:
         """Nothing: the store and the engine are the caller's."""
 
     def _replayed(self) -> list[StoreArrival]:
         waiting = self._replays.waiting(limit=1 if self._subscription.takes_first else self._subscription.batch)
-        sources = {} if self._source is None else self._store.sources([replay.event.id for replay in waiting])
+        sources = self._sources([replay.event for replay in waiting])
         arrivals = (self._arrival(replay.event, sources) for replay in waiting)
         return [replace(one, before={}, again=replay.id) for one, replay in zip(arrivals, waiting, strict=True)]
 
     def _next(self) -> list[StoreArrival]:
         events = self._store.read_categories(self._reached, limit=self._subscription.batch)
-        sources = {} if self._source is None else self._store.sources([event.id for event in events])
+        sources = self._sources(events)
         arrivals = []
         for event in events:
             arrivals.append(self._arrival(event, sources))
             self._reached = _behind(arrivals[-1])
         return arrivals
+
+    def _sources(self, events: Sequence[RecordedEvent]) -> Mapping[UUID, str]:
+        """Ask for the sources of events where one is declared; most polls find none to ask for."""
+        return self._store.sources([event.id for event in events]) if self._source is not None and events else {}
 
     def _arrival(self, event: RecordedEvent, sources: Mapping[UUID, str]) -> StoreArrival:
         before = self._reached
@@ -313,3 +316,21 @@ def _behind(arrival: StoreArrival) -> dict[str, Position]:
     return {
         category: position if place is None or place < position else place for category, place in arrival.before.items()
     }
+
+
+def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, engine: Engine | None = None) -> Lag:
+    """Return how many events of categories wait for a group, whether it has begun or not; makes no tables.
+
+    `topics` has the topic of each category, as the group's subscription names it. StoreUnavailable.
+    """
+    own, found = engine or store.engine, []
+    for category, topic in topics.items():
+        checkpoint = Checkpoints(store, group, topic, category=category, engine=own)
+        found.append(_waiting(store, checkpoint, checkpoint.looked_up(), category))
+    return Lag(tuple(found))
+
+
+def _waiting(store: SqlEventStore, checkpoint: Checkpoints, place: Position | None, category: str) -> PartitionLag:
+    count, oldest = store.waiting(place, category=category)
+    age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+    return PartitionLag(0, count, age, checkpoint.kept_as)

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
-from eventstore.backends.sql.archive import Archive
+from eventstore.backends.sql.archived_streams import ArchivedStreams
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.deletion import Deleter, Deletion
@@ -93,7 +93,7 @@ class SqlEventStore(Closing):
         self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
         self._appender = Appender(self._database, self._reader)
         self._deleter = Deleter(self._database, clock=clock)
-        self._archive = Archive(self._database, self._reader, clock=clock)
+        self._archive = ArchivedStreams(self._database, self._reader, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:

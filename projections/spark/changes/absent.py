@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cdc.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
@@ -17,13 +17,13 @@ from projections.tables import CapturedTable
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from projections.spark.changes.change_events import Encoding
+    from projections.spark.changes.parsers import RecordParser
 
 ABSENT: Final = "_absent"  # the column with their names, and a comma between two
 _WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
 
 
-def absent_columns(table: CapturedTable, encoding: Encoding) -> Column:
+def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
     """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none."""
     from pyspark.sql import functions as F
 
@@ -32,14 +32,21 @@ def absent_columns(table: CapturedTable, encoding: Encoding) -> Column:
         return F.lit("")
     row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
     some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
-    return F.coalesce(F.when(has_row & some_null, encoding.absent(names)), F.lit(""))
+    return F.coalesce(F.when(has_row & some_null, parser.absent(names)), F.lit(""))
 
 
-def not_among(names: Sequence[str], there: Column) -> Column:
-    """The names that an array does not have, as `absent_columns` gives them."""
+def not_among(names: Sequence[str], there: Column, fields: Mapping[str, str]) -> Column:
+    """The names that an array does not have, as `absent_columns` gives them; ``fields`` are those it would have."""
     from pyspark.sql import functions as F
 
-    return F.array_join(F.array_except(F.array(*(F.lit(name) for name in names)), there), ",")
+    def array(texts: Iterable[str]) -> Column:
+        return F.array(*map(F.lit, texts))
+
+    lacking = F.array_except(array(fields.get(name, name) for name in names), there)
+    if fields:
+        columns = F.map_from_arrays(array(fields.get(name, name) for name in names), array(names))
+        lacking = F.transform(lacking, lambda field: columns[field])
+    return F.array_join(lacking, ",")
 
 
 def is_absent(column: str) -> Column:

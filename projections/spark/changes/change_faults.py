@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from cdc.rules import FIELD_EPOCH
 from projections.spark.changes.absent import absent_columns, told
 from projections.spark.changes.change_events import (
-    Encoding,
     is_change,
     is_sent,
     no_row,
     parsed_columns,
     places_in_source,
 )
+from projections.spark.changes.parsers import RecordParser
 from projections.spark.changes.semantic_types import typed
 from projections.spark.changes.unavailable import placeholder
 from projections.spark.changes.versions import TIMES, committed_at
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 _PLACE = ("topic", "partition", "offset")
 
 
-def prepare_unreadable(encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+def prepare_unreadable(parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to those of no known schema: their places, and a column `_fault`."""
-    found = _rows_of(encoding.unreadable())
+    found = _rows_of(parser.unreadable())
     return lambda raw: raw.select(*_PLACE, found)
 
 
-def prepare_misfits(table: ChangelogTable | VersionTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+def prepare_misfits(table: ChangelogTable | VersionTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records that can all be parsed to those that `typed_columns` would refuse, likewise."""
     from pyspark.sql import functions as F
 
     versions = isinstance(table, VersionTable)
-    parsed = parsed_columns(table, encoding, times=TIMES if versions else ())
-    faults = [*_of_key(table, encoding), *_of_row(table, encoding), *_of_change(versions=versions)]
+    parsed = parsed_columns(table, parser, times=TIMES if versions else ())
+    faults = [*_of_key(table, parser), *_of_row(table, parser), *_of_change(versions=versions)]
     if versions:
-        lacking = absent_columns(table, encoding)
+        lacking = absent_columns(table, parser)
         faults.append(F.when(F.length(lacking) > 0, fault("column_absent_in_version", told(lacking))))
     found = _rows_of(F.coalesce(*faults))
     # Versions are made of changes alone, and a tombstone has nothing but a key to be wrong with.
@@ -68,21 +68,21 @@ def _told(kind: str) -> Column:
     return no_fault() if kind == "truncated" else fault(kind)
 
 
-def _of_key(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterator[Column]:
+def _of_key(table: ChangelogTable | VersionTable, parser: RecordParser) -> Iterator[Column]:
     from pyspark.sql import functions as F
 
     for c in table.key:
-        missing = typed(F.col("k")[c], table.columns[c], encoding.form("k", c)).isNull()
+        missing = typed(F.col("k")[c], table.columns[c], parser.form("k", c)).isNull()
         yield F.when(missing, no_row(_told, otherwise=fault("bad_value", F.lit(c))))
 
 
-def _of_row(table: ChangelogTable | VersionTable, encoding: Encoding) -> Iterator[Column]:
+def _of_row(table: ChangelogTable | VersionTable, parser: RecordParser) -> Iterator[Column]:
     from pyspark.sql import functions as F
 
     mark = placeholder()
     for c in table.payload:
         text, kind = F.col("v.after")[c], table.columns[c]
-        misfit = is_sent(text, kind, mark) & typed(text, kind, encoding.form("v", c), mark).isNull()
+        misfit = is_sent(text, kind, mark) & typed(text, kind, parser.form("v", c), mark).isNull()
         yield F.when(misfit, fault("bad_value", F.lit(c)))
 
 

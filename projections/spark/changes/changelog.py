@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cdc.rules import OP_DELETE, OP_SNAPSHOT
 from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, told
-from projections.spark.changes.change_events import APPLIED, Encoding, missing, parsed_columns, typed_columns
+from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
+from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
 from projections.tables import ChangelogTable, set_at
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def prepare_newest_per_key(table: ChangelogTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+def prepare_newest_per_key(table: ChangelogTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a key, with the staging columns of ``layout``.
 
     A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one.
@@ -25,7 +26,7 @@ def prepare_newest_per_key(table: ChangelogTable, encoding: Encoding) -> Callabl
     that lacks a column is filled by the row that a snapshot read after it, which the position alone would pass over.
     """
     known = list(table.sometimes_unset)
-    (parsed, typed), aggregates, row = _changes(table, encoding, known), _aggregates(table, known), _row()
+    (parsed, typed), aggregates, row = _changes(table, parser, known), _aggregates(table, known), _row()
     result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(table, known)]
 
     def newest(raw: DataFrame) -> DataFrame:
@@ -36,15 +37,15 @@ def prepare_newest_per_key(table: ChangelogTable, encoding: Encoding) -> Callabl
 
 
 def _changes(
-    table: ChangelogTable, encoding: Encoding, known: list[str]
+    table: ChangelogTable, parser: RecordParser, known: list[str]
 ) -> tuple[list[Column | str], list[Column | str]]:
     """The first projection over raw records, and the second one."""
-    lacking = absent_columns(table, encoding).alias(ABSENT)
-    typed: list[Column | str] = [*typed_columns(table, encoding, known), "topic", "partition", lacking]
-    return parsed_columns(table, encoding), typed
+    lacking = absent_columns(table, parser).alias(ABSENT)
+    typed: list[Column | str] = [*typed_columns(table, parser, known), "topic", "partition", lacking]
+    return parsed_columns(table, parser), typed
 
 
-def prepare_lacking(table: ChangelogTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records, otherwise in order, to those that lack a column and are replaced by no other.
 
     Their places, and a column `_fault`. All of a key at once: without the newest, the one before would be the newest.
@@ -52,7 +53,7 @@ def prepare_lacking(table: ChangelogTable, encoding: Encoding) -> Callable[[Data
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    (parsed, typed), order = _changes(table, encoding, []), F.struct("_epoch", "_pos", "_offset")
+    (parsed, typed), order = _changes(table, parser, []), F.struct("_epoch", "_pos", "_offset")
     of_rows = F.col("_tombstone") | F.col("v.op").isin(*APPLIED)  # a TRUNCATE has no key
     of_key, of_life = Window.partitionBy(*table.key), Window.partitionBy(*table.key, "_epoch")
     newest = F.max(F.when(_is_whole(), order)).over(of_key)

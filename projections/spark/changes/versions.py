@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from projections.event_versions import FROM, TO
 from projections.spark.changes.absent import absent_columns, told
-from projections.spark.changes.change_events import Encoding, missing, parsed_columns, typed_columns
+from projections.spark.changes.change_events import missing, parsed_columns, typed_columns
+from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import refuse
 from projections.spark.gathering import gathered
 from projections.tables import VALID_FROM, VersionTable
@@ -24,7 +25,7 @@ BEGINNING, END = -(1 << 62), 1 << 62
 TIMES = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
 
 
-def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataFrame], DataFrame]:
+def prepare_versions(table: VersionTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row a change, with the staging columns of ``layout``.
 
     A record that comes twice gives one row. A tombstone gives none: the deletion before it is the version.
@@ -32,11 +33,11 @@ def prepare_versions(table: VersionTable, encoding: Encoding) -> Callable[[DataF
     from pyspark.sql import functions as F
 
     varying = table.sometimes_unavailable
-    parsed = parsed_columns(table, encoding, times=TIMES)
-    lacking = absent_columns(table, encoding)
+    parsed = parsed_columns(table, parser, times=TIMES)
+    lacking = absent_columns(table, parser)
     refused = refuse("column_absent_in_version", told(lacking)).cast("bigint")
     since = F.when(F.length(lacking) > 0, refused).otherwise(_committed())
-    typed = [*typed_columns(table, encoding, varying), since.alias(VALID_FROM)]
+    typed = [*typed_columns(table, parser, varying), since.alias(VALID_FROM)]
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in varying))
     row = F.struct(*table.payload, VALID_FROM, F.nullif(unset, F.lit("")).alias("_unset"), "_op", "_offset")
     first = F.min_by(row, F.col("_offset")).alias("row")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.shown_urls import shown_url
 from projections.batch_size import BatchSize
+from projections.declaring.naming import IDENTIFIER
 from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
@@ -35,7 +36,6 @@ from projections.spark.lakehouse.places import (
 )
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.session import ONE_TASK, has_delta_lake
-from projections.tables import IDENTIFIER
 from projections.tablestore.horizon import Passed
 from projections.tablestore.port import TableStore, ViewColumns
 from projections.tablestore.role_files import RoleFiles, own_folder

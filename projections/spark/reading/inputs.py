@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.event_versions import EventVersions
-from projections.spark.changes.change_events import encoding_of
 from projections.spark.changes.changelog import prepare_newest_per_key
+from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.versions import prepare_versions
 from projections.spark.events.decode import Decoder
 from projections.spark.events.evolve import prepare_evolved_fold
@@ -61,9 +61,9 @@ class Reduction:
 
     def _prepare_rows(self, table: Table) -> Callable[[DataFrame], DataFrame]:
         if isinstance(table, ChangelogTable):
-            return prepare_newest_per_key(table, encoding_of(table, self.registry))
+            return prepare_newest_per_key(table, parser_of(table, self.registry))
         if isinstance(table, VersionTable):
-            return prepare_versions(table, encoding_of(table, self.registry))
+            return prepare_versions(table, parser_of(table, self.registry))
         if isinstance(table, ViewTopicTable):
             return prepare_view_rows(table)
         if isinstance(table, EventStream):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from projections.columns import ColumnType
 from projections.spark.changes.semantic_types import of_text
 from projections.spark.failures import FAULT, fault, refuse_fault
 from projections.spark.gathering import gathered
@@ -63,8 +62,8 @@ def _typed(table: ViewTopicTable) -> list[Column | str]:
     found = _fault(table)
     deleted = F.when(found.isNotNull(), refuse_fault(found).cast("boolean")).otherwise(F.col("_tombstone"))
     return [
-        *(_value("k", c, table.columns[c]).alias(c) for c in table.key),
-        *(_value("v", c, table.columns[c]).alias(c) for c in table.payload),
+        *(_value("k", table, c).alias(c) for c in table.key),
+        *(_value("v", table, c).alias(c) for c in table.payload),
         *table.hidden,
         F.lit(0).cast("bigint").alias("_epoch"),
         F.col("offset").alias("_pos"),
@@ -87,8 +86,8 @@ def _faults(table: ViewTopicTable) -> Iterator[Column]:
     yield F.when(F.col("k").isNull() | ~is_row, fault("no_row"))
     for side, names in (("k", table.key), ("v", table.payload)):
         for name in names:
-            sent = F.col(side)[name].isNotNull()
-            fits = F.when(sent, _value(side, name, table.columns[name]).isNotNull())
+            sent = F.col(side)[table.record_name(name)].isNotNull()
+            fits = F.when(sent, _value(side, table, name).isNotNull())
             fits = fits.otherwise(_may_be_null(table, side, name))
             yield F.when(F.col(side).isNotNull() & ~fits, fault("bad_value", F.lit(name)))
 
@@ -97,11 +96,11 @@ def _may_be_null(table: ViewTopicTable, side: str, name: str) -> Column:
     """A column that is not there at all is not declared as the view has it."""
     from pyspark.sql import functions as F
 
-    return F.map_contains_key(F.col(side), name) & F.lit(side == "v" or name in table.nullable)
+    return F.map_contains_key(F.col(side), table.record_name(name)) & F.lit(side == "v" or name in table.nullable)
 
 
-def _value(side: str, name: str, column: ColumnType) -> Column:
+def _value(side: str, table: ViewTopicTable, name: str) -> Column:
     from pyspark.sql import functions as F
 
-    text = F.col(side)[name]
+    text, column = F.col(side)[table.record_name(name)], table.columns[name]
     return F.unhex(text) if column.kind == "binary" else of_text(text, column)

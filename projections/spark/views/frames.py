@@ -87,10 +87,17 @@ def _entries(table: Input) -> tuple[str, ...]:
 
 def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:
     marks: dict[str, dict[str, Any]] = {stream.time: {TIME: True}}
-    for reference in view.references:
-        if reference.source == name and isinstance(view.tables[reference.target], VersionTable):
-            marks.setdefault(reference.columns[0], {}).setdefault(REFERS, []).append(reference.target)
+    for column, target in _to_versions(view, name, stream):
+        marks.setdefault(column, {}).setdefault(REFERS, []).append(target)
     return marks
+
+
+def _to_versions(view: View, name: str, stream: EventStream) -> list[tuple[str, str]]:
+    """The columns that refer to versions; before the plan has shown which these are, any may."""
+    versions = [target for target, table in view.tables.items() if isinstance(table, VersionTable)]
+    if not view.references_are_known:
+        return [(column, target) for column in stream.columns for target in versions]
+    return [(r.columns[0], r.target) for r in view.references if r.source == name and r.target in versions]
 
 
 def _marked(rows: DataFrame, marks: Mapping[str, Mapping[str, Any]]) -> DataFrame:

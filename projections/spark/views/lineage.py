@@ -38,7 +38,7 @@ def require_traced(view: View, plan: Any) -> Rows:
 
     There is one row a key.
     """
-    found = _Tracing(view).rows(plan, ())
+    found = Tracing(view).rows(plan, ())
     _require_one_row_a_key(view, found)
     return found
 
@@ -86,7 +86,9 @@ def _require_columns(
             )
 
 
-class _Tracing:
+class Tracing:
+    """Follows a view's plan from its leaves to its rows."""
+
     def __init__(self, view: View) -> None:
         self._view, self._paths = view, Paths(view)
         self._values = Values()
@@ -317,8 +319,7 @@ class _Tracing:
             )
         return Untraceable(
             f"a join of {named_tables(left)} with {named_tables(right)} along no reference: {told}",
-            "compare a foreign key with the whole key it points to, and declare it in references; declared are:"
-            f" {references}",
+            f"compare a foreign key with the whole key it points to; the references are: {references}",
         )
 
     # ---- subqueries
@@ -363,7 +364,7 @@ class _Tracing:
         return Untraceable(
             f"{name} over rows of {named_tables(inner)} that no reference leads to",
             "compare a foreign key of the row with the whole key it points to, EXISTS (SELECT 1 FROM … t WHERE t.key ="
-            " foreign_key), and declare it in references",
+            " foreign_key), and name it in references if you declare any",
         )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType, Kind
-from projections.declaring.binding import check, may_not_match
+from projections.declaring.binding import check, may_not_match, require_all_reached
+from projections.declaring.naming import checked_columns
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.outputs.finals import require_time
@@ -16,6 +18,7 @@ from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.scala import items
 from projections.spark.views.frames import handed
+from projections.spark.views.inference import inferred, written
 from projections.spark.views.lineage import require_own_key, require_traced
 from projections.spark.views.marks import ROLE
 from projections.spark.views.partials import partials_of
@@ -28,9 +31,9 @@ from projections.spark.views.plans import (
     operators,
 )
 from projections.spark.views.rows import Rows, Untraceable
-from projections.tables import Table, checked_columns, require_flat
+from projections.tables import Table, require_flat
 from projections.timing.promises import require_row_time
-from projections.views import View
+from projections.views import InferredReferences, Reference, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,10 +64,15 @@ def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[
     found: dict[str, dict[str, ColumnType]] = {}
     for view in group.kept:
         known = next(v for v in group.resolved(found).kept if v.name == view.name)
-        check(known)
-        walk(known)
+        if known.references_are_known:
+            _require_sound(known)
         found[view.name] = _columns_of(spark, known)
     return found
+
+
+def _require_sound(view: View) -> None:
+    check(view)
+    walk(view)
 
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
@@ -183,8 +191,42 @@ def _refuse_unreached(view: View, result: DataFrame) -> Rows:
     for operator in operators(plan):
         if operator in _REFUSED:
             raise _refused(view, _REFUSED[operator], _REACHED)
+    return _traced(view, plan) if view.references_are_known else _traced_by_plan(view, plan)
+
+
+def _traced_by_plan(view: View, plan: Any) -> Rows:
+    """The rows of a view that declares no references: by those of its plan, which are the view's from then on."""
+    assert isinstance(view.declared, InferredReferences)  # noqa: S101 - the caller looked
+    found = replace(view, declared=inferred(view, plan))
+    _require_sound(found)
     with _told(view):
-        return require_traced(view, plan)
+        rows = require_traced(found, plan)
+    require_all_reached(found)
+    view.declared.found = found.references
+    return rows
+
+
+def _traced(view: View, plan: Any) -> Rows:
+    """The rows of a view by the references that it declares; where these do not do, the line is shown that does."""
+    with _told(view):
+        try:
+            return require_traced(view, plan)
+        except Untraceable as failed:
+            if right := _references_of(view, plan):
+                line = f"write {written(view, right)}, or leave references out: the joins show them"
+                raise Untraceable(failed.what, line) from None
+            raise
+
+
+def _references_of(view: View, plan: Any) -> tuple[Reference, ...]:
+    """The references of the plan, if a view that declares others is right with these; none otherwise."""
+    found = replace(view, declared=inferred(view, plan))
+    with suppress(Untraceable, InvalidDefinition):
+        _require_sound(found)
+        require_traced(found, plan)
+        require_all_reached(found)
+        return found.references
+    return ()
 
 
 def _refuse_moments(view: View, result: DataFrame) -> None:

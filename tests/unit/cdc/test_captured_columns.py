@@ -50,8 +50,8 @@ def test_a_type_whose_values_do_not_arrive_is_named(
 ) -> None:
     (found,) = by_type(facts)
 
-    assert (found.severity, found.check, words in found.found) == (severity, "table public.items", True)
-    assert found.found.endswith(": c it of public.items")
+    assert (found.severity, found.check, words in found.result) == (severity, "table public.items", True)
+    assert found.result.endswith(": c it of public.items")
     assert remedy in found.remedy
     assert 'ALTER TABLE "public"."items" ALTER "c" TYPE' in found.remedy
     assert "extra={'column.exclude.list': 'public.items.c'}" in found.remedy
@@ -73,7 +73,7 @@ def test_an_array_of_times_of_milliseconds_has_no_finding(modifier: int) -> None
 def test_columns_of_one_fault_are_one_finding() -> None:
     (found,) = by_type(ColumnFacts("a", "name", "name"), ColumnFacts("b", "label", "name"))
 
-    assert found.found.endswith("a name, b label of public.items")
+    assert found.result.endswith("a name, b label of public.items")
     assert "'public.items.a,public.items.b'" in found.remedy
 
 
@@ -101,7 +101,7 @@ OTHER_DEFAULTS = [
 def test_a_default_that_makes_an_avro_schema_unreadable_is_refused_in_avro_alone(facts: ColumnFacts) -> None:
     (found,) = by_type(facts, encoding=AVRO)
 
-    assert (found.severity, found.found) == (
+    assert (found.severity, found.result) == (
         ERROR,
         "Apicurio's registry does not return an Avro schema that has a DEFAULT '{}': c it of public.items",
     )
@@ -168,7 +168,7 @@ def test_a_value_that_arrives_as_another_is_looked_for_in_some_rows(
 ) -> None:
     found, asked = by_value(facts, holds=True)
 
-    assert all(one.found.endswith(": c it of public.items") for one in found)
+    assert all(one.result.endswith(": c it of public.items") for one in found)
     assert len(found) == len(asked)
     assert {most for _, most in asked} == {rows}
     assert all(condition in " ".join(said for said, _ in asked) for condition in conditions)
@@ -201,7 +201,7 @@ def test_a_deferrable_primary_key_is_refused(identity: str) -> None:
     (found,) = table(deferrable_key="Items pkey", identity=identity, identity_columns=("id", "no"))
 
     assert found.severity is ERROR
-    assert "the primary key (id, no) of public.items is deferrable" in found.found
+    assert "the primary key (id, no) of public.items is deferrable" in found.result
     assert found.remedy == (
         'ALTER TABLE "public"."items" DROP CONSTRAINT "Items pkey", '
         'ADD CONSTRAINT "Items pkey" PRIMARY KEY ("id", "no")'
@@ -213,8 +213,8 @@ def test_a_partitioned_table_is_said_to_need_a_comparison_after_its_partitions_c
     (_, found) = table(kind="p")
 
     assert (found.severity, found.check) == (OK, "partitions of public.items")
-    assert "attached, detached, dropped or emptied by itself" in found.found
-    assert "factfold cdc compare … --repair" in found.found
+    assert "attached, detached, dropped or emptied by itself" in found.result
+    assert "factfold cdc compare … --repair" in found.result
 
 
 @pytest.mark.parametrize(("by_root", "severities"), [(True, []), (False, [ERROR])])
@@ -228,4 +228,4 @@ def test_a_partitioned_table_must_be_published_by_its_root(by_root: bool, severi
     found = list(of_membership(facts, ITEMS, publication, postgres()))
 
     assert [one.severity for one in found] == severities
-    assert all("public.items" in one.found and "publish_via_partition_root" in one.remedy for one in found)
+    assert all("public.items" in one.result and "publish_via_partition_root" in one.remedy for one in found)

@@ -16,7 +16,7 @@ def test_a_source_whose_database_was_not_given_is_said_not_to_be_looked_at(decla
     (found,) = diagnose(declare())
 
     assert (found.severity, found.check) == (Severity.OK, "source")
-    assert found.found == "not looked at: the URL of its database was not given (--source-url)"
+    assert found.result == "not looked at: the URL of its database was not given (--source-url)"
 
 
 @pytest.mark.parametrize("declare", [mysql, mariadb, sqlserver, mongodb, *MIRRORS])
@@ -24,4 +24,4 @@ def test_what_nobody_knows_how_to_look_into_is_said_not_to_be_looked_at(declare:
     for engine in (None, create_engine("sqlite://")):
         (found,) = diagnose(declare(), source=engine)
         assert (found.severity, found.check) == (Severity.OK, "source")
-        assert "not looked at" in found.found
+        assert "not looked at" in found.result

@@ -95,7 +95,7 @@ def findings(connector: Any, *defaulted: str) -> list[Finding]:
 def test_avro_is_refused_for_a_table_with_a_nullable_column_that_has_a_default() -> None:
     (found,) = findings(postgres(encoding=AVRO), "seen", "note")
 
-    assert "a NULL in seen, note of public.items would arrive as the column's DEFAULT" in found.found
+    assert "a NULL in seen, note of public.items would arrive as the column's DEFAULT" in found.result
     assert "PlainJson() or JsonWithSchemas()" in found.remedy
     assert 'ALTER TABLE "public"."items" ALTER "seen" DROP DEFAULT' in found.remedy
 
@@ -112,7 +112,7 @@ def test_a_default_is_no_matter_where_nulls_stay_or_no_column_has_one() -> None:
 def test_what_was_passed_unchecked_is_refused_where_a_table_shows_the_harm() -> None:
     (found,) = findings(postgres(unchecked={"value.converter.replace.null.with.default": "true"}), "seen")
 
-    assert "seen of public.items" in found.found
+    assert "seen of public.items" in found.result
 
 
 def test_a_plan_says_that_rows_of_a_running_connector_must_be_read_again() -> None:

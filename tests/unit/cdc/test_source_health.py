@@ -33,7 +33,7 @@ SLOT = ReplicationSlot(
 
 
 def unwell(findings):
-    return [(one.severity, one.found, one.remedy) for one in findings if one.severity is not Severity.OK]
+    return [(one.severity, one.result, one.remedy) for one in findings if one.severity is not Severity.OK]
 
 
 def test_a_server_and_a_slot_that_are_well_have_nothing_found():

@@ -7,6 +7,7 @@ import pytest
 from cdc.errors import InvalidConnector, LiteralSecret
 from cdc.transforms import (
     Custom,
+    EventRouter,
     Filter,
     Flatten,
     HasHeader,
@@ -14,7 +15,6 @@ from cdc.transforms import (
     InsertHeader,
     IsTombstone,
     Mask,
-    Outbox,
     RouteByRegex,
     TopicMatches,
     Transform,
@@ -88,13 +88,13 @@ def test_flattening_says_what_a_delete_leaves_and_what_is_kept() -> None:
 
 
 def test_an_outbox_has_debezium_s_columns_unless_told() -> None:
-    routed = settings(Outbox(name="it", placements=("tenant:header:tenant",)))
+    routed = settings(EventRouter(name="it", placements=("tenant:header:tenant",)))
 
     assert routed["table.field.event.key"] == "aggregateid"
     assert routed["route.topic.replacement"] == "outbox.event.${routedByValue}"
     assert routed["table.fields.additional.placement"] == "tenant:header:tenant"
     assert routed["table.fields.additional.error.on.missing"] == "true"
-    assert "table.fields.additional.placement" not in settings(Outbox(name="it"))
+    assert "table.fields.additional.placement" not in settings(EventRouter(name="it"))
 
 
 @pytest.mark.parametrize(("value", "literal"), [("1.0", "1.0000000001"), ("application/avro", "application/avro")])

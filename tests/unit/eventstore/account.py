@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from eventstore import Refused, decider, event
+from eventstore import decider, event
+from eventstore.errors import Refused
 
 
 @event

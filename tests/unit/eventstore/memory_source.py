@@ -6,7 +6,8 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from eventstore import Lag, Position, RecordedEvent
+from eventstore import Position, RecordedEvent
+from eventstore.delivery import Lag
 from eventstore.event_types import event_type_of
 from eventstore.messages import NO_METADATA
 from tests.ledger import Payment

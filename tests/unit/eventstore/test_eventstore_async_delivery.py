@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from eventstore import ANY, AsyncSubscriber, RecordedEvent, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, RecordedEvent, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import DeclarationError, HandlerHung, SubscriptionError
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers

@@ -11,17 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore import (
-    ANY,
-    Accepted,
-    AsyncDispatcher,
-    AsyncSqlEventStore,
-    Dispatcher,
-    Metadata,
-    Refusal,
-    WrongExpectedVersion,
-)
-from eventstore.errors import DeclarationError, Refused
+from eventstore import ANY, Accepted, AsyncDispatcher, AsyncSqlEventStore, Dispatcher, Metadata, Refusal
+from eventstore.errors import DeclarationError, Refused, WrongExpectedVersion
 from eventstore.middleware import logged, required
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter

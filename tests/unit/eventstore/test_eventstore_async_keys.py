@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import ANY, Aggregate, AsyncSqlEventStore, DataKey, Personal, event
+from eventstore import ANY, Aggregate, AsyncSqlEventStore, Personal, event
 from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.erasure import DataKey
 
 T = TypeVar("T")
 

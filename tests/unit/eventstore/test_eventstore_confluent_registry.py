@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from eventstore import Aggregate, ConfluentRegistry, RegistrySettings, Settings, configured_registry, event
+from eventstore import Aggregate, RegistrySettings, Settings, event
 from eventstore.errors import RegistryRefused, RegistryUnreachable, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
+from eventstore.kafka import ConfluentRegistry, configured_registry
 
 Answer = tuple[int, bytes]
 

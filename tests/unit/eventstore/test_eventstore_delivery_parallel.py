@@ -10,8 +10,9 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, AsyncSubscriber, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import BrokerUnreachable, CheckpointMoved, DeclarationError, HandlerHung
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.handlers import deliver

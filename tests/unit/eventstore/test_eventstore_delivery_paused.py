@@ -6,7 +6,8 @@ import threading
 
 from confluent_kafka import Consumer
 
-from eventstore import AsyncSubscriber, Settings, Subscriber, subscription
+from eventstore import Settings, subscription
+from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.kafka.source import KafkaSource
 from tests.ledger import Payment
 from tests.unit.eventstore.memory_source import MemorySource, arrivals

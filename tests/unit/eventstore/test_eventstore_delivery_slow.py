@@ -8,7 +8,8 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from eventstore import Subscriber, subscription
+from eventstore import subscription
+from eventstore.delivery import Subscriber
 from eventstore.errors import HandlerHung, StoreUnavailable
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import booking, deliver

@@ -10,8 +10,8 @@ from uuid import uuid4, uuid5
 
 import pytest
 
-from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, SqlEventStore, WrongExpectedVersion
-from eventstore.errors import CommandIdTaken, EventIdTaken, Refused
+from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, SqlEventStore
+from eventstore.errors import CommandIdTaken, EventIdTaken, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter
 

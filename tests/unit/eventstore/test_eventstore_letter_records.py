@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import Aggregate, InvalidEventData, LetterMissing, Personal, event
+from eventstore import Aggregate, Personal, event
 from eventstore.deadletters.causes import by_cause, pattern_of
 from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Action, Letter, require_open
@@ -23,6 +23,7 @@ from eventstore.deadletters.records import (
     settlement,
 )
 from eventstore.deadletters.tails import held_back
+from eventstore.errors import InvalidEventData, LetterMissing
 from eventstore.event_types import event_type_of
 from eventstore.masking import shown_payload
 from eventstore.personal import Sealed

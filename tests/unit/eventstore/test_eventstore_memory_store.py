@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eventstore import ANY, Category, MemoryEventStore, Position, SqlEventStore
+from eventstore import ANY, MemoryEventStore, Position, SqlEventStore
 from eventstore.errors import InvalidIdentifier, PartitionsFixed, UnknownSchema
-from eventstore.store import FenceStatus
+from eventstore.store import Category, FenceStatus
 from eventstore.testing.fixed import FixedClock
 from tests.ledger import Payment
 from tests.unit.eventstore.counter import Counter

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore, WrongExpectedVersion
-from eventstore.errors import Refused
+from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore
+from eventstore.errors import Refused, WrongExpectedVersion
 from eventstore.middleware import logged, required, traced
 from tests.unit.eventstore.counter import Counter
 

@@ -38,13 +38,12 @@ from eventstore import (
     NewEvent,
     SqlEventStore,
     StreamAppend,
-    Subscriber,
-    WrongExpectedVersion,
     event,
     subscription,
 )
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import EventIdTaken, StreamArchived, StreamDeleted
+from eventstore.delivery import Subscriber
+from eventstore.errors import EventIdTaken, StreamArchived, StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import StreamName
 from eventstore.snapshots import Snapshots
 from tests.ledger import LEDGER, METADATA, amounts

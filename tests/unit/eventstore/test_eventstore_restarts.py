@@ -11,17 +11,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from eventstore import (
-    Aggregate,
-    DeliveryReport,
-    Restarts,
-    SubscriptionGaveUp,
-    event,
-    run_async_subscription,
-    run_subscription,
-    subscribing,
-    subscription,
-)
+from eventstore import Aggregate, Restarts, event, run_async_subscription, run_subscription, subscribing, subscription
+from eventstore.delivery import DeliveryReport
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -31,6 +22,7 @@ from eventstore.errors import (
     OffsetsGone,
     RegistryUnreachable,
     StoreUnavailable,
+    SubscriptionGaveUp,
     TopicMissing,
 )
 from eventstore.restarts import PASSING

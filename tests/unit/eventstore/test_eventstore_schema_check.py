@@ -11,18 +11,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from eventstore import (
-    ANY,
-    Aggregate,
-    ConfluentRegistry,
-    Digits,
-    MemoryEventStore,
-    Personal,
-    RegistrySettings,
-    SqlEventStore,
-    event,
-)
+from eventstore import ANY, Aggregate, Digits, MemoryEventStore, Personal, RegistrySettings, SqlEventStore, event
 from eventstore.errors import DeclarationError, InvalidEventData, RegistryUnreachable
+from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_check import check_schemas, read_schemas, write_schemas
 from eventstore.upcasting import Cast, Default, Drop, Rename
 from factfold.cli.entry import main
@@ -97,7 +88,7 @@ def box(fields: dict[str, Any], *, upcasters: Any = None, category: str = "box")
 
 def problems(written: dict[str, Any], today: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
     found = check_schemas([box(today, **options)], schemas_of(box(written)))
-    return [(finding.place, finding.problem) for finding in found.findings]
+    return [(finding.place, finding.problem) for finding in found.misfits]
 
 
 def test_upcasters_keep_the_promise_of_every_version() -> None:
@@ -221,8 +212,8 @@ def test_an_upcaster_mends_what_would_break_and_a_wrong_one_is_named() -> None:
 
 
 def test_a_cast_is_the_remedy_where_there_is_one() -> None:
-    (castable,) = check_schemas([box({"x": int})], schemas_of(box({"x": str}))).findings
-    (other,) = check_schemas([box({"x": int})], schemas_of(box({"x": bytes}))).findings
+    (castable,) = check_schemas([box({"x": int})], schemas_of(box({"x": str}))).misfits
+    (other,) = check_schemas([box({"x": int})], schemas_of(box({"x": bytes}))).misfits
     assert castable.remedy == 'Cast("x", …)'
     assert "by a function" in other.remedy
 
@@ -230,13 +221,13 @@ def test_a_cast_is_the_remedy_where_there_is_one() -> None:
 def test_a_type_without_a_class_is_named_and_other_categories_are_not_ours() -> None:
     kept = [*schemas_of(First), *schemas_of(box({}, category="other"))]
     found = check_schemas([Second], kept)
-    places = {finding.place: finding.problem for finding in found.findings}
+    places = {finding.place: finding.problem for finding in found.misfits}
     assert places == dict.fromkeys(["shipment.paid_and_sent", "shipment.gone"], "no class claims the type")
     assert found.passed_over == ["other"]
 
 
 def test_what_newer_code_wrote_is_named() -> None:
-    (finding,) = [f for f in check_schemas([First], schemas_of(Second)).findings if f.place == "shipment.ordered"]
+    (finding,) = [f for f in check_schemas([First], schemas_of(Second)).misfits if f.place == "shipment.ordered"]
     assert finding.problem == "written in version 2, and the code knows versions up to 1"
 
 
@@ -269,7 +260,7 @@ def test_the_command_writes_and_checks_a_file(tmp_path, monkeypatch, capsys) -> 
     assert "every event can be read" in capsys.readouterr().out
     assert run(monkeypatch, "check", "tests.shipments:Second", "--json") == 1
     facts = json.loads(capsys.readouterr().out)
-    assert [finding["place"] for finding in facts["findings"]] == ["shipment.gone", "shipment.paid_and_sent"]
+    assert [finding["place"] for finding in facts["misfits"]] == ["shipment.gone", "shipment.paid_and_sent"]
 
 
 def test_the_command_checks_a_store(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -277,8 +268,8 @@ def test_the_command_checks_a_store(tmp_path, monkeypatch, capsys) -> None:  # t
     with SqlEventStore(url) as store:
         store.create_tables()
         store.register(First)
-    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store", url) == 0
-    assert run(monkeypatch, "check", "tests.shipments:Second", "--store", url) == 1
+    assert run(monkeypatch, "check", "tests.shipments:Shipment", "--store-url", url) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", "--store-url", url) == 1
     assert "broken: shipment.gone" in capsys.readouterr().out
 
 
@@ -293,7 +284,7 @@ def test_what_was_never_committed_passes_unless_it_must_not(tmp_path, monkeypatc
     assert told.endswith("not kept yet: add them by `factfold schema write`, and commit the file\n")
     assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict", "--json") == 1
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["passed"], facts["findings"], "shipment.ordered" in facts["new"]) == (False, [], True)
+    assert (facts["passed"], facts["misfits"], "shipment.ordered" in facts["new"]) == (False, [], True)
     assert run(monkeypatch, "write", "tests.shipments:Shipment") == 0
     assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict") == 0
 
@@ -330,6 +321,17 @@ def test_the_command_takes_the_user_of_the_environment_to_the_registry_it_is_giv
         raise RegistryUnreachable("away", remedy="start it")
 
     monkeypatch.setattr("eventstore.kafka.confluent_registry.ConfluentRegistry", registry)
-    assert run(monkeypatch, "register", "tests.shipments:First", "--registry", "http://here:1") == 1
+    assert run(monkeypatch, "register", "tests.shipments:First", "--registry-url", "http://here:1") == 1
     ((url, user),) = [(found.url, found.user) for found in opened]
     assert (url, user) == ("http://here:1", "ada")
+
+
+def test_a_store_of_the_settings_is_asked_only_if_it_is_chosen(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    url, file = f"sqlite:///{tmp_path}/shop.db", ["--file", f"{tmp_path}/schemas.json"]
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.register(First)
+    monkeypatch.setenv("FACTFOLD_STORE_URL", url)
+    assert run(monkeypatch, "write", "tests.shipments:Second", *file) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", *file) == 0
+    assert run(monkeypatch, "check", "tests.shipments:Second", *file, "--against", "store") == 1

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, insert, inspect, select
 from sqlalchemy.event import listen, remove
 
-from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, WrongExpectedVersion, event
+from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, event
 from eventstore.errors import (
     InvalidIdentifier,
     PartitionsFixed,
@@ -22,6 +22,7 @@ from eventstore.errors import (
     StoreUnavailable,
     UnknownSchema,
     UnsupportedBackend,
+    WrongExpectedVersion,
 )
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus

@@ -8,25 +8,13 @@ from typing import Annotated
 import pytest
 import sqlalchemy as sa
 
-from eventstore import (
-    ANY,
-    Aggregate,
-    InvalidEventData,
-    LetterMissing,
-    MasterKeys,
-    Personal,
-    ReplayRefused,
-    SqlEventStore,
-    Subscriber,
-    by_cause,
-    event,
-    store_letters,
-    subscription,
-)
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event, subscription
 from eventstore.backends.sql.letter_actions import ActionRows
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import CheckpointMoved
+from eventstore.deadletters import by_cause, store_letters
+from eventstore.delivery import Subscriber
+from eventstore.errors import CheckpointMoved, InvalidEventData, LetterMissing, ReplayRefused
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 REFUSED: set[int] = set()

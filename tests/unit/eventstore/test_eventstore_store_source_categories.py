@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
+from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, DeclarationError
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.test_eventstore_store_source import booking, dead_letters, deliver, receive

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, Subscriber, command, event
+from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, command, event
 from eventstore import subscription as subscribes
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import CommandIdTaken, EventsNotFound
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
@@ -127,7 +128,7 @@ def test_a_store_that_is_named_twice_is_one(parcels: SqlEventStore) -> None:
 def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: SqlEventStore) -> None:
     with pytest.raises(EventsNotFound, match=r"'nothing' in sqlite.*parcels\.db") as refused:
         trace("nothing", [StoreLog(parcels)])
-    assert "--database" in refused.value.remedy
+    assert "--store-url" in refused.value.remedy
 
 
 def test_what_groups_did_with_an_event_is_known_from_their_inboxes(parcels: SqlEventStore) -> None:

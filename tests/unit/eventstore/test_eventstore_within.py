@@ -26,14 +26,13 @@ from eventstore import (
     Personal,
     Refusal,
     SqlEventStore,
-    WrongExpectedVersion,
     command,
     event,
     subscription,
 )
 from eventstore.backends.sql.async_joining import AsyncJoinedStreams
 from eventstore.backends.sql.joining import JoinedStreams
-from eventstore.errors import DeclarationError, InvalidBound
+from eventstore.errors import DeclarationError, InvalidBound, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from eventstore.store import Streams
 from eventstore.testing.delivering import deliver

@@ -7,7 +7,8 @@ import re
 import pytest
 import sqlalchemy as sa
 
-from projections import ProjectionGroup, Table, sql_view, tables, view
+from projections import ProjectionGroup, Table, sql_view, view
+from projections.declaring import naming
 from projections.errors import InvalidDefinition
 from tests.hostile_names import HOSTILE
 
@@ -71,8 +72,8 @@ def test_a_name_that_could_be_anything_else_in_sql_is_refused(place):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_planted_fault_is_seen_any_name_is_taken(place, monkeypatch):
-    monkeypatch.setattr(tables, "IDENTIFIER", re.compile(".*", re.DOTALL))
-    monkeypatch.setattr(tables, "COLUMN", re.compile(".*", re.DOTALL))
+    monkeypatch.setattr(naming, "IDENTIFIER", re.compile(".*", re.DOTALL))
+    monkeypatch.setattr(naming, "COLUMN", re.compile(".*", re.DOTALL))
     with pytest.raises((pytest.fail.Exception, ValueError), match=r"DID NOT RAISE|not a valid parameter"):
         test_a_name_that_could_be_anything_else_in_sql_is_refused(place)
 

@@ -123,7 +123,7 @@ def raising(*_: object) -> None:
     raise PySparkException(NUMBER + OF_FRAME)
 
 
-PEOPLE = View(name="people", key=("id",), tables={}, references=(), function=raising)
+PEOPLE = View(name="people", key=("id",), tables={}, declared=(), function=raising)
 
 
 def live_batches(monkeypatch: Any) -> Callable[[], object]:

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from eventstore import LetterMissing, ReplayRefused, UnsupportedBackend, by_cause
+from eventstore.deadletters import by_cause
+from eventstore.errors import LetterMissing, ReplayRefused, UnsupportedBackend
 from factfold.cli.entry import application
 from projections.errors import NoServingGeneration
 from projections.set_aside import FAULTS, SetAside

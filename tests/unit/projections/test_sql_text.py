@@ -133,7 +133,7 @@ def test_the_root_is_the_first_table_of_the_outermost_from(text):
 def test_a_table_in_a_subquery_is_a_parameter_that_a_reference_must_reach():
     text = "SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT b.id FROM employees b)"
     with pytest.raises(InvalidDefinition, match="no reference of view 'some' reaches table 'b'"):
-        sql_view("some", text, tables=NAMED)
+        sql_view("some", text, tables=NAMED, references={})
     declared = sql_view("some", text, tables=NAMED, references={"boss_id": "b"})
     assert declared.references == (Reference("e", ("boss_id",), "b"),)
     assert declared.tables == {"e": NAMED["employees"], "b": NAMED["employees"]}
@@ -141,7 +141,7 @@ def test_a_table_in_a_subquery_is_a_parameter_that_a_reference_must_reach():
 
 def test_names_of_tables_and_columns_are_the_same_in_any_case():
     text = "SELECT O.ID AS id, C.Full_Name AS name FROM Orders O LEFT JOIN CUSTOMERS c ON o.Customer_ID = C.Id"
-    assert sql_view("some", text, tables=NAMED).references == (Reference("orders", ("customer_id",), "customers"),)
+    assert list(sql_view("some", text, tables=NAMED).tables) == ["orders", "customers"]
     kept = sql_view(
         "some",
         "SELECT O.id, C.ID AS customer FROM orders o FULL JOIN customers c ON o.customer_id = c.id",
@@ -213,16 +213,7 @@ REFUSED = {
         "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by", "a column"),
     "a full join in a subquery": (
         "SELECT o.id FROM orders o JOIN (SELECT c.id FROM customers c FULL JOIN regions r ON c.region_id = r.id) c",
-        "joins a subquery", "references"),
-    "a join to a subquery": (
-        "SELECT o.id FROM (SELECT * FROM orders) o JOIN customers c ON o.customer_id = c.id",
-        "joins 'c' to a subquery", "references"),
-    "a table with other names of its columns": (
-        "SELECT o.id FROM orders o JOIN customers c(other, id) ON o.customer_id = c.id", "joins a subquery",
-        "references"),
-    "a field of a record called as a table's column": (
-        "SELECT o.id FROM orders o JOIN employees e ON o.seller_id = e.id JOIN customers c ON o.e.boss_id = c.id",
-        "joins 'c' by", "whole key"),
+        "FULL JOIN in a subquery", "unmatched"),
 }  # fmt: skip
 
 

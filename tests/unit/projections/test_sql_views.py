@@ -22,7 +22,6 @@ def test_the_text_says_what_the_function_was_declared_with(name):
     written = sql_view(name, SQL[name], tables=NAMED, roots=declared.roots if declared.peers else ())
     assert (written.key, written.unmatched, written.grouped) == (declared.key, declared.unmatched, declared.grouped)
     assert written.peers == declared.peers
-    assert sorted(written.references, key=str) == sorted(declared.references, key=str)
 
 
 def test_a_table_that_stands_twice_in_a_query_has_the_names_of_its_aliases():
@@ -31,13 +30,21 @@ def test_a_table_that_stands_twice_in_a_query_has_the_names_of_its_aliases():
         "SELECT e.id FROM employees e LEFT JOIN employees b ON e.boss_id = b.id",
         tables=NAMED,
     )
-    assert of_the_same_table.references == (Reference("e", ("boss_id",), "b"),)
     assert of_the_same_table.tables == {"e": NAMED["employees"], "b": NAMED["employees"]}
 
 
-def test_other_conditions_beside_the_key_are_no_part_of_the_foreign_key():
-    text = "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id AND c.region_id = o.seller_id"
-    assert sql_view("some", text, tables=NAMED).references == (Reference("orders", ("customer_id",), "customers"),)
+def test_the_plan_says_the_references_and_not_the_text():
+    text = "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id"
+    with pytest.raises(InvalidDefinition, match="not known before Spark has planned it") as caught:
+        _ = sql_view("some", text, tables=NAMED).references
+    assert "declare references={…}" in caught.value.remedy
+
+
+def test_references_are_no_part_of_the_fingerprint_for_the_text_implies_them():
+    text = "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id"
+    declared = sql_view("some", text, tables=NAMED, references={"customer_id": "customers"})
+    assert declared.references == (Reference("orders", ("customer_id",), "customers"),)
+    assert declared.signature() == sql_view("some", text, tables=NAMED).signature()
 
 
 def test_references_may_be_given_where_the_text_does_not_show_them():
@@ -65,14 +72,9 @@ def test_the_fingerprint_changes_with_the_text_and_not_with_its_spaces():
         ("DROP TABLE orders", "is no SELECT", "one SELECT"),
         ("SELECT id FROM nowhere", "reads nowhere", "name its tables"),
         ("SELECT 1", "reads no table", "name its tables"),
-        ("SELECT o.id FROM orders o JOIN customers c ON o.seller_id = c.region_id", "joins 'c' by", "whole key, id"),
-        ("SELECT o.id FROM orders o JOIN places p ON o.city_name = p.city_name", "joins 'p' by", "country_name, city"),
-        ("SELECT o.id FROM orders o CROSS JOIN customers c", "no condition of ON", "whole key, id"),
         ("SELECT o.id FROM orders o FULL JOIN customers c ON o.customer_id = c.id", "does not select c.id",
          "AS customers_id"),
         ("SELECT max(id) AS id FROM orders GROUP BY customer_id % 2", "groups by", "group by a column"),
-        ("SELECT o.id FROM orders o JOIN (SELECT id FROM customers) c ON o.customer_id = c.id", "joins a subquery",
-         "give its foreign keys"),
         ("SELECT o.customer_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id"
          " GROUP BY o.customer_id", "has no such column", "in a view of its own"),
     ],

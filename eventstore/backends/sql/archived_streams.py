@@ -21,7 +21,7 @@ _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.005
 
 
-class Archive:
+class ArchivedStreams:
     """Marks streams as finished: nobody appends to one any more once `add` has returned.
 
     An append that began before the mark was committed does not see it. Where one writer locks out the others there is

@@ -1,0 +1,104 @@
+from cdc.change_event import (
+    ChangeDecoder as ChangeDecoder,
+    ChangeEvent as ChangeEvent,
+    LogMessage as LogMessage,
+    Op as Op,
+    decode_message as decode_message,
+)
+from cdc.comparing.comparison import compare as compare
+from cdc.comparing.embedded import compare_embedded as compare_embedded
+from cdc.comparing.report import (
+    ComparisonProgress as ComparisonProgress,
+    TableComparison as TableComparison,
+)
+from cdc.connect import ConnectClient as ConnectClient
+from cdc.connector_health import (
+    ConnectorHealth as ConnectorHealth,
+    health as health,
+    healths as healths,
+)
+from cdc.connector_metrics import ConnectorMetrics as ConnectorMetrics
+from cdc.connectors.base import Connector as Connector
+from cdc.connectors.binlog import (
+    MariaDbSource as MariaDbSource,
+    MySqlSource as MySqlSource,
+)
+from cdc.connectors.encodings import (
+    ApicurioAvro as ApicurioAvro,
+    Encoding as Encoding,
+    JsonWithSchemas as JsonWithSchemas,
+    PlainJson as PlainJson,
+)
+from cdc.connectors.mirror import (
+    MirrorCheckpoint as MirrorCheckpoint,
+    MirrorHeartbeat as MirrorHeartbeat,
+    MirrorSource as MirrorSource,
+)
+from cdc.connectors.mongodb import MongoSource as MongoSource
+from cdc.connectors.outbox import OutboxSource as OutboxSource
+from cdc.connectors.postgres import PostgresSource as PostgresSource
+from cdc.connectors.sqlserver import SqlServerSource as SqlServerSource
+from cdc.control import (
+    Applied as Applied,
+    apply as apply,
+    delete as delete,
+    move as move,
+    reset_offsets as reset_offsets,
+    restart as restart,
+    statuses as statuses,
+)
+from cdc.declarations import load as load
+from cdc.diagnosis import diagnose as diagnose
+from cdc.findings import (
+    Finding as Finding,
+    Severity as Severity,
+)
+from cdc.grants import (
+    check_source as check_source,
+    drop_slot as drop_slot,
+    grant_statements as grant_statements,
+    mark_source as mark_source,
+    prepare_source as prepare_source,
+)
+from cdc.notifications import (
+    Notification as Notification,
+    NotificationReader as NotificationReader,
+    SnapshotKind as SnapshotKind,
+    Stage as Stage,
+)
+from cdc.planning import (
+    Plan as Plan,
+    SettingChange as SettingChange,
+    plan as plan,
+)
+from cdc.positions import SourcePosition as SourcePosition
+from cdc.preparing.service import Service as Service, prepare_service as prepare_service
+from cdc.preparing.steps import PreparedStep as PreparedStep
+from cdc.rotation import rotate_password as rotate_password
+from cdc.secrets import write_secrets as write_secrets
+from cdc.signal_table import (
+    clear_signals as clear_signals,
+    prepare_signals as prepare_signals,
+)
+from cdc.signals import (
+    Signalled as Signalled,
+    Signals as Signals,
+)
+from cdc.snapshots import TableRead as TableRead
+from cdc.status import ConnectorStatus as ConnectorStatus
+from cdc.supervisor import (
+    RestartPolicy as RestartPolicy,
+    Supervisor as Supervisor,
+)
+from cdc.topics import prepare_topics as prepare_topics
+from cdc.transaction_log import SourceTransactions as SourceTransactions
+from cdc.transactions import (
+    TransactionMarker as TransactionMarker,
+    decode_marker as decode_marker,
+)
+from cdc.triggers import capture as capture
+from cdc.watch import (
+    Until as Until,
+    check as check,
+)
+from eventstore.backends.sql.utc_times import UtcDateTime as UtcDateTime

@@ -1,0 +1,157 @@
+"""A service from an empty database to running connectors, in steps that can be repeated."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc.connectors.outbox import OutboxSource
+from cdc.connectors.postgres import PostgresConnector
+from cdc.control import TIMEOUT
+from cdc.errors import InvalidConnector
+from cdc.preparing.databases import Database, LoginRole
+from cdc.preparing.logins import ConnectorLogin, Password, Rights
+from cdc.preparing.steps import PreparedStep, Step, run_steps
+from cdc.preparing.stores import Categories, OwnTables, StoreTables
+from cdc.preparing.streams import RunningConnector, Topics
+from cdc.source_choice import not_of
+from cdc.topics import stores_of
+from eventstore.topics import DEFAULT_PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pydantic import SecretStr
+    from sqlalchemy import Engine, MetaData
+
+    from cdc.connect import ConnectClient
+    from cdc.connectors.base import Connector
+    from eventstore import Aggregate, SqlEventStore
+    from eventstore.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What a service needs before it runs; `prepare_service` makes it.
+
+    Args:
+        connectors: The service's connectors. Those of another database than ``source`` get topics and are applied.
+        source: The service's database, as the owner of its tables.
+        worker: A client of Kafka Connect.
+        settings: The settings of Kafka.
+        admin: A superuser of the server. With it, roles and databases that are missing are created.
+        databases: Further databases of the service on that server, such as that of its views.
+        store: The service's event store in ``source``. By default that of the outbox connector.
+        aggregates: Aggregates whose categories and schemas the store is to know, and whose topics are created. They
+            get as many partitions as the outbox connector says.
+        tables: The service's own tables, as MetaData of SQLAlchemy.
+        secrets_dir: The folder of the worker's secrets file as this machine sees it, if the references of the
+            connectors name another.
+        password: Is asked for the password of a connector's role. By default a new role gets a generated one.
+        timeout: Seconds for each connector.
+    """
+
+    connectors: Sequence[Connector]
+    source: Engine
+    worker: ConnectClient
+    settings: Settings
+    admin: Engine | None = None
+    databases: Sequence[Engine] = ()
+    store: SqlEventStore | None = None
+    aggregates: Sequence[type[Aggregate]] = ()
+    tables: Sequence[MetaData] = ()
+    secrets_dir: Path | None = None
+    password: Callable[[str], str | SecretStr] | None = None
+    timeout: float = TIMEOUT
+
+
+def prepare_service(
+    service: Service, *, dry_run: bool = False, on_step: Callable[[PreparedStep], object] = lambda step: None
+) -> tuple[PreparedStep, ...]:
+    """Make what a service lacks, up to running connectors. What is present stays as it is.
+
+    Args:
+        service: What the service needs.
+        dry_run: Look, and change nothing.
+        on_step: Is called after each step, also after one that failed.
+
+    Returns:
+        The steps in their order.
+
+    Raises:
+        SourceNotReady: A right, a table or a setting is missing. The step's `sql` is for those who may.
+        TopicMismatch: A topic has other partitions or another policy.
+        FactfoldError: Another step failed. A dry run raises nothing, and its steps carry their errors.
+
+    Example:
+        service = Service(connectors=cdc.load("connectors.toml"), source=engine, worker=client, settings=Settings())
+        prepare_service(service, on_step=print)
+    """
+    with ExitStack() as opened:
+        return run_steps(list(_steps(service, opened)), on_step=on_step, dry_run=dry_run)
+
+
+def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
+    own = [one for one in service.connectors if isinstance(one, PostgresConnector) and _reads(one, service.source)]
+    yield from _of_databases(service)
+    yield from _of_store(service, [one for one in own if isinstance(one, OutboxSource)])
+    logins = [ConnectorLogin(one, service.source, service.secrets_dir, service.password) for one in own]
+    yield from map(Password, _one_of_each_file(logins))
+    by = _as_admin(service, opened)
+    yield from (Rights(login, by=by) for login in logins)
+    for one in service.connectors:
+        source = service.source if one in own else None
+        yield Topics(one, settings=service.settings, source=source)
+        yield RunningConnector(
+            one, worker=service.worker, settings=service.settings, source=source, timeout=service.timeout
+        )
+
+
+def _of_databases(service: Service) -> Iterator[Step]:
+    engines = (service.source, *service.databases)
+    if service.admin is not None:
+        urls = {engine.url.username: engine.url for engine in reversed(engines) if engine.url.username}
+        yield from (LoginRole(url, admin=service.admin) for url in urls.values())
+    different = {engine.url.database: engine for engine in reversed(engines)}
+    yield from (Database(engine, admin=service.admin) for engine in reversed(different.values()))
+
+
+def _of_store(service: Service, outboxes: Sequence[OutboxSource]) -> Iterator[Step]:
+    stores = [service.store] if service.store is not None else []
+    stores = stores or [store for outbox in outboxes for store in stores_of(service.source, outbox)]
+    yield from map(StoreTables, stores)
+    yield from (OwnTables(service.source, tables) for tables in service.tables)
+    if service.aggregates:
+        _require_outbox(stores)
+        partitions = outboxes[0].partitions if outboxes else DEFAULT_PARTITIONS
+        yield Categories(stores[0], service.aggregates, partitions=partitions)
+
+
+def _require_outbox(stores: Sequence[SqlEventStore]) -> None:
+    if not stores:
+        raise InvalidConnector(
+            "aggregates are given, and no connector of the source publishes their events",
+            remedy='declare an outbox connector (type = "outbox"), or give no aggregates',
+        )
+
+
+def _reads(connector: PostgresConnector, source: Engine) -> bool:
+    return not_of(source, connector.config()) is None
+
+
+def _one_of_each_file(logins: Sequence[ConnectorLogin]) -> list[ConnectorLogin]:
+    """One login for each place of a password: the connectors of a service share a role."""
+    return list({login.file or login.connector.name: login for login in reversed(logins)}.values())[::-1]
+
+
+def _as_admin(service: Service, opened: ExitStack) -> Engine:
+    """The administrator in the service's database; the service itself without one."""
+    if service.admin is None:
+        return service.source
+    from eventstore.backends.sql.engines import engine_for
+
+    engine = engine_for(service.admin.url.set(database=service.source.url.database))
+    opened.callback(engine.dispose)
+    return engine

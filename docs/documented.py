@@ -1,0 +1,36 @@
+"""The names that the reference documents, and the modules that define them: for docs.language."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def documented(root: Path) -> Mapping[Path, frozenset[str]]:
+    """Return the documented names of each module; `*` stands for all public ones."""
+    found = defaultdict(set)
+    for page in sorted((root / "docs/reference").glob("*.md")):
+        for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
+            module, member = _home(root, name)
+            found[module].add(member)
+    return {module: frozenset(names) for module, names in found.items()}
+
+
+def _home(root: Path, name: str) -> tuple[Path, str]:
+    path = root.joinpath(*name.split("."))
+    if path.with_suffix(".py").exists():
+        return path.with_suffix(".py"), "*"
+    stub = path.parent / "__init__.pyi"
+    if stub.exists():
+        for node in ast.parse(stub.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and any(alias.name == path.name for alias in node.names):
+                return _module(root, node.module or ""), path.name
+    return _module(root, name.rpartition(".")[0]), path.name
+
+
+def _module(root: Path, name: str) -> Path:
+    path = root.joinpath(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

@@ -1,0 +1,103 @@
+"""Check the English of pages, messages and docstrings: `python -m docs.language`, a part of `make check`.
+
+The rules are those of CONTRIBUTING.md: words that need decoding, long sentences, semicolons in messages. Code, quoted
+output and the bodies of decisions are left out. Exit code 1 if a sentence breaks a rule, with its place.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from docs.documented import documented
+from docs.sentences import Sentence, of_messages, of_page
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold")
+LONGEST: Final = 32
+"""Words in the longest sentence. The rule is 20 on average, and a page's average is checked, too."""
+AVERAGE: Final = 20.0
+
+INSTEAD: Final = {
+    r"who|whom|whoever|nobody|somebody": "name the person or the program, or say 'you'",
+    r"told": "say 'reported', 'shown', 'an error', 'distinguished'",
+    r"anew": "say 'again', 'new' or 'recreated'",
+    r"beside": "say 'next to', 'with' or 'in addition to'",
+    r"gone": "say 'deleted', 'missing' or 'stopped'",
+    r"kept": "say 'stored', 'retained' or 'unchanged'",
+    r"wanted": "say 'expected', 'required' or 'requested'",
+    r"what is there": "name it",
+    r"that is why": "say 'therefore', or leave it out",
+    r"of today": "say 'current'",
+    r"(?<=[,;:] )so(?! (?:that|far|long|many|much)\b)": "end the sentence, or say 'therefore'",
+}
+
+
+class Finding(NamedTuple):
+    """What breaks a rule, and where."""
+
+    place: str
+    line: int
+    problem: str
+    sentence: str
+
+
+def findings(sentences: list[Sentence]) -> Iterator[Finding]:
+    """Return what is wrong with the sentences of one file, in their order."""
+    for place, line, text, kind in sentences:
+        for problem in _problems(text, kind):
+            yield Finding(place, line, problem, text)
+    lengths = [length for sentence in sentences if (length := words(sentence.text)) > 2]
+    if lengths and sum(lengths) / len(lengths) > AVERAGE:
+        average = sum(lengths) / len(lengths)
+        yield Finding(sentences[0].place, 1, f"{average:.0f} words a sentence on average: at most {AVERAGE:.0f}", "")
+
+
+def _problems(text: str, kind: str) -> Iterator[str]:
+    for word, instead in INSTEAD.items():
+        for match in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE):
+            yield f"{match[0]!r}: {instead}"
+    if words(text) > LONGEST:
+        yield f"{words(text)} words: at most {LONGEST}; make it two sentences"
+    if kind != "page" and ";" in text:
+        yield "a semicolon in a message or docstring: make it two sentences"
+    if re.search(r"\bRaises \w+ where\b", text):
+        yield "'Raises … where': say 'Raises … if'"
+
+
+def words(text: str) -> int:
+    """Count the words of a sentence; a piece of code is one word."""
+    return len(re.findall(r"[\w’'/.-]*\w", text))
+
+
+def checked(root: Path = ROOT) -> Iterator[Finding]:
+    """Check every page and every message of a checkout."""
+    for page in _pages(root):
+        yield from findings(list(of_page(page, root)))
+    public = documented(root)
+    for module in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
+        yield from findings(list(of_messages(module, root, public.get(module, frozenset()))))
+
+
+def _pages(root: Path) -> list[Path]:
+    """The pages that users read; of decisions their index, which holds their titles."""
+    tops = (root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
+    docs = (page for page in (root / "docs").rglob("*.md") if page.parent.name != "decisions")
+    return sorted([*tops, *docs, root / "docs/decisions/README.md"])
+
+
+def main(places: list[str]) -> int:
+    """Print what breaks a rule, in the files whose paths begin with one of the places if any are given."""
+    found = [one for one in checked() if not places or one.place.startswith(tuple(places))]
+    for one in found:
+        print(f"{one.place}:{one.line}: {one.problem}\n    {one.sentence[:160]}")  # noqa: T201
+    if found:
+        print(f"error: {len(found)} sentences break the rules of CONTRIBUTING.md\n  remedy: write them as it says")  # noqa: T201
+    return min(len(found), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""Sentences of pages and of Python modules, for docs.language; code in them becomes the one word CODE."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["page", "message", "docstring"]
+_END: Final = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`\"'(…0-9])|:\s*$")
+_LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception"})
+
+
+class Sentence(NamedTuple):
+    """One sentence, and where it begins."""
+
+    place: str
+    line: int
+    text: str
+    kind: Kind
+
+
+def of_page(page: Path, root: Path) -> Iterator[Sentence]:
+    """Return the sentences of a Markdown page: paragraphs, items of lists, cells of tables."""
+    place = str(page.relative_to(root))
+    for line, block in _blocks(page.read_text("utf-8")):
+        for part in block.split("|"):
+            for text in _sentences(part):
+                yield Sentence(place, line, text, "page")
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Return paragraphs, items and rows with their first lines; a fence of code is none."""
+    block: list[str] = []
+    start, in_code = 1, False
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        fence = line.lstrip().startswith("```")
+        ends = fence or in_code or not line.strip() or re.match(r"\s*([-*]|\d+\.|\||#|:::)\s?", line)
+        if ends and block:
+            yield start, " ".join(block)
+            block = []
+        in_code ^= fence
+        if not (fence or in_code or not line.strip()):
+            start = start if block else number
+            block.append(re.sub(r"^\s*([-*#>]+|\d+\.|\|)\s*", "", line))
+
+
+def of_messages(module: Path, root: Path, documented: Collection[str] = ()) -> Iterator[Sentence]:
+    """Return the sentences of a module's errors, remedies, help texts, printed lines, logs and public docstrings.
+
+    Public are the documented names and their public members, and commands.
+    """
+    place = str(module.relative_to(root))
+    tree = ast.parse(module.read_text("utf-8"))
+    for node in ast.walk(tree):
+        for text in _texts(node):
+            for sentence in _sentences(text):
+                yield Sentence(place, getattr(node, "lineno", 1), sentence, "message")
+    for line, text in _docstrings(tree.body, documented):
+        for sentence in _sentences(text):
+            yield Sentence(place, line, sentence, "docstring")
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Return what a call shows to people."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        yield from (text for argument in node.exc.args if (text := _literal(argument)))
+    if isinstance(node, ast.Call):
+        shown = [word.value for word in node.keywords if word.arg in ("help", "remedy", "message")]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in {"echo", *_LOGS}:
+            shown += node.args[:1]
+        yield from (text for argument in shown if (text := _literal(argument)))
+
+
+def _literal(node: ast.AST) -> str:
+    """Return a text as its reader sees it; a value in it is CODE."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_literal(part) if isinstance(part, ast.Constant) else "CODE" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _literal(left) + _literal(right)
+        case ast.IfExp(body=body, orelse=other):
+            return f"{_literal(body)}\n\n{_literal(other)}"
+    return ""
+
+
+def _docstrings(body: Sequence[ast.stmt], documented: Collection[str]) -> Iterator[tuple[int, str]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if "*" in documented or node.name in documented or _is_command(node):
+                yield node.lineno, ast.get_docstring(node) or ""
+                if isinstance(node, ast.ClassDef):
+                    yield from _docstrings(node.body, "*")
+
+
+def _is_command(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    calls = (one.func for one in node.decorator_list if isinstance(one, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr in ("command", "callback") for call in calls)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    text = re.sub(r"^ {4,}.*$", "", text, flags=re.MULTILINE)  # examples, and the arguments of Google's style
+    for paragraph in re.split(r"\n\s*\n|\n(?=\w[\w ]*:\s*$)", text):
+        plain = re.sub(r"``.*?``|`[^`]*`|\{[^}]*\}", "CODE", " ".join(paragraph.split()))
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
+        yield from (sentence for part in _END.split(plain) if part and (sentence := part.strip()))

@@ -1,0 +1,80 @@
+from eventstore.aggregate import (
+    Aggregate as Aggregate,
+    command as command,
+)
+from eventstore.async_dispatcher import AsyncDispatcher as AsyncDispatcher
+from eventstore.backends.memory import MemoryEventStore as MemoryEventStore
+from eventstore.backends.sql.async_store import AsyncSqlEventStore as AsyncSqlEventStore
+from eventstore.backends.sql.keys import SqlKeyStore as SqlKeyStore
+from eventstore.backends.sql.store import SqlEventStore as SqlEventStore
+from eventstore.backends.sql.tenants import (
+    tenant_store as tenant_store,
+    tenants as tenants,
+)
+from eventstore.delivery.deliveries import Delivery as Delivery
+from eventstore.dispatcher import (
+    Accepted as Accepted,
+    Dispatcher as Dispatcher,
+    Middleware as Middleware,
+    Refusal as Refusal,
+    Result as Result,
+    Send as Send,
+)
+from eventstore.erasure import MasterKeys as MasterKeys
+from eventstore.event_types import event as event
+from eventstore.field_types import Digits as Digits
+from eventstore.functional import (
+    FunctionalAggregate as FunctionalAggregate,
+    decider as decider,
+)
+from eventstore.identifiers import (
+    ANY as ANY,
+    ExpectedVersion as ExpectedVersion,
+    NO_STREAM as NO_STREAM,
+    Position as Position,
+    STREAM_EXISTS as STREAM_EXISTS,
+    StreamName as StreamName,
+)
+from eventstore.messages import (
+    Command as Command,
+    Metadata as Metadata,
+    NewEvent as NewEvent,
+    RecordedEvent as RecordedEvent,
+)
+from eventstore.middleware import (
+    logged as logged,
+    required as required,
+    traced as traced,
+)
+from eventstore.personal import Personal as Personal
+from eventstore.restarts import Restarts as Restarts
+from eventstore.settings import (
+    KafkaSettings as KafkaSettings,
+    RegistrySettings as RegistrySettings,
+    Settings as Settings,
+)
+from eventstore.snapshots import Snapshots as Snapshots
+from eventstore.store import (
+    AppendResult as AppendResult,
+    EventStore as EventStore,
+    StreamAppend as StreamAppend,
+    Streams as Streams,
+)
+from eventstore.subscribing import (
+    open_async_subscriber as open_async_subscriber,
+    open_subscriber as open_subscriber,
+    run_async_subscription as run_async_subscription,
+    run_subscription as run_subscription,
+)
+from eventstore.subscriptions import (
+    Subscription as Subscription,
+    queue as queue,
+    subscription as subscription,
+)
+from eventstore.upcasting import (
+    Cast as Cast,
+    Default as Default,
+    Drop as Drop,
+    Rename as Rename,
+    Retype as Retype,
+)

@@ -1,0 +1,21 @@
+from eventstore.backends.sql.replaying import (
+    Replay as Replay,
+)
+from eventstore.inspection.entries import (
+    Entry as Entry,
+)
+from eventstore.inspection.selection import (
+    Selection as Selection,
+)
+from eventstore.inspection.store_log import (
+    StoreLog as StoreLog,
+)
+from eventstore.inspection.stream_states import (
+    stream_state as stream_state,
+)
+from eventstore.inspection.tracing import (
+    trace as trace,
+)
+from eventstore.kafka.entries import (
+    TopicLog as TopicLog,
+)

@@ -1,0 +1,85 @@
+"""`factfold console`: the pages of a service in a browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from factfold.cli.connectors import ConnectUrl, SourceUrl
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.store import Schema
+
+PORT: Final = 8700
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="What the service declares: a package, a module, or a definition as module:name; may be several.",
+        metavar="[PACKAGE...]",
+    ),
+]
+StoreUrl = Annotated[
+    str | None, typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the event store.")
+]
+ViewsUrl = Annotated[str | None, typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are.")]
+Database = Annotated[
+    str | None, typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="URL of the handlers' database.")
+]
+Checkpoints = Annotated[
+    Path | None, typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers.")
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A further host and port that browsers use: console.internal:8700."),
+]
+
+
+def console(
+    targets: Targets = None,
+    store_url: StoreUrl = None,
+    schema: Schema = None,
+    views_url: ViewsUrl = None,
+    connect_url: ConnectUrl = None,
+    source_url: SourceUrl = None,
+    database: Database = None,
+    checkpoints: Checkpoints = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    allowed_hosts: AllowedHosts = None,
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Allow restarts, resets, replays and cut-overs.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the URL and write the log as JSON.")] = False,
+) -> None:
+    """Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.
+
+    Only this machine can open it, by the printed URL. No page starts Spark.
+    """
+    from eventstore.extras import require_extra
+    from factfold.cli.signals import stop_on_signal
+
+    require_extra("console")
+    from factfold.console.definitions import find_definitions
+    from factfold.console.server import Server
+    from factfold.console.sources import Places, Sources
+
+    log_to_stderr(as_json=as_json)
+    places = Places(
+        store_url=store_url, store_schema=schema, views_url=views_url, connect_url=connect_url,
+        source_url=source_url, database=database, checkpoints=checkpoints, kafka=Places.kafka_is_configured(),
+    )  # fmt: skip
+    with Sources(places, find_definitions(targets or ())) as sources:
+        server = Server(sources, host=host, port=port, also=allowed_hosts or (), allow_actions=allow_actions)
+        _tell(server.url, allow_actions=allow_actions, as_json=as_json)
+        server.run(stop_on_signal())
+
+
+def _tell(url: str, *, allow_actions: bool, as_json: bool) -> None:
+    """Print the URL to open."""
+    said = f"open {url}\n{'actions are allowed' if allow_actions else 'read-only; --allow-actions allows actions'}"
+    typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}) if as_json else said)
+    sys.stdout.flush()

@@ -1,0 +1,165 @@
+"""The graph of a service: what feeds what, from sources to subscribers, with the lag on each edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from factfold.console.definitions import Definitions
+from factfold.console.readings.branches import BranchesState
+from factfold.console.readings.connectors import ConnectorState
+from factfold.console.readings.groups import GroupState
+from factfold.console.readings.subscriptions import SubscriptionState
+from projections.group import ProjectionGroup
+from projections.views import View, ViewTable
+
+Kind = Literal["aggregate", "connector", "topic", "table", "view", "branches", "subscription", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing of the map; `id` is unique in it, `page` and `query` name where its details are."""
+
+    id: str
+    kind: Kind
+    name: str
+    page: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What flows from one node to another: records that wait here, for how long, and the delay of all before it."""
+
+    source: str
+    target: str
+    records: int | None = None
+    seconds: float | None = None
+    inherited: float | None = None
+
+
+@dataclass
+class Graph:
+    """Nodes and edges as they are collected; each once."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: dict[tuple[str, str], Edge] = field(default_factory=dict)
+
+    def node(self, kind: Kind, name: str, *, page: str | None = None, query: Mapping[str, str] | None = None) -> str:
+        """Add a node if it is new; return its id."""
+        id_ = f"{kind} {name}"
+        known = self.nodes.get(id_)
+        if known is None or (known.page is None and page is not None):
+            self.nodes[id_] = Node(id_, kind, name, page, query or {})
+        return id_
+
+    def edge(self, source: str, target: str, *, records: int | None = None, seconds: float | None = None) -> None:
+        """Add an edge if it is new."""
+        self.edges.setdefault((source, target), Edge(source, target, records, seconds))
+
+    def with_inherited(self) -> Iterator[Edge]:
+        """Yield the edges, each with the longest delay of those that lead to its source."""
+        before: dict[str, list[Edge]] = {}
+        for edge in self.edges.values():
+            before.setdefault(edge.target, []).append(edge)
+        delays: dict[str, float] = {}
+        for edge in self.edges.values():
+            inherited = _delay(edge.source, before, delays, frozenset())
+            yield Edge(edge.source, edge.target, edge.records, edge.seconds, inherited or None)
+
+
+def _delay(node: str, before: Mapping[str, list[Edge]], delays: dict[str, float], path: frozenset[str]) -> float:
+    if node not in delays and node not in path:
+        inside = path | {node}
+        into = before.get(node, ())
+        delays[node] = max(((e.seconds or 0.0) + _delay(e.source, before, delays, inside) for e in into), default=0.0)
+    return delays.get(node, 0.0)
+
+
+def add_aggregates(graph: Graph, definitions: Definitions, topics: Mapping[str, str]) -> None:
+    """Aggregates fill the topics of their categories, as the store names them."""
+    for aggregate in definitions.aggregates.values():
+        category = aggregate.category
+        node = graph.node("aggregate", category, page="stream", query={"category": category})
+        graph.edge(node, graph.node("topic", topics.get(category, category)))
+
+
+def add_connectors(graph: Graph, connectors: Iterable[ConnectorState]) -> None:
+    """Connectors fill a topic for each of their tables."""
+    for one in connectors:
+        node = graph.node("connector", one.name, page="connectors", query={"name": one.name})
+        for table in one.tables if one.topic_prefix else ():
+            if "$" not in table and "*" not in table:
+                graph.edge(node, graph.node("topic", f"{one.topic_prefix}.{table}"))
+
+
+def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupState]) -> None:
+    """Groups read topics into tables, and tables into views."""
+    for state in groups:
+        found = definitions.group(state.name)
+        row: Mapping[str, Any] = state.serving or {}
+        if found is None:
+            _add_unknown(graph, state, row)
+        else:
+            _add_group(graph, found[1], row)
+
+
+def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> None:
+    lag, seconds = row.get("lag") or {}, row.get("lag_seconds")
+    for view in group.kept:
+        of_view = _view(graph, group.name, view.name)
+        for table in view.tables.values():
+            inner = table.view if isinstance(table, ViewTable) else table
+            if isinstance(inner, View):
+                graph.edge(_view(graph, group.name, inner.name), of_view)
+                continue
+            name = group.name_of(inner)
+            of_table = graph.node("table", f"{group.name}.{name}", page="view", query={"group": group.name})
+            waits = lag.get(inner.topic, 0) if row else None
+            graph.edge(graph.node("topic", inner.topic), of_table, records=waits, seconds=seconds if waits else None)
+            graph.edge(of_table, of_view)
+        if view.topic is not None:
+            waits = row.get("topics", {}).get(view.topic.name)
+            graph.edge(of_view, graph.node("topic", view.topic.name), records=waits)
+
+
+def _add_unknown(graph: Graph, state: GroupState, row: Mapping[str, Any]) -> None:
+    """A group that is built and not declared here: its topics lead to its views."""
+    for topic in row.get("progress", {}):
+        for view in state.views:
+            waits = (row.get("lag") or {}).get(topic, 0)
+            seconds = row.get("lag_seconds") if waits else None
+            graph.edge(graph.node("topic", topic), _view(graph, state.name, view), records=waits, seconds=seconds)
+
+
+def _view(graph: Graph, group: str, view: str) -> str:
+    return graph.node("view", view, page="view", query={"group": group, "view": view})
+
+
+def add_branches(graph: Graph, branches: Iterable[BranchesState]) -> None:
+    """A router reads one topic and fills one for each branch."""
+    for one in branches:
+        router = graph.node("branches", one.topic)
+        graph.edge(graph.node("topic", one.topic), router, records=one.lag)
+        for topic in (*one.branches.values(), *([one.dead_letter_topic] if one.counts.get("dead-letter") else ())):
+            graph.edge(router, graph.node("topic", topic))
+
+
+def add_subscriptions(graph: Graph, subscriptions: Iterable[SubscriptionState]) -> None:
+    """Subscriptions read topics."""
+    for one in subscriptions:
+        node = graph.node("subscription", one.group, page="subscriptions", query={"group": one.group})
+        for topic in one.topics:
+            waits = [part for part in one.lag.partitions if part.topic == topic] if one.lag else []
+            records = sum(part.records for part in waits) if waits else None
+            seconds = max((part.seconds for part in waits), default=None)
+            graph.edge(graph.node("topic", topic), node, records=records, seconds=seconds if records else None)
+
+
+def add_processes(graph: Graph, definitions: Definitions, topics: Mapping[str, str]) -> None:
+    """Processes read the topics of their events; the commands that they send are not drawn, they would lead back."""
+    for process in definitions.processes.values():
+        node = graph.node("process", process.category, page="subscriptions", query={"process": process.category})
+        for category in sorted(process.reactions.categories):
+            graph.edge(graph.node("topic", topics.get(category, category)), node)

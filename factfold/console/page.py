@@ -1,0 +1,68 @@
+"""A page: a model made from a look at the sources, the template that shows it, and the actions on it.
+
+The model is a frozen dataclass. The page shows it and `/api/…` returns it as JSON, so both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from eventstore.errors import FactfoldError
+from factfold.console.sources import Look, Sources
+
+Query: TypeAlias = Mapping[str, str]
+"""The parameters of a page's address, or the fields of an action's form."""
+
+FIRST: Final = "overview"
+"""The page that `/` shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an action did, in one line and with details; `done` is False if it was refused or failed."""
+
+    text: str
+    done: bool = True
+    details: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that a page changes; the fields named in `audited` go into its audit record."""
+
+    title: str
+    run: Callable[[Sources, Query], Outcome]
+    audited: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page at `/name`, with its JSON at `/api/name`, its template `name.html` and its actions at `/name/action`."""
+
+    name: str
+    title: str
+    model: Callable[[Look, Query], Any]
+    actions: Mapping[str, Action] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where the page is."""
+        return "/" if self.name == FIRST else f"/{self.name}"
+
+
+class NotFound(FactfoldError):
+    """A page has nothing of a name that its address gives."""
+
+
+class FieldMissing(FactfoldError):
+    """An action's form lacks a field."""
+
+
+def required(query: Query, name: str) -> str:
+    """Return a field of a form. Raises FieldMissing if it is absent or empty."""
+    found = query.get(name, "").strip()
+    if not found:
+        raise FieldMissing(f"the field {name!r} is empty", remedy="fill it in, then send the form again")
+    return found

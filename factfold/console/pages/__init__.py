@@ -1,0 +1,16 @@
+"""The pages of the console, in the order of the navigation. A page is one module, and one line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from factfold.console.page import Page
+from factfold.console.pages import map as map_page
+from factfold.console.pages import overview, schemas, view
+
+PAGES: Final[tuple[Page, ...]] = (
+    overview.PAGE,
+    map_page.PAGE,
+    view.PAGE,
+    schemas.PAGE,
+)

@@ -1,0 +1,85 @@
+"""Map: sources, topics, tables, views, branches and subscribers of a service, with the lag on each edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from factfold.console.definitions import Definitions
+from factfold.console.drawing import HEIGHT, WIDTH, Drawing, draw
+from factfold.console.graph import (
+    Edge,
+    Graph,
+    Node,
+    add_aggregates,
+    add_branches,
+    add_connectors,
+    add_groups,
+    add_processes,
+    add_subscriptions,
+)
+from factfold.console.page import Page, Query
+from factfold.console.parts import Problem
+from factfold.console.readings.branches import BRANCHES
+from factfold.console.readings.connectors import CONNECTORS
+from factfold.console.readings.groups import GROUPS, GroupState
+from factfold.console.readings.store import STORE
+from factfold.console.readings.subscriptions import SUBSCRIPTIONS
+from factfold.console.sources import Look
+
+_BOX: Final = (WIDTH, HEIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """The nodes, the edges with their lag, where each is drawn, and the parts that could not be looked at."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    drawing: Drawing
+    problems: tuple[Problem, ...]
+    box: tuple[int, int] = _BOX
+
+
+def service_map(look: Look, query: Query) -> Map:
+    """Draw what the service declares, with what its sources say of it."""
+    readings = (STORE, CONNECTORS, GROUPS, BRANCHES, SUBSCRIPTIONS)
+    look.start(*readings)
+    parts = {reading: look.part(reading) for reading in readings}
+    graph, definitions = Graph(), look.definitions
+    topics = _topics(look, parts[STORE].value)
+    add_aggregates(graph, definitions, topics)
+    add_connectors(graph, parts[CONNECTORS].value or ())
+    groups = parts[GROUPS].value
+    add_groups(graph, definitions, _declared(definitions) if groups is None else groups)
+    add_branches(graph, parts[BRANCHES].value or ())
+    add_subscriptions(graph, parts[SUBSCRIPTIONS].value or ())
+    add_processes(graph, definitions, topics)
+    problems = tuple(part.problem for part in parts.values() if part.problem is not None)
+    edges = tuple(graph.with_inherited())
+    drawing = draw(list(graph.nodes), [(edge.source, edge.target) for edge in edges])
+    return Map(tuple(graph.nodes.values()), edges, drawing, problems)
+
+
+def _topics(look: Look, store: Any) -> Mapping[str, str]:
+    """The topic of each category, as the store has it; what it does not have yet as its definitions say."""
+    known = {category.name: category.topic for category in store.categories} if store else {}
+    declared: dict[str, str] = {}
+    for group in look.definitions.groups.values():
+        for table in group.tables.values():
+            aggregate = getattr(table, "aggregate", None)
+            if aggregate is not None:
+                declared[aggregate.category] = table.topic
+    return {**declared, **known}
+
+
+def _declared(definitions: Definitions) -> tuple[GroupState, ...]:
+    """The groups without a database to ask."""
+    return tuple(
+        GroupState(group.name, target, tuple(view.name for view in group.views), ())
+        for target, group in definitions.groups.items()
+    )
+
+
+PAGE: Final = Page("map", "Map", service_map)

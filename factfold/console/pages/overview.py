@@ -1,0 +1,198 @@
+"""Overview: each group, connector, subscription, branch, process and the store; what is wrong comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from factfold.console.page import FIRST, Page, Query
+from factfold.console.parts import Part, Problem
+from factfold.console.readings.branches import BRANCHES, BranchesState
+from factfold.console.readings.connectors import CONNECTORS, ConnectorState
+from factfold.console.readings.groups import GROUPS, GroupState
+from factfold.console.readings.processes import PROCESSES, ProcessState
+from factfold.console.readings.store import STORE, StoreState
+from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
+from factfold.console.sources import Look, Reading
+from factfold.console.trends import Trend
+
+Health = Literal["failed", "late", "unknown", "well"]
+
+WATCHED: Final[tuple[Reading[Any], ...]] = (GROUPS, CONNECTORS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE)
+"""The parts of the overview; they are sampled while no page is open."""
+
+LATE_SECONDS: Final = 60.0
+"""A reader that is behind for longer is shown as late."""
+
+_ORDER: Final = ("failed", "late", "unknown", "well")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One thing that runs: how it is, how far it is behind, and what to do about it."""
+
+    kind: str
+    name: str
+    health: Health
+    says: str
+    records: int | None = None
+    seconds: float | None = None
+    trend: Trend = field(default_factory=Trend)
+    cause: str | None = None
+    remedy: str | None = None
+    page: str = FIRST
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """A kind of which nothing is shown, and why."""
+
+    kind: str
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What runs, the worst first; kinds without anything to show; modules that cannot be imported."""
+
+    watched: tuple[Watched, ...]
+    empty: tuple[Empty, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many things are in which health."""
+        return {health: sum(one.health == health for one in self.watched) for health in _ORDER}
+
+
+def overview(look: Look, query: Query) -> Overview:
+    """Look at everything side by side."""
+    look.start(*WATCHED)
+    watched: list[Watched] = []
+    empty: list[Empty] = []
+    for kind, reading, rows, command in _KINDS:
+        part: Part[Any] = look.part(reading)
+        found = list(rows(look, part.value)) if part.value is not None else []
+        watched += found
+        if part.problem is not None:
+            empty.append(Empty(kind, part.problem))
+        elif not found:
+            empty.append(Empty(kind, Problem(f"there is no {kind}", command)))
+    watched.sort(key=lambda one: (_ORDER.index(one.health), -(one.seconds or 0.0), one.kind, one.name))
+    return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems))
+
+
+def _groups(look: Look, groups: Iterable[GroupState]) -> Iterator[Watched]:
+    for group in groups:
+        health, says, cause, remedy = _group_health(group)
+        row: Mapping[str, Any] = group.serving or {}
+        lag = row.get("lag")
+        yield Watched(
+            kind="group", name=group.name, health=health, says=says, cause=cause, remedy=remedy,
+            records=None if lag is None else sum(lag.values()), seconds=row.get("lag_seconds"),
+            trend=look.trend(f"group {group.name}"), page="view", query={"group": group.name},
+        )  # fmt: skip
+
+
+Judged = tuple[Health, str, str | None, str | None]
+
+
+def _group_health(group: GroupState) -> Judged:
+    target, row = group.target or "MODULE:GROUP", group.serving
+    if row is None:
+        building = group.of_status("building")
+        if building is not None and building["holder"]:
+            return "late", "first rebuild runs", None, None
+        return "failed", "nothing serves", "no generation of the group serves", f"factfold projections rebuild {target}"
+    if row["paused"]:
+        return "late", "paused", None, f"factfold projections resume {group.name}"
+    if row["holder"] is None:
+        return "failed", "no runner", "no process applies changes", f"factfold projections run {target}"
+    if group.changed:
+        return "late", "definition changed", "an older definition serves", f"factfold projections rebuild {target}"
+    if row["lag_seconds"] is None and row["lag"] is None:
+        return "unknown", "runs", row.get("lag_problem"), None
+    return ("late" if (row["lag_seconds"] or 0.0) > LATE_SECONDS else "well"), "runs", None, None
+
+
+def _connectors(look: Look, connectors: Iterable[ConnectorState]) -> Iterator[Watched]:
+    for one in connectors:
+        health: Health = "well" if one.well else "failed" if one.failed else "late"
+        remedy = None if one.well else f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
+        yield Watched(
+            kind="connector", name=one.name, health=health, says=_states(one), remedy=remedy,
+            cause=one.causes[-1] if one.causes else None, page="connectors", query={"name": one.name},
+        )  # fmt: skip
+
+
+def _states(one: ConnectorState) -> str:
+    tasks = ", ".join(f"task {task.id} {task.state}" for task in one.tasks) or "no task"
+    return f"{one.state}, {tasks}"
+
+
+def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> Iterator[Watched]:
+    for one in subscriptions:
+        late = one.lag is not None and one.lag.seconds > LATE_SECONDS
+        health: Health = "unknown" if one.lag is None else "late" if late else "well"
+        start = f"factfold subscriptions run {one.target}"
+        yield Watched(
+            kind="subscription", name=one.group, health=health, says=f"reads {one.reads}",
+            records=one.lag.records if one.lag else None, seconds=one.lag.seconds if one.lag else None,
+            trend=look.trend(f"subscription {one.group}"), cause=one.problem.cause if one.problem else None,
+            remedy=one.problem.remedy if one.problem else start if late else None,
+            page="subscriptions", query={"group": one.group},
+        )  # fmt: skip
+
+
+def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched]:
+    for one in branches:
+        dead = one.counts.get("dead-letter", 0)
+        health: Health = "late" if dead else "unknown" if one.routed and one.lag is None else "well"
+        says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
+        yield Watched(
+            kind="branches", name=one.topic, health=health, says=says, records=one.lag,
+            trend=look.trend(f"branches {one.topic}"),
+            cause=one.problem.cause if one.problem else f"{dead:,} dead letters" if dead else None,
+            remedy=one.problem.remedy if one.problem else f"factfold dlq list {one.topic}" if dead else None,
+            page="map", query={},
+        )  # fmt: skip
+
+
+def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
+    for one in processes:
+        stuck = len(one.stuck)
+        yield Watched(
+            kind="process", name=one.name, health="late" if stuck else "well", says=f"{one.instances:,} instances",
+            records=stuck, trend=look.trend(f"process {one.name}"),
+            cause=f"{stuck} stuck, {one.stuck[0].instance} for the longest" if stuck else None,
+            remedy=f"factfold processes list {one.name} --stuck 1h" if stuck else None,
+            page="subscriptions", query={"process": one.name},
+        )  # fmt: skip
+
+
+def _store(look: Look, store: StoreState) -> Iterator[Watched]:
+    fence = store.fence
+    late = (fence.age or 0.0) > LATE_SECONDS
+    yield Watched(
+        kind="store", name="event store", health="late" if late else "well",
+        says=f"{len(store.categories)} categories, version {store.version.found}",
+        records=fence.waiting, seconds=fence.age,
+        cause=f"a transaction is open since then: {fence.holder}" if late else None,
+        remedy="end the transaction: readers wait for it" if late else None, page="stream",
+    )  # fmt: skip
+
+
+_Rows = Callable[[Look, Any], Iterator[Watched]]
+
+_KINDS: Final[tuple[tuple[str, Reading[Any], _Rows, str], ...]] = (
+    ("group", GROUPS, _groups, "factfold console PACKAGE"),
+    ("connector", CONNECTORS, _connectors, "factfold cdc apply connectors.toml"),
+    ("subscription", SUBSCRIPTIONS, _subscriptions, "factfold console PACKAGE"),
+    ("branches", BRANCHES, _branches, "factfold console PACKAGE"),
+    ("process", PROCESSES, _processes, "factfold console PACKAGE"),
+    ("store", STORE, _store, "factfold store migrate"),
+)
+
+PAGE: Final = Page("overview", "Overview", overview)

@@ -1,0 +1,225 @@
+"""View: freshness, rows and why one of them is so; generations, a rebuild's progress, cut over and roll back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from factfold.console.jobs import JobState
+from factfold.console.page import Action, NotFound, Outcome, Page, Query, required
+from factfold.console.parts import Part, Problem
+from factfold.console.readings.groups import GROUPS, GroupState
+from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
+from factfold.console.sources import Look, Sources
+from factfold.console.trends import Trend
+
+if TYPE_CHECKING:
+    from projections import ProjectionGroup, View
+
+KEY: Final = "key."
+"""What the parameters begin with that give the key of a row: `key.order_id=o1`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLine:
+    """A view in the list of all."""
+
+    group: str
+    view: str
+    serving: int | None
+    rows_wait: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the definition of a view says: its key, its tables with their topics, and the references between them."""
+
+    target: str
+    version: int
+    key: tuple[str, ...]
+    by: tuple[str, ...]
+    tables: Mapping[str, str]
+    references: tuple[str, ...]
+    place: str
+    changed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilding:
+    """How far a generation is built: tables and views that are loaded, of those that there are."""
+
+    generation: int
+    loaded: tuple[str, ...]
+    total: int | None
+    holder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One view of one group."""
+
+    group: str
+    view: str | None
+    generations: Sequence[Mapping[str, Any]]
+    seconds: float | None
+    trend: Trend
+    declared: Declared | None
+    rebuilding: Rebuilding | None
+    rows: Part[ShownRows] | None
+    key: Mapping[str, str]
+    why: Part[tuple[Why, ...]] | None
+    jobs: tuple[JobState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Every view, and the chosen one; what could not be looked at."""
+
+    views: tuple[ViewLine, ...]
+    detail: Detail | None
+    problem: Problem | None
+
+
+def views(look: Look, query: Query) -> Views:
+    """List the views, and look at the one that the query names. Raises NotFound for one that does not exist."""
+    part = look.part(GROUPS)
+    groups = part.value if part.value is not None else _unread(look)
+    lines = tuple(_line(group, view) for group in groups for view in group.views)
+    chosen = query.get("group")
+    if chosen is None:
+        return Views(lines, None, part.problem)
+    group = next((one for one in groups if one.name == chosen), None)
+    if group is None:
+        raise NotFound(f"there is no projection group {chosen[:80]!r}", remedy="choose one of the list")
+    return Views(lines, _detail(look, group, query), part.problem)
+
+
+def _unread(look: Look) -> tuple[GroupState, ...]:
+    """The groups as they are declared, where no database answers."""
+    return tuple(
+        GroupState(group.name, target, tuple(view.name for view in group.views), ())
+        for target, group in look.definitions.groups.items()
+    )
+
+
+def _line(group: GroupState, view: str) -> ViewLine:
+    row: Mapping[str, Any] = group.serving or {}
+    lag = row.get("lag")
+    waits = None if lag is None else sum(lag.values())
+    return ViewLine(group.name, view, row.get("generation"), waits, row.get("lag_seconds"))
+
+
+def _detail(look: Look, group: GroupState, query: Query) -> Detail:
+    view = query.get("view") or (group.views[0] if len(group.views) == 1 else None)
+    if view is not None and view not in _known(look, group):
+        raise NotFound(f"group {group.name!r} has no view {view[:80]!r}", remedy="choose one of the list")
+    serving = group.serving
+    key = {name.removeprefix(KEY): value for name, value in query.items() if name.startswith(KEY)}
+    rows, why = (None, None) if view is None or serving is None else _of_rows(look, group.name, serving, view, key)
+    return Detail(
+        group=group.name, view=view, generations=group.generations,
+        seconds=serving["lag_seconds"] if serving else None, trend=look.trend(f"group {group.name}"),
+        declared=_declared(look, group, view), rebuilding=_rebuilding(look, group), rows=rows, key=key, why=why,
+        jobs=look.sources.jobs.about(_about(group.name)),
+    )  # fmt: skip
+
+
+def _known(look: Look, group: GroupState) -> set[str]:
+    """The views that can be shown, those that only other views read included."""
+    found = look.definitions.group(group.name)
+    return {*group.views, *(view.name for view in (found[1].kept if found else ()))}
+
+
+def _of_rows(
+    look: Look, group: str, serving: Mapping[str, Any], view: str, key: Mapping[str, str]
+) -> tuple[Part[ShownRows], Part[tuple[Why, ...]] | None]:
+    named = (group, serving["generation"], view)
+    rows, why = ROWS.of(*named), WHY.of(*named, *key.items())
+    look.start(rows, *([why] if key else []))
+    return look.part(rows), look.part(why) if key else None
+
+
+def _declared(look: Look, group: GroupState, view: str | None) -> Declared | None:
+    found = look.definitions.group(group.name)
+    definition = None if found is None else next((one for one in found[1].kept if one.name == view), None)
+    if found is None or definition is None:
+        return None
+    return Declared(
+        target=found[0], version=found[1].version, key=definition.key, by=definition.by,
+        tables=_tables(found[1], definition), references=tuple(map(str, definition.references)),
+        place=definition.place, changed=group.changed,
+    )  # fmt: skip
+
+
+def _tables(group: ProjectionGroup, view: View) -> dict[str, str]:
+    return {name: getattr(table, "topic", None) or f"view {table.name}" for name, table in view.tables.items()}
+
+
+def _rebuilding(look: Look, group: GroupState) -> Rebuilding | None:
+    row = group.of_status("building")
+    if row is None:
+        return None
+    found = look.definitions.group(group.name)
+    total = None if found is None else len(found[1].tables) + len(found[1].kept)
+    return Rebuilding(row["generation"], tuple(row["loaded"]), total, row["holder"])
+
+
+def _about(group: str) -> str:
+    return f"group {group}"
+
+
+def _pause(sources: Sources, fields: Query) -> Outcome:
+    from projections.tablestore import generations
+
+    run = generations.pause(sources.clients.views, required(fields, "group"))
+    return Outcome(f"generation {run.generation} of {run.group} is paused from its next batch on")
+
+
+def _resume(sources: Sources, fields: Query) -> Outcome:
+    from projections.tablestore import generations
+
+    run = generations.resume(sources.clients.views, required(fields, "group"))
+    return Outcome(f"generation {run.generation} of {run.group} goes on")
+
+
+def _drop(sources: Sources, fields: Query) -> Outcome:
+    from projections.tablestore import generations
+
+    group, number = required(fields, "group"), required(fields, "generation")
+    dropped = generations.drop(sources.clients.views, group, generation=int(number) if number.isdigit() else -1)
+    return Outcome(f"dropped generation {', '.join(map(str, dropped))} of {group}")
+
+
+def _command(*words: str) -> Action:
+    """An action that runs a command of the group in a process of its own, with Spark."""
+
+    def run(sources: Sources, fields: Query) -> Outcome:
+        group = required(fields, "group")
+        found = sources.definitions.group(group)
+        if found is None:
+            raise NotFound(
+                f"group {group[:80]!r} is not declared here", remedy="name its package: factfold console PACKAGE"
+            )
+        job = sources.jobs.start(_about(group), ["projections", words[0], found[0], *words[1:]])
+        return Outcome(f"started: {job.command}", details=("its output is below, and stays until it ends",))
+
+    return Action(words[0], run, audited=("group",))
+
+
+PAGE: Final = Page(
+    "view",
+    "Views",
+    views,
+    actions={
+        "pause": Action("pause", _pause, audited=("group",)),
+        "resume": Action("resume", _resume, audited=("group",)),
+        "drop": Action("drop", _drop, audited=("group", "generation")),
+        "rebuild": _command("rebuild", "--no-cutover"),
+        "verify": _command("verify"),
+        "diff": _command("diff"),
+        "cutover": _command("cutover"),
+        "rollback": _command("rollback"),
+    },
+)

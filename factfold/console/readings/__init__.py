@@ -1,0 +1,1 @@
+"""What the console asks of each source: functions of the clients that return frozen dataclasses."""

@@ -1,0 +1,70 @@
+"""Connectors as Kafka Connect has them, by one request: what `cdc status` prints of their states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from factfold.console.sources import Clients, Reading
+
+if TYPE_CHECKING:
+    from cdc.status import ConnectorInfo, ConnectorStatus
+
+# Of a configuration: the other settings may be secret.
+_TABLES: Final = ("table.include.list", "collection.include.list")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """One task of a connector."""
+
+    id: int
+    state: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """A connector with its tasks; `causes` say why one failed, the root last."""
+
+    name: str
+    state: str
+    well: bool
+    tasks: tuple[TaskState, ...]
+    causes: tuple[str, ...]
+    kind: str
+    topic_prefix: str | None
+    tables: tuple[str, ...]
+    slot: str | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the connector or a task FAILED."""
+        return bool(self.causes) or "FAILED" in (self.state, *(task.state for task in self.tasks))
+
+
+def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
+    """Return the connectors of the cluster, by name."""
+    return tuple(_state(info, status) for info, status in clients.connect.overview().values())
+
+
+def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
+    from cdc.status import is_well
+    from factfold.cli.connectors import causes_of
+
+    config = info.config
+    tables = next((config[name] for name in _TABLES if name in config), "")
+    return ConnectorState(
+        name=status.name,
+        state=status.state,
+        well=is_well(status, config),
+        tasks=tuple(TaskState(task.id, task.state, task.worker_id) for task in status.tasks),
+        causes=tuple(causes_of(status)),
+        kind=config.get("connector.class", info.kind).rpartition(".")[2],
+        topic_prefix=config.get("topic.prefix"),
+        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+        slot=config.get("slot.name"),
+    )
+
+
+CONNECTORS: Final = Reading(read_connectors)

@@ -1,0 +1,44 @@
+"""The event store: its categories, schemas and fence, as `store status` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eventstore.errors import StoreNotPrepared
+from factfold.console.sources import Clients, Reading
+
+if TYPE_CHECKING:
+    from eventstore.schema_registry import RegisteredSchema
+    from eventstore.store import Category, FenceStatus, StoreVersion
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The tables' version, the categories, and what readers wait for."""
+
+    version: StoreVersion
+    categories: Sequence[Category]
+    fence: FenceStatus
+
+
+def read_store(clients: Clients) -> StoreState:
+    """Look at the event store. Raises StoreNotPrepared if its tables are missing or older."""
+    store = clients.store
+    version = store.version()
+    if not version.is_current:
+        raise StoreNotPrepared(
+            f"the store's tables have version {version.found or 'none'}, this release needs {version.newest}",
+            remedy="factfold store migrate",
+        )
+    return StoreState(version, tuple(store.categories()), store.fence())
+
+
+def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:
+    """Return every registered schema."""
+    return tuple(clients.store.schemas())
+
+
+STORE: Final = Reading(read_store)
+SCHEMAS: Final = Reading(read_schemas)

@@ -1,0 +1,110 @@
+"""Rows of views, and what one of them was made of; each asked for by name and read by SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from eventstore.errors import FactfoldError
+from eventstore.masking import MASK
+from factfold.console.sources import Clients, Reading
+
+if TYPE_CHECKING:
+    from projections import ProjectionGroup
+    from projections.tablestore.behind_rows import SourceRow, ViewRows
+
+
+class GroupNotDeclared(FactfoldError):
+    """What a row was made of is known from its group's definition alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """The first rows of a view, masked as a whole but for its key if it reads personal columns.
+
+    `total` counts up to a bound; `more` says that the view has more.
+    """
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int
+    more: bool
+    masked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One row behind a row of a view; `place` is that of the record that set it last, and `show` prints the record."""
+
+    row: SourceRow
+    values: Mapping[str, Any]
+    place: str | None
+    show: str | None
+
+
+def read_rows(clients: Clients, group: str, generation: int, view: str) -> ShownRows:
+    """Return the first rows of a view."""
+    from projections.tablestore.behind_rows import COUNTED, view_rows
+
+    found = view_rows(clients.views, group, generation, view)
+    declared = clients.definitions.group(group)
+    key, masked = _masking(clients, None if declared is None else declared[1], group, view)
+    return ShownRows(found.columns, key, _masked(found, key, masked), found.total, found.total >= COUNTED, masked)
+
+
+def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
+    """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
+    from projections.group import ERASURES
+    from projections.tablestore.behind_rows import reads_personal
+
+    found = None if declared is None else next((one for one in declared.kept if one.name == view), None)
+    if found is not None:
+        return found.key, reads_personal(found)
+    return (), any(ERASURES in state.progress for state in clients.views.states(group))
+
+
+def _masked(found: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
+    if not masked:
+        return tuple(found.rows)
+    shown = [column in key for column in found.columns]
+    return tuple(tuple(value if open_ else MASK for value, open_ in zip(row, shown, strict=True)) for row in found.rows)
+
+
+def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
+    """Return what a row of a view was made of. Raises GroupNotDeclared if the console does not know the definition."""
+    from projections.tablestore.behind_rows import rows_behind
+
+    declared = clients.definitions.group(group)
+    if declared is None:
+        raise GroupNotDeclared(
+            f"group {group!r} is not declared here", remedy="name its package: factfold console PACKAGE", place=group
+        )
+    found = rows_behind(clients.views, declared[1], generation, view, dict(key))
+    return tuple(_why(clients, row) for row in found)
+
+
+def _why(clients: Clients, row: SourceRow) -> Why:
+    values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
+    if row.topic is None or row.offset is None:
+        return Why(row, values, None, None)
+    partition = _partition(clients, row)
+    place = f"{row.topic}[{'?' if partition is None else partition}]@{row.offset}"
+    show = f"factfold events show '{partition}@{row.offset}' --topic {row.topic}" if clients.places.kafka else None
+    return Why(row, values, place, None if partition is None else show)
+
+
+def _partition(clients: Clients, row: SourceRow) -> int | None:
+    """Where the record is: on SQLite in the only one, of an event where its stream belongs; else it is not known."""
+    from eventstore.topics import partition_of
+
+    if not clients.places.kafka:
+        return 0
+    if row.stream is None or row.topic is None:
+        return None
+    return partition_of(row.stream, clients.offsets.partitions([row.topic])[row.topic])
+
+
+ROWS: Final = Reading(read_rows)
+WHY: Final = Reading(read_why)

@@ -1,0 +1,86 @@
+"""Pages as HTML: one Jinja environment that escapes everything, and how figures, times and trends look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc
+from factfold.console.drawing import sparkline
+
+NOTHING: Final = "–"
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_SIZES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def environment() -> Environment:
+    """Build the environment of the templates."""
+    found = Environment(
+        loader=PackageLoader("factfold.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "number": number, "seconds": seconds, "bytes": size, "moment": moment, "ago": ago, "address": address,
+        "line": as_line, "pairs": as_pairs, "pretty": pretty,
+    }  # fmt: skip
+    found.globals |= {"sparkline": sparkline}
+    return found
+
+
+def number(value: float | None) -> str:
+    """Write a count with its thousands apart."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def seconds(value: float | timedelta | None) -> str:
+    """Write a duration by its largest unit: `0.4 s`, `12 s`, `3 min`, `2.5 h`, `4 d`."""
+    if value is None:
+        return NOTHING
+    given = value.total_seconds() if isinstance(value, timedelta) else value
+    for unit, name in _UNITS:
+        if given >= unit:
+            return f"{given / unit:.3g} {name}"
+    return f"{given:.1f} s" if given < 10 else f"{given:.0f} s"
+
+
+def size(value: float | None) -> str:
+    """Write a number of bytes by its largest unit."""
+    if value is None:
+        return NOTHING
+    for unit, name in _SIZES:
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value:.0f} B"
+
+
+def moment(value: datetime | None) -> str:
+    """Write a time as `2026-11-26 12:00:00.123Z`."""
+    return NOTHING if value is None else as_utc(_aware(value))
+
+
+def ago(value: datetime | None) -> str:
+    """Write how long ago a time was."""
+    return NOTHING if value is None else f"{seconds(max(0.0, (datetime.now(UTC) - _aware(value)).total_seconds()))} ago"
+
+
+def _aware(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def address(path: str, query: Mapping[str, object] | None = None) -> str:
+    """Write an address of the console with parameters; those without a value are left out."""
+    given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def pretty(value: Any) -> str:
+    """Write a value as indented JSON, personal values masked."""
+    return json.dumps(as_json(value), indent=2, ensure_ascii=False)

@@ -1,0 +1,268 @@
+"""Where the console looks: addresses, clients that stay open, and a look at several sources side by side."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from eventstore.closing import Closing
+from eventstore.errors import FactfoldError
+from factfold.console.definitions import Definitions
+from factfold.console.jobs import Jobs
+from factfold.console.parts import Part, Reader
+from factfold.console.trends import Trend, Trends
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect import ConnectClient
+    from eventstore import Settings, SqlEventStore
+    from eventstore.kafka.admin import OffsetReader
+    from projections.spark.reading.kafka_source import OpenKafkaLog
+    from projections.spark.reading.store_source import OpenStoreLog
+    from projections.tablestore.sql import SqlTableStore
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Closing)
+
+_READERS: Final = 500  # parts that are remembered: those of single rows and streams come and go
+_THREADS: Final = 8
+_CONNECT_SECONDS: Final = 2.0  # a worker that answers at all answers a status within milliseconds
+
+
+class NotConfigured(FactfoldError):
+    """A part of the console has no address to look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Addresses, as the settings file, the environment or options give them; None for what is not configured."""
+
+    store_url: str | None = None
+    store_schema: str | None = None
+    views_url: str | None = None
+    connect_url: str | None = None
+    source_url: str | None = None
+    database: str | None = None
+    checkpoints: Path | None = None
+    kafka: bool = False
+
+    @staticmethod
+    def kafka_is_configured() -> bool:
+        """Whether the environment names brokers; the default address alone says nothing."""
+        return any(name in os.environ for name in ("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "FACTFOLD_KAFKA"))
+
+
+class Clients(Closing):
+    """Opens each client when it is first needed, and holds it. Raises NotConfigured without an address."""
+
+    def __init__(self, places: Places, definitions: Definitions) -> None:
+        self.places, self.definitions = places, definitions
+        self._opened = ExitStack()
+        self._held: dict[str, Any] = {}
+        self._locks: dict[str, Lock] = {}
+        self.trends = Trends()
+
+    @property
+    def store(self) -> SqlEventStore:
+        """The event store, without keys: personal values stay sealed."""
+        from factfold.cli.store import existing_store
+
+        url = _required(self.places.store_url, "the event store", "store_url", "FACTFOLD_STORE_URL")
+        return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
+
+    @property
+    def views(self) -> SqlTableStore:
+        """The database of the views."""
+        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        return self._hold("views", lambda: _opened_views(self._opened, url))
+
+    @property
+    def connect(self) -> ConnectClient:
+        """The Connect worker, asked once, with little patience."""
+        from cdc import ConnectClient
+
+        url = _required(self.places.connect_url, "Kafka Connect", "connect_url", "FACTFOLD_CONNECT_URL")
+        opening = partial(ConnectClient, url, timeout=_CONNECT_SECONDS, patience=_CONNECT_SECONDS)
+        return self._hold("connect", lambda: self._opened.enter_context(opening()))
+
+    @property
+    def source(self) -> Engine | None:
+        """The database of the connectors, None if it is not configured: then slots are not looked at."""
+        from factfold.cli.connectors import maybe_database
+
+        url = self.places.source_url
+        return self._hold("source", lambda: self._opened.enter_context(maybe_database(url)))
+
+    @property
+    def settings(self) -> Settings:
+        """How to reach Kafka."""
+        from eventstore import Settings
+
+        if not self.places.kafka:
+            raise _not_configured("Kafka", "bootstrap_servers of [kafka]", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS")
+        return self._hold("settings", Settings)
+
+    @property
+    def offsets(self) -> OffsetReader:
+        """What asks the brokers for offsets over one connection."""
+        from eventstore.kafka.admin import OffsetReader
+
+        settings = self.settings
+        return self._hold("offsets", lambda: self._opened.enter_context(OffsetReader(settings, deadline=3.0)))
+
+    @property
+    def log(self) -> OpenKafkaLog | OpenStoreLog:
+        """The log that the views are made from: their own SQLite file, or Kafka."""
+        from factfold.cli.run_lag import open_log
+        from projections.tablestore.opening import sqlite_path
+
+        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        settings = None if sqlite_path(url) else self.settings
+        return self._hold("log", lambda: self._closing(open_log(url, settings)))
+
+    def close(self) -> None:
+        """Let every client go."""
+        self._held.clear()
+        self._opened.close()
+
+    def _closing(self, opened: C) -> C:
+        self._opened.callback(opened.close)
+        return opened
+
+    def _hold(self, name: str, opening: Callable[[], T]) -> T:
+        with self._locks.setdefault(name, Lock()):  # one each: a database that is slow holds up no other client
+            if name not in self._held:
+                self._held[name] = opening()
+            found: T = self._held[name]
+            return found
+
+
+def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
+    from factfold.cli.opened_views import opened_views
+    from projections.tablestore.opening import delta_root
+
+    if delta_root(url) is not None:
+        raise NotConfigured(
+            "these views are stored in Delta Lake, which only Spark reads; the console starts no Spark",
+            remedy="factfold projections status --lag",
+            place=url,
+        )
+    store: SqlTableStore = opened.enter_context(opened_views(url))  # type: ignore[assignment]  # of a database
+    store.prepare()
+    return store
+
+
+def _required(value: str | None, what: str, setting: str, variable: str) -> str:
+    if value is None:
+        raise _not_configured(what, setting, variable)
+    return value
+
+
+def _not_configured(what: str, setting: str, variable: str) -> NotConfigured:
+    return NotConfigured(
+        f"the address of {what} is not configured", remedy=f"set {setting} in factfold.toml, or {variable}"
+    )
+
+
+@dataclass(frozen=True)
+class Reading(Generic[T]):
+    """How a part is read: a function of the clients and of arguments, which name the part."""
+
+    read: Callable[..., T]
+    arguments: tuple[Hashable, ...] = ()
+
+    def of(self, *arguments: Hashable) -> Reading[T]:
+        """Return the reading for arguments."""
+        return Reading(self.read, arguments)
+
+
+class Sources(Closing):
+    """Reads parts side by side, each at most once in `every` seconds; a page waits `patience` seconds for all."""
+
+    def __init__(
+        self,
+        places: Places,
+        definitions: Definitions | None = None,
+        *,
+        every: float = 2.0,
+        patience: float = 0.2,
+    ) -> None:
+        self.clients = Clients(places, definitions or Definitions())
+        self.jobs = Jobs(places)
+        self.patience = patience
+        self._every = every
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
+        self._readers: OrderedDict[Reading[Any], Reader[Any]] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def definitions(self) -> Definitions:
+        """What the service declares."""
+        return self.clients.definitions
+
+    def look(self) -> Look:
+        """Begin to look: the time that a page may wait runs from now on."""
+        return Look(self, time.monotonic() + self.patience)
+
+    def reader(self, reading: Reading[T]) -> Reader[T]:
+        """Return what reads a part; that of the part which was asked for least recently is forgotten at some size."""
+        with self._lock:
+            found = self._readers.get(reading)
+            if found is None:
+                work = partial(reading.read, self.clients, *reading.arguments)
+                found = self._readers[reading] = Reader(work, self._pool, every=self._every)
+            self._readers.move_to_end(reading)
+            while len(self._readers) > _READERS:
+                self._readers.popitem(last=False)
+            return found
+
+    def forget(self) -> None:
+        """Read everything again at the next look: an action has changed it."""
+        with self._lock:
+            self._readers.clear()
+
+    def close(self) -> None:
+        """Let readings end and clients go."""
+        self.jobs.close()
+        self._pool.shutdown(cancel_futures=True)
+        self.clients.close()
+
+
+@dataclass(frozen=True)
+class Look:
+    """One page's look at the sources; waits for all parts together until `deadline`."""
+
+    sources: Sources
+    deadline: float
+    definitions: Definitions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "definitions", self.sources.definitions)
+
+    @property
+    def places(self) -> Places:
+        """The addresses."""
+        return self.sources.clients.places
+
+    def start(self, *readings: Reading[Any]) -> None:
+        """Begin to read parts side by side."""
+        for reading in readings:
+            self.sources.reader(reading).start()
+
+    def part(self, reading: Reading[T]) -> Part[T]:
+        """Return a part as it was read last, waiting for the reading that runs."""
+        return self.sources.reader(reading).part(deadline=self.deadline)
+
+    def trend(self, name: str) -> Trend:
+        """Return how a figure has moved, such as `group shop`."""
+        return self.sources.clients.trends.of(name)

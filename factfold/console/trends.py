@@ -1,0 +1,63 @@
+"""How figures have moved since the console runs: the last samples of each, in memory."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Literal
+
+Direction = Literal["rising", "falling", "steady"]
+
+_SAMPLES: Final = 60
+_SERIES: Final = 2_000
+_APART: Final = 5.0  # seconds: 60 samples are five minutes
+_RECENT: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The samples of a figure, the oldest first, and where it moves."""
+
+    samples: tuple[float, ...] = ()
+    direction: Direction = "steady"
+
+
+class Trends:
+    """Samples by the name of a figure; a sample that follows too soon takes the place of the last one."""
+
+    def __init__(self) -> None:
+        self._series: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
+        self._lock = Lock()
+
+    def note(self, name: str, value: float | None) -> None:
+        """Add a sample."""
+        if value is None:
+            return
+        with self._lock:
+            series = self._series.setdefault(name, deque(maxlen=_SAMPLES))
+            now = time.monotonic()
+            if len(series) > 1 and now - series[-2][0] < _APART:
+                series.pop()
+            series.append((now, value))
+            self._series.move_to_end(name)
+            while len(self._series) > _SERIES:
+                self._series.popitem(last=False)
+
+    def of(self, name: str) -> Trend:
+        """Return the trend of a figure; an empty one if it was never seen."""
+        with self._lock:
+            samples = tuple(value for _, value in self._series.get(name, ()))
+        return Trend(samples, direction_of(samples))
+
+
+def direction_of(samples: tuple[float, ...]) -> Direction:
+    """Compare the newest samples with those before; a tenth and one unit more is a move."""
+    newest, before = samples[-_RECENT:], samples[:-_RECENT] or samples[:1]
+    if len(samples) < 3:
+        return "steady"
+    now, then = sum(newest) / len(newest), sum(before) / len(before)
+    if abs(now - then) <= max(1.0, 0.1 * then):
+        return "steady"
+    return "rising" if now > then else "falling"

@@ -1,0 +1,115 @@
+from projections.batch_size import BatchSize as BatchSize
+from projections.branching.branches import (
+    Branches as Branches,
+    branches as branches,
+)
+from projections.branching.letters import branch_letters as branch_letters
+from projections.branching.metrics import RouterMetrics as RouterMetrics
+from projections.branching.router import (
+    BranchesStatus as BranchesStatus,
+    Router as Router,
+    RouterOptions as RouterOptions,
+    branch_counts as branch_counts,
+    branches_status as branches_status,
+    open_router as open_router,
+)
+from projections.branching.store_branches import branch_source as branch_source
+from projections.declaring.setters import on as on
+from projections.environment import Environment as Environment
+from projections.errors import (
+    NoServingGeneration as NoServingGeneration,
+    NotYetApplied as NotYetApplied,
+    ProjectionError as ProjectionError,
+)
+from projections.group import ProjectionGroup as ProjectionGroup
+from projections.logs.archive import ArchivedLog as ArchivedLog
+from projections.outputs.finals import FinalResults as FinalResults
+from projections.outputs.view_topics import (
+    FinalTopic as FinalTopic,
+    ViewTopic as ViewTopic,
+)
+from projections.predicates import (
+    Predicate as Predicate,
+    field as field,
+    of_type as of_type,
+)
+from projections.rebuilding.comparing import (
+    ViewComparison as ViewComparison,
+    diff as diff,
+)
+from projections.rebuilding.cutover import (
+    cut_over as cut_over,
+    rollback as rollback,
+)
+from projections.rebuilding.progress import RebuildProgress as RebuildProgress
+from projections.rebuilding.rebuild import (
+    RebuildReport as RebuildReport,
+    rebuild as rebuild,
+)
+from projections.rebuilding.verifying import (
+    ViewVerdict as ViewVerdict,
+    verify as verify,
+)
+from projections.running.follower import Follower as Follower
+from projections.running.metrics import RunMetrics as RunMetrics
+from projections.running.restarts import Restarts as Restarts
+from projections.running.runner import (
+    Runner as Runner,
+    RunnerOptions as RunnerOptions,
+    open_runner as open_runner,
+)
+from projections.running.waiting import AppliedVersions as AppliedVersions
+from projections.spark.archive.archiver import (
+    Archiver as Archiver,
+    open_archiver as open_archiver,
+)
+from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
+from projections.spark.archive.verifying import (
+    ArchiveVerdict as ArchiveVerdict,
+    release_topic as release_topic,
+    verify_archive as verify_archive,
+)
+from projections.spark.lakehouse.reading import (
+    read_view as read_view,
+    read_views as read_views,
+)
+from projections.spark.live.incremental import BatchReport as BatchReport
+from projections.spark.session import open_session as open_session
+from projections.spark.timing.joins import (
+    join_as_of as join_as_of,
+    join_within as join_within,
+)
+from projections.spark.timing.matching import match_pattern as match_pattern
+from projections.spark.timing.sliding import sliding as sliding
+from projections.spark.views.as_of import as_of as as_of
+from projections.spark_settings import SparkSettings as SparkSettings
+from projections.sql_views import sql_view as sql_view
+from projections.streams import Stream as Stream
+from projections.tables import Table as Table
+from projections.tablestore.compared import ComparedGroup as ComparedGroup
+from projections.tablestore.histories import rows_as_of as rows_as_of
+from projections.tablestore.letters import set_aside_letters as set_aside_letters
+from projections.timing.histories import history as history
+from projections.timing.operands import (
+    previous as previous,
+    rows_of as rows_of,
+)
+from projections.timing.patterns import (
+    Pattern as Pattern,
+    label as label,
+)
+from projections.timing.promises import (
+    Reach as Reach,
+    Retain as Retain,
+)
+from projections.timing.windows import (
+    cumulative as cumulative,
+    hopping as hopping,
+    session as session,
+    tumbling as tumbling,
+    windowed as windowed,
+)
+from projections.views import (
+    View as View,
+    view as view,
+)

@@ -1,0 +1,44 @@
+"""Names that may become tables and columns of every store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from projections.errors import InvalidDefinition
+
+IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+# Of a column too, in whatever case a captured table has it.
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+
+
+def checked_identifier(name: str, *, what: str) -> str:
+    """The name itself, when it may become part of a SQL table or column name."""
+    if IDENTIFIER.fullmatch(name):
+        return name
+    raise InvalidDefinition(
+        f"{what} {name!r} is not a usable name",
+        remedy="use lower-case letters, digits and underscores, a letter first, at most 40",
+    )
+
+
+def is_column(name: str) -> bool:
+    """Whether a name may become a column's in every store."""
+    return COLUMN.fullmatch(name) is not None
+
+
+def checked_columns(names: Sequence[str], *, what: str) -> tuple[str, ...]:
+    """The names themselves, if they may become columns of a SQL table; Spark and SQLite tell none apart by case."""
+    known: dict[str, str] = {}
+    for name in names:
+        if not is_column(name):
+            raise InvalidDefinition(
+                f"{what} {name!r} is not a usable name",
+                remedy="use letters, digits and underscores, a letter first, at most 40",
+            )
+        if known.setdefault(name.lower(), name) != name:
+            raise InvalidDefinition(
+                f"{what}s {known[name.lower()]!r} and {name!r} differ in case alone",
+                remedy="declare one of them, or rename one with key=: Spark and SQLite take them for one column",
+            )
+    return tuple(names)

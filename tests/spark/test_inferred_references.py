@@ -1,0 +1,204 @@
+"""References that a view leaves out: the conditions of its plan show them, in whatever form they are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from projections import ProjectionGroup, sql_view, view
+from projections.errors import InvalidDefinition
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
+from projections.views import InferredReferences, View
+from tests.conformance.join_views import GROUP, NAMED
+
+orders, customers, regions = (NAMED[name] for name in ("orders", "customers", "regions"))
+BY_CUSTOMER = ["orders.customer_id → customers"]
+
+
+def references_of(spark, declared):
+    """What a view's plan shows, in the order of the alphabet."""
+    view_columns(small_batch_session(spark), ProjectionGroup("inferred", [declared]))
+    return sorted(map(str, declared.references))
+
+
+def without_references(declared, known):
+    """A copy of a view that declares no reference, over copies of the views that it reads."""
+    if declared.name not in known:
+        tables = {
+            name: without_references(table, known) if isinstance(table, View) else table
+            for name, table in declared.tables.items()
+        }
+        left_out = InferredReferences() if declared.declared else ()
+        known[declared.name] = replace(declared, tables=tables, declared=left_out)
+    return known[declared.name]
+
+
+def test_every_join_shows_the_references_that_its_view_declares(spark):
+    known = {}
+    group = ProjectionGroup("joins", [without_references(declared, known) for declared in GROUP.views])
+    view_columns(small_batch_session(spark), group)
+    declared = {v.name: sorted(map(str, v.declared)) for v in GROUP.kept if isinstance(v.declared, tuple)}
+    assert len([name for name in declared if isinstance(known[name].declared, InferredReferences)]) >= 15
+    assert {name: sorted(map(str, known[name].references)) for name in declared} == declared
+    assert group.fingerprint() == replace(GROUP, name="joins").fingerprint()
+
+
+SQL = {
+    "USING": "SELECT o.id FROM (SELECT id, customer_id AS k FROM orders) o JOIN (SELECT id AS k FROM customers) c USING"
+    " (k)",
+    "an unqualified foreign key": "SELECT o.id FROM orders o JOIN customers c ON customer_id = c.id",
+    "unqualified on both sides": "SELECT id FROM orders LEFT JOIN (SELECT id AS cid FROM customers) ON customer_id ="
+    " cid",
+    "parentheses": "SELECT o.id FROM orders o JOIN customers c ON ((o.customer_id) = ((c.id)))",
+    "joins in parentheses": "SELECT o.id FROM (orders o JOIN customers c ON (o.customer_id = c.id))",
+    "the whole in parentheses": "(SELECT o.id FROM orders o JOIN customers c ON o.customer_id = c.id)",
+    "any case": "select O.ID from ORDERS o Join Customers C On o.CUSTOMER_ID = c.Id",
+    "the other way round": "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer_id",
+    "in WHERE": "SELECT o.id FROM orders o, customers c WHERE o.customer_id = c.id",
+    "another condition": "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id"
+    " AND c.region_id = o.seller_id",
+    "a join to a subquery": "SELECT o.id FROM orders o JOIN (SELECT id FROM customers) c ON o.customer_id = c.id",
+    "a join of a subquery": "SELECT o.id FROM (SELECT * FROM orders) o JOIN customers c ON o.customer_id = c.id",
+    "other names of columns": "SELECT o.id FROM orders o JOIN customers c(k, r, n) ON o.customer_id = c.k",
+    "a query of WITH": "WITH c AS (SELECT * FROM customers) SELECT o.id FROM orders o JOIN c ON o.customer_id = c.id",
+    "EXISTS": "SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id = o.customer_id)",
+    "IN": "SELECT id FROM orders WHERE customer_id IN (SELECT c.id FROM customers c)",
+    "a lateral subquery": "SELECT o.id FROM orders o, LATERAL (SELECT * FROM customers WHERE id = o.customer_id) c",
+}
+
+
+@pytest.mark.parametrize("form", SQL)
+def test_sql_shows_the_foreign_key_in_any_form(spark, form):
+    assert references_of(spark, sql_view("some", SQL[form], tables=NAMED)) == BY_CUSTOMER
+
+
+FURTHER = {
+    "one of two foreign keys": (
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id IN (o.customer_id, o.seller_id) AND false",
+        ["orders.customer_id → customers", "orders.seller_id → customers"]),
+    "this or that one": (
+        "SELECT o.id FROM orders o LEFT ANTI JOIN customers c ON o.customer_id = c.id AND c.region_id = 1"
+        " OR c.id = o.seller_id",
+        ["orders.customer_id → customers", "orders.seller_id → customers"]),
+    "either of two in one value": (
+        "SELECT o.id FROM orders o JOIN customers c ON coalesce(o.customer_id, o.seller_id) = c.id",
+        ["orders.customer_id → customers", "orders.seller_id → customers"]),
+    "a key of two columns": (
+        "SELECT id FROM orders JOIN places USING (city_name, country_name)",
+        ["orders.country_name+city_name → places"]),
+    "a key whose parts come from two tables that are joined": (
+        "SELECT o.id FROM orders o JOIN customers c ON o.customer_id = c.id"
+        " LEFT JOIN visits v ON v.customer_id = c.id AND v.region_id = o.seller_id",
+        ["orders.customer_id → customers", "orders.customer_id+seller_id → visits"]),
+    "one table through another": (
+        "SELECT o.id, r.region_name FROM orders o LEFT JOIN (customers c JOIN regions r ON c.region_id = r.id)"
+        " ON o.customer_id = c.id",
+        ["customers.region_id → regions", "orders.customer_id → customers"]),
+    "tables of one key, the farther one first": (
+        "SELECT o.id FROM orders o JOIN (SELECT p.id FROM customers c JOIN profiles p ON c.id = p.id) x"
+        " ON o.customer_id = x.id",
+        ["orders.customer_id → profiles", "profiles.id → customers"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FURTHER)
+def test_sql_shows_several_foreign_keys(spark, form):
+    text, shown = FURTHER[form]
+    assert references_of(spark, sql_view("some", text, tables=NAMED)) == shown
+
+
+def test_a_function_shows_its_references_in_any_order_of_its_joins(spark):
+    @view(key="id")
+    def by_region(orders, customers, regions):
+        areas = regions.select(F.col("id").alias("region_id"), "region_name")
+        people = areas.join(customers, "region_id").withColumnRenamed("id", "customer_id")
+        return people.join(orders, "customer_id").select("id", "region_name")
+
+    declared = replace(by_region)
+    assert references_of(spark, declared) == ["customers.region_id → regions", *BY_CUSTOMER]
+
+
+def test_a_view_is_planned_once_for_all_its_copies(spark):
+    declared = sql_view("some", SQL["parentheses"], tables=NAMED)
+    copy = replace(declared, name="other")
+    assert not copy.references_are_known
+    assert references_of(spark, declared) == BY_CUSTOMER
+    assert copy.references == declared.references
+
+
+REFUSED = {
+    "by no key": (
+        "SELECT o.id FROM orders o JOIN customers c ON o.seller_id = c.region_id",
+        r"a join of orders with customers along no reference", "the whole key"),
+    "by a part of a key": (
+        "SELECT o.id FROM orders o JOIN places p ON o.city_name = p.city_name",
+        "a join of orders with places along no reference", "the whole key"),
+    "by nothing": (
+        "SELECT o.id FROM orders o CROSS JOIN customers c", "along no reference: no condition", "the whole key"),
+    "by a value that is computed": (
+        "SELECT o.id FROM orders o JOIN customers c ON o.customer_id + 1 = c.id", "along no reference", "whole key"),
+    "by a field of a record called as a table": (
+        "SELECT o.id FROM (SELECT *, named_struct('id', amount + 1) AS c FROM orders) o JOIN customers k"
+        " ON o.c.id = k.id", "along no reference", "the whole key"),
+    "from the looked up table": (
+        "SELECT c.id FROM customers c JOIN orders o ON o.customer_id = c.id", "along no reference", "the whole key"),
+    "by a key of another type": (
+        "SELECT o.id FROM orders o JOIN customers c ON o.city_name = CAST(c.id AS STRING)", "along no reference",
+        "whole key"),
+    "NOT IN": (
+        "SELECT id FROM orders WHERE customer_id NOT IN (SELECT c.id FROM customers c)", "NOT IN", "NOT EXISTS"),
+    "a window": (
+        "SELECT o.id, row_number() OVER (ORDER BY o.id) AS n FROM orders o JOIN customers c ON o.customer_id = c.id",
+        "a window over the whole table", "references"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_rows_that_meet_by_no_key_are_refused(spark, form):
+    text, message, remedy = REFUSED[form]
+    declared = sql_view("some", text, tables=NAMED)
+    with pytest.raises(InvalidDefinition, match=message) as caught:
+        references_of(spark, declared)
+    assert remedy in caught.value.remedy
+    assert not declared.references_are_known
+
+
+def test_a_table_that_no_join_reaches_is_refused(spark):
+    @view(key="id")
+    def alone(orders, customers):
+        return orders.select("id")
+
+    with pytest.raises(InvalidDefinition, match="no reference of view 'alone' reaches table 'customers'") as caught:
+        references_of(spark, alone)
+    assert "leave the parameter out" in caught.value.remedy
+
+
+def joined(orders, customers):
+    people = customers.select(F.col("id").alias("customer_id"), "full_name")
+    return orders.join(people, "customer_id").select("id", "full_name")
+
+
+def test_wrong_references_are_refused_with_the_line_to_write(spark):
+    declared = view(key="id", references={"seller_id": customers})(joined)
+    with pytest.raises(InvalidDefinition, match="along no reference") as caught:
+        references_of(spark, declared)
+    assert "references={'customer_id': 'customers'}" in caught.value.remedy
+    right = view(key="id", references={"customer_id": "customers"})(joined)
+    assert references_of(spark, right) == BY_CUSTOMER
+
+
+def test_missing_references_are_refused_with_the_line_to_write(spark):
+    text = (
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer_id = c.id"
+        " LEFT JOIN customers s ON o.seller_id = s.id LEFT JOIN places USING (country_name, city_name)"
+    )
+    some = {"customer_id": "c", ("city_name", "country_name"): "places", "amount": "s"}
+    with pytest.raises(InvalidDefinition, match="along no reference") as caught:
+        references_of(spark, sql_view("some", text, tables=NAMED, references=some))
+    line = "references={'customer_id': 'c', 'seller_id': 's', ('country_name', 'city_name'): 'places'}"
+    assert line in caught.value.remedy
+    right = eval(f"dict({line})")
+    assert references_of(spark, sql_view("some", text, tables=NAMED, **right))

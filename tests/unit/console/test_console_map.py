@@ -1,0 +1,69 @@
+"""The map: what feeds what, with the lag on each edge, as a picture and as a table."""
+
+from __future__ import annotations
+
+from factfold.console.drawing import draw
+from factfold.console.graph import Graph
+from tests.unit.console.conftest import cells
+
+
+def test_the_map_leads_from_sources_to_subscribers(browser):
+    edges = {(row[0], row[1]) for row in cells(browser.page("/map"), "#edges")}
+    assert {
+        ("aggregate order", "topic order"),
+        ("topic order", "table teashop.orders"),
+        ("topic teashop.public.customers", "table teashop.customers"),
+        ("table teashop.orders", "view order_details"),
+        ("topic order", "branches order"),
+        ("branches order", "topic order.large"),
+        ("topic order.large", "subscription reviews"),
+        ("topic order", "process payment"),
+    } <= edges
+
+
+def test_an_edge_shows_what_waits_on_it(browser):
+    rows = {(row[0], row[1]): row for row in cells(browser.page("/map"), "#edges")}
+    assert rows[("topic order", "table teashop.orders")][2] == "2"
+    assert rows[("topic teashop.public.customers", "table teashop.customers")][2] == "0"
+
+
+def test_every_node_and_edge_of_the_table_is_drawn(browser):
+    page, model = browser.page("/map"), browser.json("/api/map")
+    assert len(page.css("#map g.node")) == len(model["nodes"]) > 8
+    assert len(page.css("#map g.edge")) == len(model["edges"]) == len(cells(page, "#edges"))
+
+
+def test_a_node_leads_to_its_page(browser):
+    links = {link.attributes["href"] for link in browser.page("/map").css("#map a")}
+    assert "/view?group=teashop&view=order_details" in links
+
+
+def test_a_map_of_nothing_says_the_command(nothing):
+    assert "factfold console PACKAGE" in nothing.page("/map").text()
+
+
+def test_a_node_stands_behind_the_last_of_those_before_it():
+    drawing = draw(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
+    assert drawing.spots["a"].x < drawing.spots["b"].x < drawing.spots["c"].x
+
+
+def test_a_circle_is_drawn_too():
+    drawing = draw(["a", "b", "c"], [("a", "b"), ("b", "a"), ("b", "c")])
+    assert set(drawing.spots) == {"a", "b", "c"}
+    assert len(drawing.curves) == 3
+
+
+def test_no_two_nodes_of_a_large_map_share_a_spot():
+    names = [f"n{number}" for number in range(500)]
+    drawing = draw(names, [(one, names[(n * 7 + 3) % 500]) for n, one in enumerate(names)])
+    assert len(set(drawing.spots.values())) == 500
+
+
+def test_an_edge_inherits_the_longest_delay_before_it():
+    graph = Graph()
+    a, b, c = (graph.node("topic", name) for name in "abc")
+    graph.edge(a, b, records=1, seconds=4.0)
+    graph.edge(b, c, records=0)
+    graph.edge(c, a)
+    found = {(edge.source, edge.target): edge.inherited for edge in graph.with_inherited()}
+    assert found[(b, c)] == 4.0

@@ -1,0 +1,98 @@
+"""Schemas: versions and what changed between them, readers, and what the code can no longer read."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventstore import Aggregate, SqlEventStore, event
+from factfold.cli.shown_values import as_json
+from factfold.console.definitions import find_definitions
+from factfold.console.pages.schemas import said, schemas
+from factfold.console.sources import Places, Sources
+from tests.unit.console.conftest import TEASHOP, Browser, cells
+
+
+class First:
+    class Order(Aggregate):
+        """What the first release of the tea shop wrote, whose orders had no quantity."""
+
+        @event
+        class Placed:
+            customer_id: int
+
+
+class Second:
+    class Order(Aggregate):
+        """What the second one wrote."""
+
+        @event
+        class Placed:
+            customer_id: int
+            gift: bool = False
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """A browser of a store whose events the tea shop of today cannot read."""
+    url = f"sqlite:///{tmp_path}/earlier.db"
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        for release in (First, Second):
+            store.register(release.Order)
+    opened = Sources(Places(store_url=url), find_definitions([TEASHOP]), every=0.0, patience=30.0)
+    yield Browser(opened)
+    opened.close()
+
+
+def test_every_type_is_listed_with_its_readers(browser):
+    rows = {row[0]: row for row in cells(browser.page("/schemas"), "#types")}
+    placed = rows["order.placed"]
+    assert placed[1] == "1"
+    for reader in ("group teashop.orders", "branches order", "subscription reviews", "process payment"):
+        assert reader in placed[2]
+    assert "subscription" not in rows["order.paid"][2]
+
+
+def test_a_version_shows_its_fields(browser):
+    assert cells(browser.page("/schemas?type=order.paid"), ".fields") == [["amount", "decimal(18, 4)"]]
+
+
+def test_a_schema_that_the_code_cannot_read_comes_first_with_what_to_do(earlier):
+    (first,) = cells(earlier.page("/schemas"), "#types")
+    assert (first[0], first[1], first[3]) == ("order.placed", "2", "2 unreadable")
+    assert "remedy:" in earlier.page("/schemas?type=order.placed").css_first(".problem").text()
+
+
+def test_the_difference_between_two_schemas_is_shown_by_field(earlier):
+    page = earlier.page("/schemas?type=order.placed")
+    (change,) = page.css(".changes li")
+    assert change.text().strip() in ("added gift: boolean", "removed gift: boolean")  # two schemas of one version
+
+
+def test_a_type_that_is_new_in_the_code_is_named(browser):
+    assert "person.registered, version 1" in browser.page("/schemas").css_first("#new").text()
+
+
+def test_an_unknown_type_is_not_found(browser):
+    assert "order.nothing" in browser.page("/schemas?type=order.nothing", 404).text()
+
+
+def test_the_json_of_the_page_is_its_model(browser, sources):
+    query = {"type": "order.placed"}
+    assert browser.json("/api/schemas?type=order.placed") == as_json(schemas(sources.look(), query))
+
+
+@pytest.mark.parametrize(
+    ("avro", "words"),
+    [
+        ("long", "long"),
+        (["null", "string"], "null or string"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "decimal(9, 2)"),
+        ({"type": "array", "items": {"type": "string", "logicalType": "uuid"}}, "list of uuid"),
+        ({"type": "map", "values": "long"}, "map of long"),
+        ({"type": "enum", "name": "Size", "symbols": ["S", "L"]}, "one of S, L"),
+        ({"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}, "Line (sku)"),
+    ],
+)
+def test_a_type_is_said_in_a_few_words(avro, words):
+    assert said(avro) == words
