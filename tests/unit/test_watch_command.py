@@ -89,7 +89,7 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) == 1
     discarded = CliRunner().invoke(
-        application(), ["dlq", "discard", "payment", "books", "--database", str(store.engine.url), "--all", "--yes"]
+        application(), ["dlq", "discard", "payment", "books", "--inbox-url", str(store.engine.url), "--all", "--yes"]
     )
     assert discarded.exit_code == 0, discarded.output
     Letters(None, store).look(metrics)
@@ -107,4 +107,4 @@ def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):
 def test_nothing_to_watch_is_refused():
     done = CliRunner().invoke(application(), ["watch", "run", "--no-kafka"])
     assert done.exit_code == 2
-    assert "--database" in done.output
+    assert "--store-url" in done.output
