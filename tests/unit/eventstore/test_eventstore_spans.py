@@ -25,6 +25,7 @@ from eventstore import (
 )
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
+from eventstore.errors import NotFramedAvro
 from eventstore.middleware import required
 from eventstore.spans import Spans
 from tests.conformance.process_shop import Shop
@@ -32,7 +33,7 @@ from tests.ledger import Payment
 from tests.spans import Recorder
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.fulfilment import Order
-from tests.unit.eventstore.memory_source import MemorySource, arrivals
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -218,6 +219,23 @@ def test_the_steps_of_a_process_and_the_commands_it_sends_are_in_the_trace_of_it
         "      order.cancel",
     ]
     assert len(recorder.traces()) == 1
+
+
+def test_a_record_without_the_headers_of_an_event_is_handled_as_without_spans(recorder, engine):
+    class Bare(MemoryArrival):
+        def recorded(self):
+            raise NotFramedAvro("its headers lack 'ce_time'", remedy="", place=self.place)
+
+    seen = []
+
+    @subscription("payments", group="books")
+    def take(event: Payment.Received) -> None:
+        seen.append(event.amount)
+
+    source = MemorySource([Bare(recorded(7), "7")])
+    with Subscriber(take, source, around=[recorder.spans.handling]) as subscriber:
+        assert subscriber.run_once(timeout=0).handled == 1
+    assert (seen, recorder.tree()) == ([7], ["process payments"])
 
 
 async def test_an_asynchronous_dispatcher_has_the_span_of_its_task_as_the_parent(tmp_path, recorder):
