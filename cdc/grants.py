@@ -68,14 +68,14 @@ def grant_notes(connector: PostgresConnector) -> tuple[str, ...]:
 
 
 def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr | None = None) -> None:
-    """Make role, rights and publication as the connector needs them; again and again with the same result.
+    """Make role, rights and publication as the connector needs them. Again and again with the same result.
 
     What is there already stays: a role that exists keeps its password unless one is given, a publication keeps the
     tables that others read from it. The password travels as a SCRAM verifier, so it stands in no server log.
 
     Errors: SourceNotReady where the role is new and has no password, the login lacks a right, the server's wal_level is
     not logical, a captured table does not exist, has no primary key or a replica identity without it, or the
-    publication hides rows or columns of it; nothing is made then: once a table without a key is published, the
+    publication hides rows or columns of it. Nothing is made then: once a table without a key is published, the
     database refuses its updates.
     """
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
@@ -90,7 +90,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
 
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
-    """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
+    """Look whether the source is as the connector needs it. Raises SourceNotReady names all that is missing."""
     with typed_errors(engine), engine.connect() as connection:
         problems = errors(source_findings(connection, connector))
     _refuse(
@@ -114,7 +114,7 @@ def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) 
 
 
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
-    """Drop a replication slot that nobody reads any more; False where there is none.
+    """Drop a replication slot that nobody reads any more. False where there is none.
 
     A task that was just stopped lets its slot go a moment later: waits up to `timeout` seconds.
     SourceNotReady where it is still being read.
@@ -139,7 +139,7 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
 def mark_source(engine: Engine) -> None:
     """Write a mark into the source's log: an empty transaction that every connector sees and no topic gets.
 
-    After a restart Debezium looks for its place until a transaction goes by; heartbeats are none, and pause.
+    After a restart Debezium looks for its place until a transaction goes by. Heartbeats are none, and pause.
     """
     with typed_errors(engine), engine.begin() as connection:
         _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)

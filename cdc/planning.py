@@ -30,7 +30,7 @@ _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting as it runs and as it is declared; None where it is not there. Secrets are masked."""
+    """One setting as it runs and as it is declared. None where it is not there. Secrets are masked."""
 
     key: str
     running: str | None
@@ -41,7 +41,7 @@ class SettingChange:
 class Plan:
     """What `apply` would do with one connector.
 
-    ``restart``: it is as declared, and something of it FAILED; ``resume``: it stands paused or stopped; ``undeclared``:
+    ``restart``: it is as declared, and something of it FAILED. ``resume``: it stands paused or stopped. ``undeclared``:
     it runs and was not declared, and `apply` leaves it alone. ``state`` is that of connector and tasks now, None where
     there is none. ``notes`` say what `apply` will not do, ``problems`` why the source lets it do nothing.
     """

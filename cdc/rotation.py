@@ -78,7 +78,7 @@ def rotate_password(
     there), has part in it. The password is made up unless it is given. It is written into the files that their
     references name, or by `write` where it is kept elsewhere, within the transaction that changes the role: a file that
     cannot be written leaves all as it was. Then the worker tries it, and the connectors are restarted, one after
-    another, and waited for, `timeout` seconds each; their statuses are returned. PAUSED or STOPPED ones stay so.
+    another, and waited for, `timeout` seconds each. Their statuses are returned. PAUSED or STOPPED ones stay so.
 
     A commit that fails, or a `write` that fails after it wrote, leaves a password the role does not have: connectors
     stream on over their old sessions meanwhile. Called again after any failure, it begins anew and ends well.

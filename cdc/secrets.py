@@ -69,7 +69,7 @@ def refuse_literal(
 
 
 def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | SecretStr]) -> dict[str, str]:
-    """Write `{directory}/{name}.properties`, readable by its owner only; return a reference a key.
+    """Write `{directory}/{name}.properties`, readable by its owner only. Return a reference a key.
 
     The file is replaced whole and at once: a worker reads the old values or the new ones.
     """

@@ -47,12 +47,12 @@ Listen = Callable[[Notification], None]
 
 @dataclass(frozen=True)
 class Signals:
-    """The signals of one source; `engine` belongs to someone who may insert into its signal table.
+    """The signals of one source. `engine` belongs to someone who may insert into its signal table.
 
     With `client` an unanswered signal is explained by the connector's state. `schemas` finds the schemas of a source
     whose records are Avro, such as `ConfluentRegistry.schema`. InvalidConnector where the source declares no signal
-    table or no notification topic, UnsupportedEncoding where its notifications could not be read; SourceNotReady's kin
-    from the database.
+    table or no notification topic, UnsupportedEncoding where its notifications could not be read. Raises
+    SourceNotReady's kin from the database.
     """
 
     engine: Engine
@@ -86,7 +86,7 @@ class Signals:
         return self._signalled("execute-snapshot", data, SnapshotKind.INCREMENTAL, named)
 
     def blocking_snapshot(self, tables: Collection[str], *, where: Mapping[str, str] | None = None) -> Signalled:
-        """Ask for a snapshot in one go, for which the stream of changes waits; it needs no primary key.
+        """Ask for a snapshot in one go, for which the stream of changes waits. It needs no primary key.
 
         `where` as for `snapshot`. InvalidConnector for a table that is not captured.
         """
@@ -107,15 +107,15 @@ class Signals:
         return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout, tables=tables)
 
     def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let the incremental snapshot rest, and wait until it does; SignalNotAnswered where none runs."""
+        """Let the incremental snapshot rest, and wait until it does. Raises SignalNotAnswered if none runs."""
         return self._answered("pause-snapshot", {}, Stage.PAUSED, timeout=timeout)
 
     def resume(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let a paused incremental snapshot go on, and wait until it does; SignalNotAnswered where none rests."""
+        """Let a paused incremental snapshot go on, and wait until it does. Raises SignalNotAnswered if none rests."""
         return self._answered("resume-snapshot", {}, Stage.RESUMED, timeout=timeout)
 
     def listen(self, *, whole: bool = False) -> NotificationReader:
-        """Open the connector's notifications, from now on or from the topic's beginning; close it after use."""
+        """Open the connector's notifications, from now on or from the topic's beginning. Close it after use."""
         topic, prefix = self.source.notifications_topic or "", self.source.topic_prefix
         return NotificationReader(self.settings, topic, connector=prefix, whole=whole, schemas=self.schemas)
 
@@ -216,7 +216,7 @@ def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str
 
 
 class Signalled:
-    """A snapshot that was asked for; `id` is the signal's. Wait for it once; a block closes what listens."""
+    """A snapshot that was asked for. `id` is the signal's. Wait for it once. A block closes what listens."""
 
     def __init__(self, signal: str, signals: Signals, reader: NotificationReader, awaited: AwaitedSnapshot) -> None:
         self.id = signal

@@ -45,7 +45,7 @@ class RestartPolicy:
     poll: float = 2.0
 
     def wait(self, restarts: int, *, chance: float) -> float:
-        """Return how long to wait after so many restarts; `chance` is between 0 and 1."""
+        """Return how long to wait after so many restarts. `chance` is between 0 and 1."""
         whole = min(self.longest_wait, math.ldexp(self.first_wait, min(restarts, _MOST_DOUBLINGS)))
         return whole * (0.5 + chance / 2)
 
@@ -62,7 +62,7 @@ class _Watched:
 
 
 class Supervisor:
-    """Restarts what FAILED among connectors, by name, or among all of the cluster; PAUSED and STOPPED ones rest.
+    """Restarts what FAILED among connectors, by name, or among all of the cluster. PAUSED and STOPPED ones rest.
 
     A worker that does not answer is waited for. A connector that is given up goes on being looked at, and is
     supervised again once somebody has repaired it and it has run for `healthy_after`.
@@ -95,7 +95,7 @@ class Supervisor:
     def run(self, stop: threading.Event) -> None:
         """Look again and again until `stop` is set, or nothing is left that is not given up.
 
-        RestartsExhausted, at the end, where connectors stand given up; UnknownConnector for a name nobody knows.
+        RestartsExhausted, at the end, where connectors stand given up. Raises UnknownConnector for a name nobody knows.
         """
         while not stop.is_set() and not self._is_hopeless():
             self.look()

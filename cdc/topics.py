@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def prepare_topics(
     settings: Settings, categories: Iterable[tuple[str, int]] = (), *, stores: Iterable[SqlEventStore] = ()
 ) -> list[str]:
-    """Create the schemas topic and the event topics that are missing; return the names created.
+    """Create the schemas topic and the event topics that are missing. Return the names created.
 
     `stores` are those that are to fill the topics of their categories: ForeignRecord if one of these topics ends with
     an event of none of them. `categories` are further topics as (topic, partitions), whose records are not looked at.

@@ -52,11 +52,11 @@ def command(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Aggregate:
-    """A stream's state and its rules; a subclass declares fields, events, commands and `on_…` handlers.
+    """A stream's state and its rules. A subclass declares fields, events, commands and `on_…` handlers.
 
-    `category` is the class name in snake case unless given as a class keyword; `version` is -1 before the
+    `category` is the class name in snake case unless given as a class keyword. `version` is -1 before the
     first event. Raise the class keyword `state_version` when the handlers make another state of the same events,
-    so that aggregate snapshots taken before are ignored; a changed set of fields is noticed without it.
+    so that aggregate snapshots taken before are ignored. A changed set of fields is noticed without it.
     """
 
     category: ClassVar[str]
@@ -121,7 +121,7 @@ class Aggregate:
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version; UnknownEventType for a foreign event."""
+        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
         try:
             handler = cls._handlers[type(event)]
         except KeyError:
@@ -135,7 +135,7 @@ class Aggregate:
     def evolve_plain(
         cls, state: Self, type_name: str, values: Mapping[str, Any], *, schema_version: int | None = None
     ) -> Self:
-        """Evolve by a stored event still in plain values, as Avro gives them; the version is one more.
+        """Evolve by a stored event still in plain values, as Avro gives them. The version is one more.
 
         ``schema_version`` is that of the class that wrote it, today's unless given.
         """
@@ -166,7 +166,7 @@ class Aggregate:
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused; the state has evolved by them already.
+        """Return the events a command leads to, or raise Refused. The state has evolved by them already.
 
         Throw the state away after Refused: it may hold what the command emitted before it was refused.
         """
@@ -176,7 +176,7 @@ class Aggregate:
         return emitted
 
     def emit(self, event: object) -> None:
-        """Decide that something happened; the state evolves at once, so the rest of the command sees it."""
+        """Decide that something happened. The state evolves at once, so the rest of the command sees it."""
         self.evolve(self, event)
         self.pending.append(event)
 
@@ -211,7 +211,7 @@ class Aggregate:
 
     @classmethod
     def stored_type(cls, name: str) -> EventType:
-        """Return the event type that is or was stored under a name; UnknownEventType."""
+        """Return the event type that is or was stored under a name. Raises UnknownEventType."""
         try:
             return cls._stored_types[name]
         except KeyError:

@@ -33,7 +33,7 @@ S = TypeVar("S")
 
 
 class FunctionalAggregate(Aggregate, Generic[S]):
-    """An aggregate whose rules are functions; `value` is the state as they made it.
+    """An aggregate whose rules are functions. `value` is the state as they made it.
 
     The state's fields are those of `value`, a dataclass, pydantic model or msgspec struct.
     """
@@ -49,7 +49,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @property
     def value(self) -> S:
-        """The state; the functions give a new one for every event."""
+        """The state. The functions give a new one for every event."""
         value: S = self.__dict__["_value"]
         return value
 
@@ -71,7 +71,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version; UnknownEventType for a foreign event."""
+        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
         if type(event) not in cls._handlers:
             raise cls._foreign(event)
         value = cls._evolve(state.__dict__["_value"], event)
@@ -89,7 +89,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused; the state has evolved by them already."""
+        """Return the events a command leads to, or raise Refused. The state has evolved by them already."""
         emitted = _events(command(state.value, *args, **kwargs))
         for event in emitted:
             cls.evolve(state, event)

@@ -41,7 +41,7 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str) -> StreamName:
-        """Split `category-id` at its first dash; InvalidIdentifier where a rule is broken."""
+        """Split `category-id` at its first dash. Raises InvalidIdentifier if a rule is broken."""
         if not isinstance(text, str):
             raise _no_text("stream name", text)
         category, dash, stream_id = text.partition("-")
@@ -201,7 +201,7 @@ def _exact_head(version: int) -> tuple[int, int]:
 
 
 class Position(NamedTuple):
-    """A place in the whole store; the pair orders events and is a reader's checkpoint."""
+    """A place in the whole store. The pair orders events and is a reader's checkpoint."""
 
     order_xid: int
     position: int

@@ -101,7 +101,7 @@ class Relay:
     ) -> RelayReport:
         """Publish until `stop` is set, or with `once` until nothing waits behind the fence.
 
-        What passes by itself is waited for, a minute and a half long; what fails before anything has worked is not.
+        What passes by itself is waited for, a minute and a half long. What fails before anything has worked is not.
         `on_state` hears "standing by" and "leading". OutboxConnectorFound, StoreRestored, TopicNotRelayed,
         TopicMismatch, UnsupportedBackend, StoreNotPrepared, StoreUnavailable, BrokerUnreachable, BrokerRefused,
         ProducerFenced.
@@ -227,7 +227,7 @@ class Term(Closing):
 
 
 def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
-    """Return who leads, and what waits; asks once. The errors of `Relay.run`."""
+    """Return who leads, and what waits. Asks once. The errors of `Relay.run`."""
     with Outbox(store.engine, store.tables) as outbox:
         waiting = outbox.waiting(partition_ends(store, outbox, settings))
         return RelayStatus(outbox.leader(), tuple(waiting))

@@ -51,10 +51,10 @@ class SnapshotStore(Protocol):
     """Keeps at most one aggregate snapshot a stream."""
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
-        """Return a stream's snapshot, None without one; StoreUnavailable."""
+        """Return a stream's snapshot, None without one. Raises StoreUnavailable."""
 
     def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep a snapshot, unless a newer one of the same shape is there; StoreUnavailable."""
+        """Keep a snapshot, unless a newer one of the same shape is there. Raises StoreUnavailable."""
 
 
 class Snapshots:
@@ -87,7 +87,7 @@ class Snapshots:
         return None if found is None else shape_of(kind).restored(kind, stream, found)
 
     def passed(self, state: Aggregate, *, before: int) -> None:
-        """Note the state after an append to a stream that stood at ``before``; the state must not change any more."""
+        """Note the state after an append to a stream that stood at ``before``. The state must not change any more."""
         due = (state.version + 1) // self._every > (before + 1) // self._every
         if has_personal_events(type(state)):
             if due:
@@ -98,7 +98,10 @@ class Snapshots:
             self._keep(state)
 
     def take(self, state: Aggregate) -> None:
-        """Take a snapshot now; StoreUnavailable, UnsupportedFieldType; DeclarationError where events are personal."""
+        """Take a snapshot now.
+
+        Raises StoreUnavailable or UnsupportedFieldType. Raises DeclarationError if events are personal.
+        """
         if has_personal_events(type(state)):
             raise DeclarationError(
                 f"{type(state).__qualname__} has personal events, and an aggregate snapshot would outlive an erasure",

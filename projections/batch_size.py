@@ -23,7 +23,7 @@ _TELLING: Final = 1 / 2
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """The records of the next batch, between ``least`` and ``most``; batches are to take ``target`` seconds.
+    """The records of the next batch, between ``least`` and ``most``. Batches are to take ``target`` seconds.
 
     It begins with what the runner's own process reads by itself. InvalidDefinition for bounds that cross.
     """

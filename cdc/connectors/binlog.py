@@ -113,7 +113,7 @@ class MySqlSource(BinlogConnector):
 class MariaDbSource(BinlogConnector):
     """Tables of a MariaDB server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
-    Server and user need what MySqlSource says; BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
+    Server and user need what MySqlSource says. BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
     """
 
     JAVA_CLASS = "io.debezium.connector.mariadb.MariaDbConnector"

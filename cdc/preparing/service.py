@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What a service needs before it runs; `prepare_service` makes it.
+    """What a service needs before it runs. `prepare_service` makes it.
 
     Args:
         connectors: The service's connectors. Those of another database than ``source`` get topics and are applied.

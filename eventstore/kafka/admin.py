@@ -205,10 +205,10 @@ def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadl
 
 
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
-    """Create the topics that are missing and check the others; return the names created.
+    """Create the topics that are missing and check the others. Return the names created.
 
-    TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;
-    BrokerRefused.
+    TopicMismatch where a topic has other partitions or another cleanup policy. Raises BrokerUnreachable.
+    Raises BrokerRefused.
     """
     wanted = list(specs)
     compared = compare_topics(settings, wanted, deadline=deadline)

@@ -34,7 +34,7 @@ _MESSAGE_LENGTH: Final = 500
 
 
 class ConfluentRegistry(Closing):
-    """Registers schemas and finds them again; close it, or use it in `with`. Safe for threads.
+    """Registers schemas and finds them again. Close it, or use it in `with`. Safe for threads.
 
     RegistryUnreachable where the certificates to trust cannot be read.
     """
@@ -49,16 +49,16 @@ class ConfluentRegistry(Closing):
         return self._settings.url
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
-        """Register schemas under their event type names; return them in their order under the ids they got.
+        """Register schemas under their event type names. Return them in their order under the ids they got.
 
         What is registered already is found. Without `auto_register`, UnknownSchema for what is not. SchemaIncompatible,
-        RegistryUnreachable, RegistryRefused; what came before in the order is registered then.
+        RegistryUnreachable, RegistryRefused. What came before in the order is registered then.
         """
         find = self._registered if self._settings.auto_register else self._looked_up
         return [RegisteredSchema(find(s.name, _spelled(s)), s.name, s.schema, self.address) for s in schemas]
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema, RegistryUnreachable, RegistryRefused."""
+        """Return one schema. Raises UnknownSchema, RegistryUnreachable or RegistryRefused."""
         with self._asked(f"schema id {schema_id}"):
             return self._read(schema_id, self._client.get_schema(schema_id).schema_str)
 
@@ -185,7 +185,7 @@ def _client(settings: RegistrySettings) -> SchemaRegistryClient:
 
 
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:
-    """Return the registry that the settings name; None where ids are fingerprints."""
+    """Return the registry that the settings name. None where ids are fingerprints."""
     return None if settings.registry is None else ConfluentRegistry(settings.registry)
 
 

@@ -63,7 +63,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Archive what the topics get until a signal comes; killed at any moment, it goes on exactly where it was."""
+    """Archive what the topics get until a signal comes. Killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
     with (
         served_metrics(partial(_metrics, archive), metrics_port, metrics_host) as metrics,
@@ -115,7 +115,7 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
 
 @app.command()
 def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
-    """Compare the archive with what the topics still hold, record by record; exit code 3 where one is missing."""
+    """Compare the archive with what the topics still hold, record by record. Exit code 3 where one is missing."""
     from projections import verify_archive
 
     with _archiver(archive, memory) as archiver:

@@ -53,7 +53,7 @@ def status(
     source_url: SourceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show connectors, tasks, slots and the age of the last event; exit code 0 when all run, 3 when not."""
+    """Show connectors, tasks, slots and the age of the last event. Exit code 0 when all run, 3 when not."""
     import cdc
 
     with worker(connect_url) as client, maybe_database(source_url) as source:
@@ -118,7 +118,7 @@ def doctor(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
+    """Look at source, slot, worker and topics of declared connectors. Exit code 1 where one cannot work.
 
     With --source-url and --group, the models of projection groups are held against the columns of the source.
     """
@@ -191,7 +191,7 @@ def supervise(
     metrics_host: MetricsHost = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
-    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are.
+    """Restart what fails, until SIGTERM. Exit code 1 once all are given up, or at the end where some are.
 
     With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
     """

@@ -80,7 +80,7 @@ def stop(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Stop the incremental snapshot that runs; what it has read stays read."""
+    """Stop the incremental snapshot that runs. What it has read stays read."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
 
@@ -94,7 +94,7 @@ def pause(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Let the incremental snapshot rest; changes go on arriving."""
+    """Let the incremental snapshot rest. Changes go on arriving."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.pause(timeout=timeout), as_json=as_json)
 

@@ -62,13 +62,13 @@ def erase(
 
 @keys.command()
 def new(name: Annotated[str | None, typer.Option("--name", help="Its name; today's date without one.")] = None) -> None:
-    """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS; keep it out of shells' histories."""
+    """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS. Keep it out of shells' histories."""
     typer.echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
 
 
 @keys.command()
 def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = None, as_json: Json = False) -> None:
-    """Wrap every data key by the first master key; afterwards the others may go. Events are not touched."""
+    """Wrap every data key by the first master key. Afterwards the others may go. Events are not touched."""
     from eventstore import MasterKeys, SqlKeyStore
 
     with SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:

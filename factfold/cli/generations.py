@@ -151,7 +151,7 @@ def diff(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the generation that was built with the serving one at equal offsets; exit code 3 where a row differs."""
+    """Compare the generation that was built with the serving one at equal offsets. Exit code 3 where a row differs."""
     from projections import diff as compare
 
     definition = load_group(group)
@@ -176,7 +176,7 @@ def cutover(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Let the generation that was built serve, once it stands where the serving one does; that one stays."""
+    """Let the generation that was built serve, once it stands where the serving one does. That one stays."""
     from projections import cut_over
 
     definition = load_group(group)
@@ -219,7 +219,7 @@ def drop(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove generations that no longer serve; nobody can go back to them then."""
+    """Remove generations that no longer serve. Nobody can go back to them then."""
     from projections.tablestore.generations import drop as remove
 
     with opened_views(views_url) as store:
@@ -233,7 +233,7 @@ def drop(
 
 @app.command()
 def pause(group: Name, views_url: Views, as_json: Json = False) -> None:
-    """Let the group's runner stand still from its next batch on; it goes on holding its run."""
+    """Let the group's runner stand still from its next batch on. It goes on holding its run."""
     _set_paused(group, views_url, paused=True, as_json=as_json)
 
 

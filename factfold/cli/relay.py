@@ -44,7 +44,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Publish events and schemas until a signal comes; start it twice, and the second one stands by."""
+    """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
     from eventstore import Settings
     from eventstore.relay import Relay
 
@@ -81,7 +81,7 @@ def _served(
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show who publishes, and what each topic does not hold yet; exit code 3 where nobody publishes."""
+    """Show who publishes, and what each topic does not hold yet. Exit code 3 where nobody publishes."""
     from eventstore import Settings
     from eventstore.relay import relay_status
 

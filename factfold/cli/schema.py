@@ -68,7 +68,7 @@ def check(
     strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not kept yet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say which events the code could not read any more; exit code 1 where there are any."""
+    """Say which events the code could not read any more. Exit code 1 where there are any."""
     from eventstore.schema_check import check_schemas, read_schemas
 
     owners = _load(aggregates)
@@ -91,7 +91,7 @@ def check(
 
 @app.command()
 def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: Json = False) -> None:
-    """Add the code's schemas to a file to commit; the ones it holds stay."""
+    """Add the code's schemas to a file to commit. The ones it holds stay."""
     from eventstore.schema_check import write_schemas
 
     added = write_schemas(file, _load(aggregates))
@@ -104,7 +104,7 @@ def register(
     registry: Registry = None,
     as_json: Json = False,
 ) -> None:
-    """Register the code's schemas before it is deployed, where services may not; refused ones end with exit code 1."""
+    """Register the code's schemas before it is deployed, where services may not. Refused ones end with exit code 1."""
     kinds = [kind.registered for owner in _load(aggregates) for kind in owner.event_types.values()]
     with _registry(registry) as asked:
         found = asked.register(kinds)

@@ -63,7 +63,7 @@ def store() -> None:
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show the version of the tables, the categories, and what readers wait for; exit code 3 if not up to date."""
+    """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
     with _open(database, schema) as opened:
         version = opened.version()
         categories = opened.categories() if version.is_current else []
@@ -137,7 +137,7 @@ def import_(
     key_store: KeyStoreOption = None,
     master_keys: MasterKeysIfAny = None,
 ) -> None:
-    """Store the events of an exported file; repeated, it stores what is missing.
+    """Store the events of an exported file. Repeated, it stores what is missing.
 
     Give the --store-source that the service opens its store with: it names the topics of new categories.
     """
@@ -167,7 +167,7 @@ def renumber(
 
 @app.command()
 def tenants(database: Database, as_json: Json = False) -> None:
-    """List the tenants that have a store in a database; exit code 3 if the tables of one are not up to date."""
+    """List the tenants that have a store in a database. Exit code 3 if the tables of one are not up to date."""
     from eventstore import tenant_store, tenants
     from eventstore.backends.sql.engines import engine_for
 

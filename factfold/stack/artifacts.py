@@ -24,7 +24,7 @@ _AT_ONCE = 4
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars a Spark session of Factfold needs, fetching missing ones; raises ArtifactError."""
+    """Return the jars a Spark session of Factfold needs, fetching missing ones. Raises ArtifactError."""
     return fetch(versions().spark_jars)
 
 

@@ -18,6 +18,7 @@ from eventstore.upcasting import FIRST
 from projections.branching.matching import Matcher, matcher
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of
+from projections.declaring.naming import listed
 from projections.errors import InvalidDefinition
 from projections.predicates import Predicate
 
@@ -27,9 +28,9 @@ _BRANCH_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Branches:
-    """Declared branches of one event topic; made by ``branches``, which checks them.
+    """Declared branches of one event topic. Made by ``branches``, which checks them.
 
-    ``predicates`` are in the order in which they are tried; ``otherwise`` is where a record goes that none matches.
+    ``predicates`` are in the order in which they are tried. ``otherwise`` is where a record goes that none matches.
     With ``source`` a record of another service is a dead letter.
     """
 
@@ -38,6 +39,10 @@ class Branches:
     predicates: Mapping[str, Predicate]
     otherwise: str
     source: str | None = None
+
+    def __repr__(self) -> str:
+        """One line: the topic and its branches."""
+        return f"<Branches of {self.topic}: {listed(self.names)}>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,7 +60,7 @@ class Branches:
         return f"{self.topic}.{DEAD_LETTER}"
 
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
-        """The branch of one event, in plain Python; ``schema`` is the one that its record was written by.
+        """The branch of one event, in plain Python. ``schema`` is the one that its record was written by.
 
         Raises UnknownEventType for a type that the aggregate does not declare, InvalidEventData for an event that
         cannot be read as of today, InvalidPredicate where a predicate cannot be put to records of the schema. All are
@@ -116,7 +121,7 @@ def branches(
     """Declare the branches of an aggregate's event topic: that of the service ``source``, unless ``topic`` is given.
 
     Without ``source`` the topic is the aggregate's category. The predicates are tried in order and the first that
-    matches decides; ``otherwise`` takes what none matches.
+    matches decides. ``otherwise`` takes what none matches.
     Raises InvalidDefinition for names that cannot be, UnknownField and InvalidPredicate for predicates.
     """
     if not (isinstance(aggregate, type) and issubclass(aggregate, Aggregate)):

@@ -80,7 +80,7 @@ class ArchivableLog(RecordLog, Protocol):
 
 @dataclass(frozen=True)
 class ArchivedLog(LayeredLog):
-    """A log with an archive in front of it; ``spark`` reads the few archived records that a small range asks for."""
+    """A log with an archive in front of it. ``spark`` reads the few archived records that a small range asks for."""
 
     log: ArchivableLog
     archive: Archive

@@ -65,7 +65,7 @@ class RunnerOptions:
 
 
 class Runner:
-    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it.
+    """Keeps a group's views up to date. Made by ``open_runner``, which holds the group for it.
 
     ``progress`` is how far it has come, ``batch`` how many records the next batch may have.
     """
@@ -110,9 +110,9 @@ class Runner:
         return self._applier.run
 
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
-        """Apply one batch of what is new, up to ``ends`` where they are given; ``max_records`` replaces the batch size.
+        """Apply one batch of what is new, up to ``ends`` where they are given. ``max_records`` replaces the batch size.
 
-        Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
+        Returns None where nothing is new, or the run is to stand still. Raises RunRetired where it serves no more.
         """
         report = self._apply_once(max_records=max_records, ends=ends)
         self._let_go()
@@ -205,7 +205,7 @@ class Runner:
         return OffsetRange(start, {**kept, **rest.end})
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
-        """Apply batches until ``stop`` is set; the batch at hand is finished first."""
+        """Apply batches until ``stop`` is set. The batch at hand is finished first."""
         while not stop.is_set():
             report = self._apply_once()
             if report is not None:
@@ -217,9 +217,9 @@ class Runner:
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
-        """Apply batches up to the given offsets (by default, the ends of the topics now); returns their reports.
+        """Apply batches up to the given offsets (by default, the ends of the topics now). Returns their reports.
 
-        NotCaughtUp where that takes longer than ``deadline``, in seconds; RunPaused.
+        NotCaughtUp where that takes longer than ``deadline``, in seconds. Raises RunPaused.
         """
         reports: list[BatchReport] = []
         until, late = time.monotonic() + deadline, Event()
@@ -245,9 +245,9 @@ class Runner:
         stop: Event,
         on_look: Callable[[BatchReport | None], None] = lambda report: None,
     ) -> bool:
-        """Apply batches up to the given offsets, by default the ends of the topics now; False where it was stopped.
+        """Apply batches up to the given offsets, by default the ends of the topics now. False where it was stopped.
 
-        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet; RunPaused.
+        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet. Raises RunPaused.
         """
         goal = ends or self._log.end_offsets(list(self._group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():

@@ -22,10 +22,10 @@ _TIMEOUT: Final = 10.0
 
 
 class AppliedVersions(Closing):
-    """How far the streams of one table of a group are applied; ``table`` is the name that the group's views give it.
+    """How far the streams of one table of a group are applied. ``table`` is the name that the group's views give it.
 
-    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id;
-    another one, and a stream of another category, are InvalidDefinition.
+    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id.
+    Another one, and a stream of another category, are InvalidDefinition.
     """
 
     def __init__(self, url: str, *, group: str, table: str) -> None:
@@ -46,7 +46,7 @@ class AppliedVersions(Closing):
     def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
         """Return once the views show a stream at a version or later, and return the version it stands at.
 
-        NotYetApplied after ``timeout`` seconds, with the version it stands at then; the errors of `version_of`.
+        NotYetApplied after ``timeout`` seconds, with the version it stands at then. Raises the errors of `version_of`.
         """
         until, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while (found := self.version_of(stream)) is None or found < version:

@@ -247,7 +247,7 @@ class Skip:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A step with what holds for the whole match; ``limit`` is in microseconds. InvalidDefinition if it cannot work."""
+    """A step with what holds for the whole match. ``limit`` is in microseconds. InvalidDefinition if it cannot work."""
 
     step: Step
     limit: int | None = None
@@ -279,16 +279,16 @@ class Pattern:
         return replace(self, skip=Skip("next row"))
 
     def skip_to_first(self, label: str | Label) -> Pattern:
-        """Look for the next match from the first row of a label on; InvalidDefinition."""
+        """Look for the next match from the first row of a label on. Raises InvalidDefinition."""
         return replace(self, skip=Skip("first", _name(label)))
 
     def skip_to_last(self, label: str | Label) -> Pattern:
-        """Look for the next match from the last row of a label on; InvalidDefinition."""
+        """Look for the next match from the last row of a label on. Raises InvalidDefinition."""
         return replace(self, skip=Skip("last", _name(label)))
 
     @cached_property
     def labels(self) -> dict[str, Label]:
-        """Its labels by name, in the order in which they are written; InvalidDefinition for two of one name."""
+        """Its labels by name, in the order in which they are written. Raises InvalidDefinition for two of one name."""
         found: dict[str, Label] = {}
         for one in _labels(self.step):
             if found.setdefault(one.name, one) is not one:
@@ -311,7 +311,7 @@ class Pattern:
 
     @property
     def span(self) -> int | None:
-        """How many microseconds after its first row a match looks at rows; None if earlier rows count, or any later."""
+        """How many microseconds after its first row a match looks at rows. None if earlier rows count, or any later."""
         looks_back = any(path[0].startswith(PREVIOUS) for one in self.conditions for path in _paths(one))
         return None if looks_back or self.skip.to != "next row" else self.limit
 
@@ -362,7 +362,7 @@ class Pattern:
 
 
 def label(name: str, condition: Predicate | None = None) -> Label:
-    """A step of one row that meets a condition; without one, of any row.
+    """A step of one row that meets a condition. Without one, of any row.
 
     The name says in results which rows it took. Raises InvalidDefinition.
     """

@@ -86,7 +86,7 @@ class Replay:
         self._inboxes: dict[str, Inbox] = {}
 
     def plan(self, *, show: int = 20) -> ReplayPlan:
-        """Return what would be delivered, `show` events of it whole; nothing is called and nothing changes."""
+        """Return what would be delivered, `show` events of it whole. Nothing is called and nothing changes."""
         plan, inboxes = ReplayPlan(), SqlInboxes(self._engine)
         for page in self._pages():
             reactions = inboxes.reactions([event.id for event in page])
@@ -104,7 +104,7 @@ class Replay:
         """Deliver the events, one a transaction, or a batch for a handler that takes lists.
 
         It ends at the first failure, and what was delivered before stays: SubscriptionError for an error of the
-        handler, else the error itself; KeysMissing, ForeignRecord, NewerEvent, StoreUnavailable.
+        handler, else the error itself. Raises KeysMissing, ForeignRecord, NewerEvent or StoreUnavailable.
         """
         report = ReplayReport()
         size = self._subscription.batch if self._subscription.signature.many else 1

@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class ArchiveVerdict:
-    """A topic's archive against the topic, counted in records; ``whole`` where it reaches back to the topic's first.
+    """A topic's archive against the topic, counted in records. ``whole`` where it reaches back to the topic's first.
 
     What the topic has behind the end of its archive is not looked at: it waits for an archiver.
 
@@ -51,9 +51,9 @@ class ArchiveVerdict:
 
 
 def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
-    """Compare every archived record with the topic's, key, value, headers and time; of what the topic still has.
+    """Compare every archived record with the topic's, key, value, headers and time. Of what the topic still has.
 
-    Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew; TopicMissing,
+    Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew. Raises TopicMissing or
     BrokerUnreachable.
     """
     extent = _extent(archive, topic)

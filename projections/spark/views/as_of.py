@@ -26,7 +26,7 @@ def as_of(
 
     For use in a view's function, with its own parameters: ``on`` is a reference that the view declares to the versions.
     A version is valid from its commit (inclusive) to the next one's. The result has the stream's columns and those of
-    the version but its key; ``take`` chooses them (``["credit_score"]``) or names them anew
+    the version but its key. ``take`` chooses them (``["credit_score"]``) or names them anew
     (``{"payer_score": "credit_score"}``). With ``how="left"`` a row without a valid version stays, with nulls. Raises
     InvalidDefinition or UnknownColumn, when the view is planned.
     """
