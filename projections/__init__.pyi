@@ -4,6 +4,7 @@ from projections.branching.branches import (
     branches as branches,
 )
 from projections.branching.letters import branch_letters as branch_letters
+from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.branching.router import (
     BranchesStatus as BranchesStatus,
     Router as Router,
@@ -64,6 +65,7 @@ from projections.spark.archive.archiver import (
     Archiver as Archiver,
     open_archiver as open_archiver,
 )
+from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.spark.archive.verifying import (
     ArchiveVerdict as ArchiveVerdict,
     release_topic as release_topic,
