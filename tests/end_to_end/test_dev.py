@@ -1,4 +1,4 @@
-"""`factfold dev` on a service in one SQLite file: Spark starts once, and each change of the code is built and compared."""
+"""`factfold dev` in one SQLite file: Spark starts once, and each change of the code is built and compared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class Order(Aggregate):
         amount: int
 """
 CHANGED = VIEWS.replace('"amount")\n\n', '"amount", (orders.amount * 2).alias("twice"))\n\n')
-SLOW = "the first start of Spark takes half a minute on a busy machine"
 
 
 class Order(Aggregate):
@@ -94,6 +93,7 @@ def dev(tmp_path):
         started.process.wait(60)
 
 
+@pytest.mark.timeout(600)  # what takes a minute on an idle machine has taken five on a busy one
 def test_each_change_of_the_code_is_built_and_compared_while_spark_goes_on(dev):
     dev.wait_for("following")
     assert dev.rows() == [("1", 7)]
@@ -103,19 +103,17 @@ def test_each_change_of_the_code_is_built_and_compared_while_spark_goes_on(dev):
     dev.wait_for("following", times=2)
     assert dev.rows() == [("1", 7, 14)]
 
-    (dev.folder / "desk_orders.py").write_text(ORDERS + "\nraise ValueError('half written')\n")
-    dev.wait_for("ValueError: half written")
-    (dev.folder / "desk_orders.py").write_text(ORDERS)
-    dev.wait_for("following", times=3)
-
     # A process that is killed leaves its Spark context in the JVM.
     (turn,) = dev.turns()
     os.kill(turn, signal.SIGKILL)
+    (dev.folder / "desk_orders.py").write_text(ORDERS + "\nraise ValueError('half written')\n")
+    dev.wait_for("ValueError: half written")
     (dev.folder / "desk_views.py").write_text(VIEWS)
-    dev.wait_for("following", times=4)
+    (dev.folder / "desk_orders.py").write_text(ORDERS)
+    dev.wait_for("following", times=3)
     assert dev.rows() == [("1", 7)]
 
     assert dev.said.count("starting Spark, once") == 1
-    assert dev.said.count("live = recomputed") >= 4
+    assert dev.said.count("live = recomputed") == 3
     dev.process.send_signal(signal.SIGINT)
     assert dev.process.wait(60) == 0
