@@ -19,6 +19,7 @@ from eventstore.identifiers import check_subject, check_type_name, snake_case
 from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.type_words import in_python
 from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 
 T = TypeVar("T")
@@ -255,7 +256,7 @@ class EventType:
         if subject is None or subject == "":
             raise InvalidEventData(
                 f"{self.name}.{field.name} is personal, and its subject {named} is empty",
-                remedy="say whom it is about, or give the field the aggregate's id for a subject",
+                remedy="name its subject, or give the field the aggregate's id for a subject",
                 place=f"{self.name}.{named}",
             )
         return check_subject(str(subject), place=f"{self.name}.{field.name}")
@@ -277,11 +278,13 @@ class EventType:
         return frozenset(field.name for field in self.personal)
 
     def _misfit(self, name: str, value: object, path: str = "") -> InvalidEventData:
-        """Build the error for a value that has no place in its field; of a personal one it tells the type alone."""
-        told = f"a {type(value).__name__}" if name in self._personal_names else repr(value)
+        """Build the error for a value that has no place in its field; of a personal one it shows the type alone."""
+        kind = type(value).__name__
+        shown = f"a value of type {kind}" if name in self._personal_names else f"{value!r} of type {kind}"
+        declared = next(in_python(field.type.avro) for field in self.fields if field.name == name)
         return InvalidEventData(
-            f"{told} does not fit field {name} of {self.name}",
-            remedy="give the field a value of its declared type",
+            f"{shown} does not fit field {name} of {self.name}, which has type {declared}",
+            remedy=f"give the field a value of type {declared}",
             place=f"{self.name}.{name}{path}",
         )
 
@@ -322,8 +325,8 @@ def event(
 ) -> Any:
     """Make a class an event: a frozen dataclass of keyword arguments with a stable type name.
 
-    Inside an aggregate the name defaults to `category.class_name`; elsewhere `name` is required. ``upcasters`` lead
-    from each version that the class had before to the next, the first being 1; see `eventstore.upcasting`.
+    Inside an aggregate the name defaults to `category.class_name`. Elsewhere `name` is required. ``upcasters`` lead
+    from each version that the class had before to the next, the first being 1. See `eventstore.upcasting`.
     """
     names = visible_names(inspect.currentframe())
     if cls is not None:
@@ -407,7 +410,7 @@ def is_event_class(value: object) -> bool:
 
 
 def event_type_of(event: object) -> EventType:
-    """Return the type of an event object or class; DeclarationError where it is no event or has no name."""
+    """Return the type of an event object or class. Raises DeclarationError if it is no event or has no name."""
     cls = event if isinstance(event, type) else type(event)
     declared = vars(cls).get(_DECLARED)
     if isinstance(declared, EventType):
@@ -433,7 +436,7 @@ def type_of_object(event: object) -> EventType:
 def unknown_event_type(name: str, known: Mapping[str, EventType], place: str) -> UnknownEventType:
     """Build the error for a stored type name that no class claims."""
     return UnknownEventType(
-        f"no event class claims the type {name!r}; known are {', '.join(sorted(known)) or 'none'}",
+        f"no event class of {place} has the type {name!r}; known are {', '.join(sorted(known)) or 'none'}",
         remedy="declare the class again, or keep its old name with @event(name=...)",
         place=place,
     )

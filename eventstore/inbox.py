@@ -196,6 +196,14 @@ class Inbox:
         with self.begin() as tx:
             return self.forget_within(tx, after)
 
+    def forget_all(self) -> int:
+        """Delete every row, part by part, and return how many; events are handled again if they come again."""
+        self.create_tables()
+        forgotten = 0
+        while count := self.forget():
+            forgotten += count
+        return forgotten
+
     @property
     def topics(self) -> list[str]:
         """The topics that `of` was asked for."""
@@ -236,7 +244,7 @@ class Inbox:
         if missing := {column.name for column in self._table.c} - found:
             raise StoreNotPrepared(
                 f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
-                remedy="stop its subscribers and drop it; they handle again what their groups have not acknowledged",
+                remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",
                 place=shown_url(self._engine.url),
             )
 

@@ -57,7 +57,7 @@ def sql_view(
     views: this one, and one of the rows, with ``_rows`` behind the name.
     Each place that names a table is a parameter of the view: a table that stands in the text several times needs a
     different alias in each place, which names the parameter.
-    With ``by``, the query looks at one partition of all its tables at a time, as `view` says; ``key`` are the columns
+    With ``by``, the query looks at one partition of all its tables at a time, as `view` says. ``key`` are the columns
     of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
     any of them has one. ``topic`` is where the view's rows are published too, ``final`` when they do not change any
@@ -70,7 +70,7 @@ def sql_view(
     if own and not partition:
         raise InvalidDefinition(
             f"view {name!r} names a key, and no columns of partitions that it belongs to",
-            remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
+            remedy="leave key out: it is that of the first table, or GROUP BY says it, or give by='…' too",
         )
     if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
         _require_rows(name, roots, unmatched or {})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Union
 
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, listed
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
@@ -55,15 +56,15 @@ Pointer = tuple[tuple[str, ...], Target]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A declared view; ``tables`` are in the order of the function's parameters, the root first.
+    """A declared view. ``tables`` are in the order of the function's parameters, the root first.
 
     ``declared`` are the references, or where to find them once the plan of the function has shown them.
-    ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
-    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
-    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set
-    where it gives rows their windows. The function must be deterministic and may look only at rows that ``references``
-    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
-    touches alone.
+    ``key`` identifies a row: the root's key and that of each unmatched side. Or the columns of ``by``, and after them
+    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots in addition
+    to the first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so. ``windows`` is
+    set where it gives rows their windows. The function must be deterministic and may look only at rows that
+    ``references`` reach from a root row, or at those of one partition: then a batch of changes can be answered from the
+    rows it touches alone.
     """
 
     name: str
@@ -78,6 +79,10 @@ class View:
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
+
+    def __repr__(self) -> str:
+        """One line: the name, the key and the tables."""
+        return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
 
     @property
     def references(self) -> tuple[Reference, ...]:
@@ -134,7 +139,7 @@ class View:
 
     @property
     def columns_are_known(self) -> bool:
-        """Whether every input is a table by now; a view's columns are known once its function has been planned."""
+        """Whether every input is a table by now. A view's columns are known once its function has been planned."""
         return not any(isinstance(table, View) for table in self.tables.values())
 
     @property
@@ -154,7 +159,7 @@ class View:
         return self.function(*frames)
 
     def signature(self) -> str:
-        """A text that changes with the function's source and its tables; references follow from both."""
+        """A text that changes with the function's source and its tables. References follow from both."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
@@ -165,7 +170,7 @@ class View:
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ViewTable(Table):
     """The rows of a view that another view of the run reads, once its columns are known."""
 
@@ -174,6 +179,18 @@ class ViewTable(Table):
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
         return self.view.signature()
+
+
+def noted_references(views: Iterable[View]) -> dict[str, list[list[Any]]]:
+    """The references of views as JSON keeps them, by view; for `with_noted`."""
+    return {v.name: [[r.source, list(r.columns), r.target] for r in v.references] for v in views}
+
+
+def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View:
+    """The view with the references that a build has noted of it, if this process does not know them."""
+    if view.references_are_known or view.name not in noted:
+        return view
+    return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
 
 
 def may_be_null(table: Input) -> bool:
@@ -186,8 +203,14 @@ def may_be_null(table: Input) -> bool:
 
 def source_digest(function: Callable[..., Any]) -> str:
     """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
-    text = getattr(function, "signature", None) or inspect.getsource(function)
+    text = getattr(function, "signature", None) or _source(function)
     return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
+
+
+@cache
+def _source(function: Callable[..., Any]) -> str:
+    """The text as it was when it was first asked for: the file may change while the process runs what it has loaded."""
+    return inspect.getsource(function)
 
 
 def _patterns(function: Callable[..., Any]) -> list[str]:
@@ -228,17 +251,17 @@ def view(
     ``key`` is the root's key. Leave ``references`` out if the function joins each table by its whole key: the plan of
     the function shows them. Otherwise they map foreign-key columns of the root, or ``table.column`` of a table
     further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
-    the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
+    the keys of several tables have a tuple of these. A table that two parameters share is named by its parameter.
     ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
     refers to them. ``roots`` are tables of one key, the first parameter among them: a key has a row where any of them
     has one.
 
     ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
-    them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
-    each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
-    ``tables`` overrides the look-up by parameter name. ``topic`` is where the view's rows are published too, and
-    ``final`` says when they do not change any more: then each is given out once. ``reach`` promises how far in time the
-    function looks, which a view of streams with ``retain`` needs that groups by no window.
+    them at a time. It returns one row for each, or as many as ``key`` distinguishes in addition to ``by``: the greatest
+    orders of each customer are ``by="customer_id", key="order_id"``, and the view's key is both. ``tables`` overrides
+    the look-up by parameter name. ``topic`` is where the view's rows are published too, and ``final`` says when they do
+    not change any more: then each is given out once. ``reach`` promises how far in time the function looks, which a
+    view of streams with ``retain`` needs that groups by no window.
 
     Raises InvalidDefinition or UnknownColumn.
     """

@@ -78,6 +78,7 @@ class Metrics:
         self._fixed = labels
         self._counters, self._gauges = dict[str, Counter](), dict[str, Gauge]()
         self._histograms, self._totals, self._lock = dict[str, Histogram](), dict[object, float](), Lock()
+        self._shown: dict[str, set[tuple[str, ...]]] = {}
         for family in self.families:
             self._make(family)
 
@@ -103,9 +104,14 @@ class Metrics:
 
     def replace(self, family: Family, values: Iterable[tuple[dict[str, str], float]]) -> None:
         """Set all values of a gauge: what is not among them is no longer shown."""
-        self._gauges[family.name].clear()
+        shown, gauge = set(), self._gauges[family.name]
         for labels, value in values:
             self.set(family, value, **labels)
+            shown.add(tuple(self._all(family, labels).values()))
+        # Not cleared before: a scrape in between would find nothing, and an alert would start to wait again.
+        for former in self._shown.get(family.name, set()) - shown:
+            gauge.remove(*former)
+        self._shown[family.name] = shown
 
     def observe(self, family: Family, value: float, **labels: str) -> None:
         """Add a value to a histogram."""
@@ -120,9 +126,9 @@ class Metrics:
         else:
             made = Histogram(*declared, registry=self.registry, buckets=family.bounds)
             self._histograms[family.name] = made
-        # A counter that appears with its first count shows no increase.
-        if family.kind is Kind.COUNTER and family.labels and not set(family.labels) - set(self._fixed):
-            self.count(family, 0)
+        # One that appears with its first count shows no increase.
+        if family.kind is not Kind.GAUGE and family.labels and not set(family.labels) - set(self._fixed):
+            {**self._counters, **self._histograms}[family.name].labels(**self._all(family, {}))
 
     def _all(self, family: Family, labels: dict[str, str]) -> dict[str, str]:
         return {label: labels[label] if label in labels else self._fixed[label] for label in family.labels}

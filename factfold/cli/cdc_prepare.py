@@ -63,12 +63,12 @@ SecretsDir = Annotated[
 ]
 Aggregates = Annotated[
     list[str] | None,
-    typer.Option("--aggregate", help="An aggregate of the service, as module:name; may be repeated."),
+    typer.Option("--aggregate", help="An aggregate of the service, as module:name. May be repeated."),
 ]
 Tables = Annotated[
     list[str] | None,
     typer.Option(
-        "--tables", help="The service's own tables: a declarative base or a table, as module:name; may be repeated."
+        "--tables", help="The service's own tables: a declarative base or a table, as module:name. May be repeated."
     ),
 ]
 ViewsUrl = Annotated[
@@ -107,7 +107,7 @@ def prepare(
 ) -> None:
     """Make what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Repeat it at will.
 
-    A step that needs more rights fails with the SQL for those who have them. Exit code 2 if a dry run finds something
+    A step that needs more rights fails with the SQL for a role that has them. Exit code 2 if a dry run finds something
     to do.
     """
     import cdc
@@ -186,7 +186,7 @@ def _maybe(opened: ExitStack, url: str | None) -> Engine | None:
 
 def _on_its_server(opened: ExitStack, source: Engine, urls: Sequence[str | None]) -> list[Engine]:
     """The databases that are on the server of the source. A file, or another server, is not prepared."""
-    engines = [opened.enter_context(database(url)) for url in urls if url and "://" in url]
+    engines = [opened.enter_context(database(url)) for url in urls if url and url.startswith("postgresql")]
     place = (source.url.get_backend_name(), source.url.host, source.url.port)
     return [one for one in engines if (one.url.get_backend_name(), one.url.host, one.url.port) == place]
 

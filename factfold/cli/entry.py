@@ -13,6 +13,7 @@ from factfold.cli import (
     branches,
     cdc_prepare,
     console,
+    dev,
     dlq,
     doctor,
     erasure,
@@ -29,6 +30,7 @@ from factfold.cli import (
     streams,
     subscriptions,
     trace,
+    up,
     watch,
 )
 from factfold.cli.failures import show, show_traceback
@@ -63,6 +65,8 @@ def application() -> typer.Typer:
     app.add_typer(watch.app, name="watch")
     app.command("new")(new.new)
     app.command("console")(console.console)
+    app.command("dev")(dev.dev)
+    app.command("up")(up.up)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)
@@ -83,7 +87,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error, too; goes anywhere in a command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error, too. Goes anywhere in a command.")
     ] = False,
 ) -> None:
     """Event sourcing and change data capture, folded into materialized views."""

@@ -46,7 +46,7 @@ def up(
 
 @app.command()
 def status(name: Name = "default", as_json: Json = False) -> None:
-    """Show each server's state; exit code 0 when all are up, 3 when not."""
+    """Show each server's state. Exit code 0 when all are up, 3 when not."""
     from factfold.stack import LocalStack
 
     stack = LocalStack(name)
@@ -84,7 +84,7 @@ def createdb(
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Create a database in the stack's PostgreSQL; nothing where it is there."""
+    """Create a database in the stack's PostgreSQL. Nothing where it is there."""
     from factfold.stack import LocalStack
     from factfold.stack.postgres import create_database
 
@@ -97,7 +97,7 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
@@ -116,7 +116,7 @@ def env(
 
 @app.command()
 def psql(
-    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database. See createdb.")] = "postgres",
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
     ] = None,
@@ -145,6 +145,9 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
         "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
+        # Spark's checkpoints end with the topics: `down --purge` removes both.
+        "FACTFOLD_CHECKPOINTS": str(info.folder / "checkpoints"),
+        **({"FACTFOLD_REGISTRY__URL": info.registry_url} if "registry" in info.servers else {}),
         **databases,
     }
 
@@ -154,7 +157,7 @@ def down(
     name: Name = "default",
     purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
 ) -> None:
-    """Stop exactly what `up` started; data stays unless purged."""
+    """Stop exactly what `up` started. Data stays unless purged."""
     from factfold.stack import LocalStack
 
     stopped = LocalStack(name).down(purge=purge)
@@ -200,7 +203,8 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
     if "registry" in info.servers:
         typer.echo(f"  registry       {info.registry_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")
-    typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
+    stack = "" if info.name == "default" else f" --stack {info.name}"
+    typer.echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
 
 
 def _print_table(described: dict[str, Any]) -> None:

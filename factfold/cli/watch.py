@@ -64,14 +64,14 @@ def run(
 ) -> None:
     """Serve metrics of a store, of dead letters and of the freshness of views until a signal comes.
 
-    What you name is looked at: the store of --database, the views of --views-url. Runners need not run.
+    What you name is looked at: the store of --store-url, the views of --views-url. Runners need not run.
     """
     from eventstore import Settings
     from eventstore.metrics.serving import looking, serve_metrics
     from factfold.watching.metrics import WatchMetrics
 
     if database is None and views_url is None and not kafka:
-        raise typer.BadParameter("name what to watch: --database, --views-url or --kafka")
+        raise typer.BadParameter("name what to watch: --store-url, --views-url or --kafka")
     named = [url for url in (database, views_url) if url is not None]
     asked = kafka if kafka is not None else not all(url.startswith("sqlite") for url in named)
     stop, metrics = stop_on_signal(), WatchMetrics()

@@ -52,7 +52,7 @@ class Places:
     views_url: str | None = None
     connect_url: str | None = None
     source_url: str | None = None
-    database: str | None = None
+    inbox_url: str | None = None
     checkpoints: Path | None = None
     kafka: bool = False
 
@@ -104,6 +104,14 @@ class Clients(Closing):
         return self._hold("source", lambda: self._opened.enter_context(maybe_database(url)))
 
     @property
+    def database(self) -> Engine | None:
+        """The database of the handlers, None if it is the event store's."""
+        from eventstore.backends.sql.engines import opened_engine
+
+        url = self.places.inbox_url
+        return None if url is None else self._hold("database", lambda: self._opened.enter_context(opened_engine(url)))
+
+    @property
     def settings(self) -> Settings:
         """How to reach Kafka."""
         from eventstore import Settings
@@ -153,7 +161,7 @@ def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
 
     if delta_root(url) is not None:
         raise NotConfigured(
-            "these views are stored in Delta Lake, which only Spark reads; the console starts no Spark",
+            "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
             remedy="factfold projections status --lag",
             place=url,
         )

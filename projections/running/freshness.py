@@ -18,8 +18,9 @@ from projections.logs.port import OffsetRange, Offsets, OpenLog
 if TYPE_CHECKING:
     from cdc.change_records import Lookup
 
-# Tombstones and markers of transactions say no time: so many offsets are looked at, and then the former time stands.
-_WINDOW: Final = 32
+# Tombstones and markers of transactions say no time: so many offsets of each partition are looked at, one after the
+# other. Behind them the former time stands. Few at first, since a record may be 16 MB.
+_WINDOWS: Final = (2, 8, 32)
 
 
 def applied_commits(log: OpenLog, progress: Offsets, *, schemas: Lookup | None = None) -> dict[str, datetime]:
@@ -36,20 +37,27 @@ def applied_commits(log: OpenLog, progress: Offsets, *, schemas: Lookup | None =
     Raises:
         OffsetsLost: The records are no longer in the topic.
     """
-    topics = [topic for topic in progress if topic != ERASURES]
     found: dict[str, datetime] = {}
-    for row in log.fetch(_last(log, progress, topics), headed=True).to_pylist() if topics else ():
+    topics = [topic for topic in progress if topic != ERASURES]
+    for window in _WINDOWS:
+        if missing := [topic for topic in topics if topic not in found]:
+            found |= _newest(log, _last(log, {topic: progress[topic] for topic in missing}, window), schemas)
+    return found
+
+
+def _newest(log: OpenLog, offsets: OffsetRange, schemas: Lookup | None) -> dict[str, datetime]:
+    found: dict[str, datetime] = {}
+    for row in log.fetch(offsets, headed=True).to_pylist():
         moment = _moment(row, schemas)
         if moment is not None:
             found[row["topic"]] = max(moment, found.get(row["topic"], moment))
     return found
 
 
-def _last(log: OpenLog, progress: Offsets, topics: list[str]) -> OffsetRange:
-    begins = log.beginning_offsets(topics)
-    ends = {topic: progress[topic] for topic in topics}
+def _last(log: OpenLog, ends: Offsets, window: int) -> OffsetRange:
+    begins = log.beginning_offsets(list(ends))
     start = {
-        topic: {p: max(begins[topic].get(p, 0), end - _WINDOW) for p, end in parts.items()}
+        topic: {p: max(begins[topic].get(p, 0), end - window) for p, end in parts.items()}
         for topic, parts in ends.items()
     }
     return OffsetRange(start, ends)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
-from eventstore.metrics.serving import serve_metrics as serve_metrics
 from projections.running.lag import RunLag
 
 if TYPE_CHECKING:

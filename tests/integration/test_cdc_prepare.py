@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import uuid
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from eventstore.topics import event_topic
 from factfold.cli.entry import application
 from factfold.scaffolding import create_project
 from factfold.stack import LocalStack
+from tests.unit.test_documentation import ROOT, blocks
+
+PAGE = ROOT / "docs" / "how-to" / "prepare-a-service.md"
 
 STEPS = ["role", "database", "database", "store", "tables", "aggregates", "password", "source", "source"]
 STREAMS = ["topics", "connector", "topics", "connector"]
@@ -115,6 +119,9 @@ def test_an_empty_server_becomes_a_running_service_and_a_second_run_changes_noth
     assert [step for _, step in lines(first)] == STEPS + STREAMS
     assert [mark for mark, _ in lines(first)] == ["="] + ["✓"] * 12  # the superuser is there
 
+    shown = next(block.lines for block in blocks(PAGE) if block.kind == "text")
+    assert _as_on_the_page(first.stdout, project.name) == [line.replace("factfold.schemas, ", "") for line in shown]
+
     again = project.prepare()
     assert [mark for mark, _ in lines(again)] == ["="] * 13
     assert project.prepare("--dry-run").exit_code == 0
@@ -126,6 +133,13 @@ def test_an_empty_server_becomes_a_running_service_and_a_second_run_changes_noth
         [f"{project.name}.order", f"{project.name}.public.customers", "factfold.schemas"],
     )
     assert set(policies.values()) == {"compact"}
+
+
+def _as_on_the_page(printed: str, name: str) -> list[str]:
+    """The output for a project `shop` whose views are in its own database; the schemas topic may be there already."""
+    text = printed.replace(name, "shop").replace("factfold.schemas, ", "")
+    text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:29097", re.sub(r"in \S*/secrets/", "in …/secrets/", text))
+    return [line for line in text.splitlines() if not line.startswith("✓ database shop_views")]
 
 
 def test_no_output_has_a_password_and_the_secrets_file_is_its_owners_alone(project: Project) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import uuid
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -16,22 +20,24 @@ from eventstore import (
     Aggregate,
     Dispatcher,
     RecordedEvent,
-    Relay,
     SqlEventStore,
     command,
     event,
     open_subscriber,
-    relay_status,
+    run_subscription,
     subscription,
-)  # fmt: skip
+)
 from eventstore.kafka.consumer import read_range
 from eventstore.metrics import RelayMetrics, SubscriptionMetrics
-from factfold.watching.looking import Letters, look_at_store
+from eventstore.relay import Relay, relay_status
+from factfold.watching.looking import Letters, look_at_store, look_at_views
 from factfold.watching.metrics import WatchMetrics
 from projections.logs.ranges import waiting
 from projections.running.freshness import applied_commits
 from projections.spark.reading.kafka_source import KafkaLog
+from projections.tablestore.postgres import PostgresTableStore
 from tests.integration.delivering import deliver
+from tests.scraping import free_port, scraped
 from tests.spans import Recorder
 from tests.waiting import wait_until
 
@@ -135,6 +141,31 @@ def test_a_relay_shows_what_waits_and_what_it_has_published(captured, settings):
     store.close()
 
 
+def test_the_command_serves_what_it_counts_until_it_is_stopped(captured, stack, settings):
+    database = captured()
+    store, topic = parcels(database.engine)
+    store.append("parcel-p1", [Parcel.Packed(grams=1)], expected=ANY)
+    port, found = free_port(), {}
+    environment = os.environ | {
+        "FACTFOLD_DATABASE": database.engine.url.render_as_string(hide_password=False),
+        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
+        "FACTFOLD_METRICS_PORT": str(port),
+    }
+    relay = subprocess.Popen([sys.executable, "-m", "factfold", "relay", "run"], env=environment)
+
+    def has_published():
+        found.update(scraped(port))
+        return found.get(("factfold_relay_events_total",)) == 1 and ("factfold_relay_lag_events", topic) in found
+
+    try:
+        wait_until(has_published, what=lambda: f"one event of the relay in {found}")
+        assert found["factfold_relay_is_leader",] == 1
+    finally:
+        relay.terminate()
+    assert relay.wait(30) == 0
+    store.close()
+
+
 def test_a_group_shows_its_lag_before_and_after_and_its_dead_letters(captured, settings):
     store, topic = parcels(captured().engine)
     store.append("parcel-p1", [Parcel.Packed(grams=1), Parcel.Packed(grams=2)], expected=ANY)
@@ -174,6 +205,45 @@ def test_a_fence_that_is_held_has_an_age_and_hides_events(captured):
         assert sampled(metrics, "store_fence_events", store=name) == 1
         look_at_store(metrics, store)
         assert sampled(metrics, "store_fence_age_seconds", store=name) > first
+    store.close()
+
+
+def test_watching_needs_no_right_but_to_read(captured):
+    database = captured()
+    store, _ = parcels(database.engine)
+    with closing(PostgresTableStore(database.engine.url.render_as_string(hide_password=False))) as owned:
+        owned.prepare()
+    role = f"{database.name}_watch"
+    database.run(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'w'",
+        f"GRANT USAGE ON SCHEMA public, factfold TO {role}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public, factfold TO {role}",
+    )
+    url = database.engine.url.set(username=role, password="w")
+    metrics, views = WatchMetrics(), PostgresTableStore(url.render_as_string(hide_password=False))
+    with closing(views), SqlEventStore(url) as watched:
+        look_at_store(metrics, watched)
+        Letters(None, watched).look(metrics)
+        look_at_views(metrics, views, None)
+    assert sampled(metrics, "store_fence_events", store=url.database) == 0
+    store.close()
+
+
+def test_a_runner_of_a_subscription_counts_what_it_delivers(captured, settings):
+    store, topic = parcels(captured().engine)
+    store.append("parcel-p1", [Parcel.Packed(grams=1), Parcel.Packed(grams=2)], expected=ANY)
+    Relay(store, settings).run(stop=threading.Event(), once=True)
+    stop, metrics, weighed = threading.Event(), SubscriptionMetrics("scales"), []
+
+    @subscription(topic, group="scales")
+    def weigh(event: Parcel.Packed) -> None:
+        weighed.append(event.grams)
+        if len(weighed) == 2:
+            stop.set()
+
+    assert run_subscription(weigh, stop=stop, settings=settings, metrics=metrics).handled == 2
+    assert sampled(metrics, "subscription_records_total", group="scales", outcome="handled") == 2
+    assert sampled(metrics, "subscription_handler_seconds_count", group="scales") == 2
     store.close()
 
 

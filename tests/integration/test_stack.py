@@ -29,6 +29,7 @@ from factfold.stack.local import sweep
 from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_gone
 from factfold.stack.state import SERVERS, save
+from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]
 
@@ -177,6 +178,16 @@ def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> N
     found = _variables(stack.info, "shop")
     assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
     assert found["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == stack.info.bootstrap_servers
+    assert "FACTFOLD_REGISTRY__URL" not in found
+    registered = stack.info.with_process("registry", stack.info.processes["kafka"])
+    ports = {**stack.info.ports, "registry": 8081}
+    assert _variables(replace(registered, ports=ports), "shop")["FACTFOLD_REGISTRY__URL"] == (
+        "http://127.0.0.1:8081/apis/ccompat/v7"
+    )
+
+
+def test_every_variable_of_a_stack_is_one_that_a_command_reads(stack: LocalStack) -> None:
+    assert set(_variables(stack.info, "shop")) <= READ
 
 
 def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
@@ -282,7 +293,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused_with_its_holder(
     port = stack.info.ports["kafka"]
     ran = command("up", "--stack", stopped.name, "--port", f"postgres={port}")
     assert ran.returncode == 1
-    assert f"error: port {port}, wanted by postgres, is taken by java (process" in ran.stderr
+    assert f"error: port {port}, requested by postgres, is taken by java (process" in ran.stderr
     assert "remedy:" in ran.stderr
     assert states(stopped) == DOWN
 

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from factfold.cli.entry import application
+from tests.unit.test_documentation import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "cdc", "projections", "factfold")
@@ -92,3 +93,29 @@ def test_no_text_names_what_is_only_in_the_repository(package: str) -> None:
 )
 def test_the_check_finds_a_command_that_does_not_exist(text: str, unknown: list[str], program: Any) -> None:
     assert list(unknown_commands(text, program)) == unknown
+
+
+def documented() -> Iterator[tuple[str, list[str]]]:
+    """Every command line of the documentation with its place, without what stands behind a pipe or `--`."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.kind not in ("sh", "text"):
+                continue
+            for line in "\n".join(block.lines).replace("\\\n", " ").splitlines():
+                words = line.removeprefix("$ ").partition(" #")[0].replace('"', " ").split()
+                if words[:1] == ["factfold"] and len(words) > 1 and words[1].islower() and words[2:3] != ["on"]:
+                    yield f"{page.relative_to(ROOT)}: {line}", words[1:]
+
+
+DOCUMENTED = dict(documented())
+
+
+@pytest.mark.parametrize("place", DOCUMENTED)
+def test_a_documented_command_has_its_options(place: str, program: Any) -> None:
+    command, words = program, DOCUMENTED[place]
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, f"{words[0]} is no command"
+        command, words = command.commands[words[0]], words[1:]
+    stop = next((number for number, word in enumerate(words) if word in ("--", "|", ">", "&&")), len(words))
+    given = {word.partition("=")[0] for word in words[:stop] if word.startswith("--")}
+    assert given <= options(command) | {"--debug", "--help"}

@@ -19,6 +19,7 @@ import cdc
 from factfold.cli.entry import application
 from factfold.scaffolding import ProjectRefused, create_project
 from factfold.settings_file import use_settings_file
+from tests.unit.test_names_of_settings import READ
 
 
 def run(*words: str) -> Result:
@@ -111,8 +112,7 @@ def test_a_service_of_the_compose_file_runs_a_command_with_all_that_it_requires(
     given = compose["services"][service]["environment"]
     required = [one for one in command.params if one.required and one.param_type_name == "option"]
     assert {one.envvar for one in required} <= set(given)
-    known = variables_of(typer.main.get_command(application()))
-    assert {variable for variable in given if variable.startswith("FACTFOLD_")} <= known
+    assert {variable for variable in given if variable.startswith("FACTFOLD_")} <= READ
     module, _, attribute = target.partition(":")
     defined = ast.parse((folder / "shop" / (module.replace(".", "/") + ".py")).read_text("utf-8")).body
     assert attribute in {name for statement in defined for name in names_of(statement)}
@@ -123,14 +123,6 @@ def names_of(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Assign):
         return [one.id for one in statement.targets if isinstance(one, ast.Name)]
     return [getattr(statement, "name", "")]
-
-
-def variables_of(command: Any) -> set[str]:
-    """Every variable that a command or one below it reads."""
-    own = {
-        name for one in command.params for name in ([one.envvar] if isinstance(one.envvar, str) else one.envvar or [])
-    }
-    return own.union(*(variables_of(each) for each in getattr(command, "commands", {}).values()))
 
 
 def test_the_settings_are_known_those_of_the_servers_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

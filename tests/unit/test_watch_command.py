@@ -10,8 +10,9 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from eventstore import ANY, NewEvent, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, NewEvent, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.processes.administration import Processes
 from factfold.cli.entry import application
 from factfold.watching.looking import Letters, look_at_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_a_name_has_one_meaning_wherever_it_is_served():
     for metrics in served_at().values():
         for family in metrics.families:
             assert FAMILIES[family.name] is family
+
+
+@pytest.mark.parametrize("command", served_at())
+def test_what_is_declared_is_what_a_registry_exports(command):
+    metrics = served_at()[command]
+    named = {"self", "labels", "runner"} ^ set(inspect.signature(metrics.__init__).parameters)
+    made = metrics(**{name: "shop" for name in named & {"group", "name", "topic"}})
+    exported = {found.name + "_total" * (found.type == "counter") for found in made.registry.collect()}
+    assert exported == {family.name for family in metrics.families}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

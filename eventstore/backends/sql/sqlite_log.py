@@ -123,7 +123,7 @@ class SqliteLog(Closing):
     def _missing(self, topic: str, known: Iterable[str]) -> TopicMissing:
         return TopicMissing(
             f"the store has no events and no captured table under topic {topic!r}",
-            remedy="register the aggregate in the store, or capture the table, before reading it; "
+            remedy="register the aggregate in the store, or capture the table, before reading it. "
             f"there are: {', '.join(sorted(known)) or 'none yet'}",
             place=self._path,
         )

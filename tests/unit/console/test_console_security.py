@@ -12,7 +12,8 @@ import pytest
 from tests.unit.console.conftest import HOST, ORIGIN, PORT, Browser
 
 PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2", "/schemas",
-         "/schemas?type=order.placed"]  # fmt: skip
+         "/schemas?type=order.placed", "/stream", "/stream?stream=order-o2&at=0", "/connectors", "/letters",
+         "/subscriptions", "/subscriptions?group=reviews", "/subscriptions?process=payment"]  # fmt: skip
 STATIC = files("factfold.console") / "static"
 
 
@@ -77,7 +78,7 @@ def test_every_answer_forbids_scripts_frames_and_other_hosts(browser, path):
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == policy["form-action"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert headers["cache-control"] == "no-store"
 
 

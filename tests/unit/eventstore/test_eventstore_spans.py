@@ -14,18 +14,17 @@ from eventstore import (
     Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
-    AsyncSubscriber,
     Dispatcher,
     MemoryEventStore,
     Metadata,
     RecordedEvent,
     SqlEventStore,
-    Subscriber,
     command,
     event,
     subscription,
-)  # fmt: skip
+)
 from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.middleware import required
 from eventstore.spans import Spans
 from tests.conformance.process_shop import Shop
