@@ -196,6 +196,14 @@ class Inbox:
         with self.begin() as tx:
             return self.forget_within(tx, after)
 
+    def forget_all(self) -> int:
+        """Delete every row, part by part, and return how many; events are handled again if they come again."""
+        self.create_tables()
+        forgotten = 0
+        while count := self.forget():
+            forgotten += count
+        return forgotten
+
     @property
     def topics(self) -> list[str]:
         """The topics that `of` was asked for."""

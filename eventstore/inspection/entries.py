@@ -45,18 +45,22 @@ class Entry:
         return Entry(log=log, place=place, time=event.time, form="event", data=event.data, event=event)
 
 
-class Log(Protocol):
-    """A store or a topic that is looked at. Reading changes nothing: no group, no offset, no checkpoint."""
+class ReadLog(Protocol):
+    """A store or a topic whose entries are read. Reading changes nothing: no group, no offset, no checkpoint."""
 
     @property
     def name(self) -> str:
         """What entries call it."""
 
-    def last(self, selection: Selection, *, limit: int) -> list[Entry]:
-        """Return the last entries of a selection, the oldest first."""
-
     def read(self, selection: Selection) -> Iterator[Entry]:
         """Yield every entry of a selection that is in the log now."""
+
+
+class Log(ReadLog, Protocol):
+    """A store or a topic that is looked at, its end and what is added included."""
+
+    def last(self, selection: Selection, *, limit: int) -> list[Entry]:
+        """Return the last entries of a selection, the oldest first."""
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
         """Yield the last entries, then each that is added until `stop` is set; none twice, none left out."""

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from eventstore.errors import EventsNotFound
-from eventstore.inspection.entries import Entry, Log
+from eventstore.inspection.entries import Entry, ReadLog
 from eventstore.inspection.selection import Selection
 from eventstore.messages import Cause
 
@@ -71,7 +71,7 @@ class Trace:
         return sorted((step.entry for step in self.steps if step.entry is not None), key=lambda entry: entry.time)
 
 
-def trace(correlation_id: str, logs: Iterable[Log], *, inboxes: Iterable[Inboxes] = ()) -> Trace:
+def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inboxes] = ()) -> Trace:
     """Read the events of a correlation id from stores and topics, and put each behind its cause.
 
     An event that several of them hold is taken from the first. EventsNotFound if none holds any; the errors of logs.

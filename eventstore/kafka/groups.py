@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
@@ -122,26 +123,80 @@ def _ages_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict
     return ages
 
 
-def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dict[int, int]:
-    """Move a group without members to other offsets, and return them; GroupActive, TopicMissing, BrokerUnreachable."""
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group: its client, where it runs, and the partitions that it reads, such as `order[0]`."""
+
+    client: str
+    host: str
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStanding:
+    """The state of a group in Kafka's words, and its members."""
+
+    state: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a reset does to a partition: the group's next offset now, None without one, and afterwards."""
+
+    partition: int
+    now: int | None
+    to: int
+
+
+def group_standing(settings: Settings, group: str) -> GroupStanding:
+    """Return who is in a group; a group that nobody was ever in has no members. Raises BrokerUnreachable."""
+    found = _described(AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers, group)
+    return GroupStanding(found.state.name, tuple(_member(one) for one in found.members))
+
+
+def _member(found: Any) -> Member:
+    assigned = found.assignment.topic_partitions if found.assignment else []
+    reads = sorted((one.topic, one.partition) for one in assigned)
+    return Member(found.client_id, found.host.lstrip("/"), tuple(f"{topic}[{number}]" for topic, number in reads))
+
+
+def reset_plan(settings: Settings, topic: str, *, group: str, to: Start) -> tuple[Move, ...]:
+    """Return what `reset_group` would do, and change nothing; TopicMissing, BrokerUnreachable."""
+    targets = _targets(settings, topic, to)
+    now = group_offsets(settings, topic, group=group)
+    return tuple(Move(partition, now.get(partition), offset) for partition, offset in sorted(targets.items()))
+
+
+def _targets(settings: Settings, topic: str, to: Start) -> dict[int, int]:
     with OffsetReader(settings) as reader:
         partitions = range(reader.partitions([topic])[topic])
     found = start_offsets(settings, [(topic, partition) for partition in partitions], start=to)
+    return {partition: offset for (_, partition), offset in found.items()}
+
+
+def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dict[int, int]:
+    """Move a group without members to other offsets, and return them; GroupActive, TopicMissing, BrokerUnreachable."""
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    targets = _targets(settings, topic, to)
     _check_empty(admin, servers, group)
-    wanted = [TopicPartition(*partition, offset) for partition, offset in found.items()]
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
     with typed_errors(servers, topic=topic):
         asked: Any = admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=DEADLINE_SECONDS
         )
         asked[group].result(DEADLINE_SECONDS + 1)
-    return {partition: offset for (_, partition), offset in found.items()}
+    return targets
+
+
+def _described(admin: AdminClient, servers: str, group: str) -> Any:
+    with typed_errors(servers):
+        asked = admin.describe_consumer_groups([group], request_timeout=DEADLINE_SECONDS)
+        return asked[group].result(DEADLINE_SECONDS + 1)
 
 
 def _check_empty(admin: AdminClient, servers: str, group: str) -> None:
-    with typed_errors(servers):
-        asked = admin.describe_consumer_groups([group], request_timeout=DEADLINE_SECONDS)
-        found = asked[group].result(DEADLINE_SECONDS + 1)
+    found = _described(admin, servers, group)
     if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         raise GroupActive(
             f"group {group!r} has {len(found.members)} members, so its offsets cannot be moved",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -26,13 +25,14 @@ from factfold.cli.dlq_homes import (
 )
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import shown_progress
+from factfold.cli.shown_letters import contents_as_json, edited_payload
 from factfold.cli.shown_values import as_json as plain
 from factfold.cli.store import Json
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
-    from eventstore.deadletters.letters import Contents, Letter, Settled
+    from eventstore.deadletters.letters import Letter, Settled
 
 app = typer.Typer(help="Dead letters: records and events that were given up.", no_args_is_help=True)
 
@@ -101,7 +101,7 @@ def show(
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         contents = opened.show(letter_id)
-    told = _contents(contents)
+    told = contents_as_json(contents)
     if as_json:
         _print(told)
         return
@@ -202,28 +202,11 @@ def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
 
 
 def _edit(path: Path) -> Mapping[str, Any]:
-    from eventstore.errors import InvalidEventData
-    from eventstore.plain_json import load_plain
-
     try:
-        found = load_plain(path.read_text(encoding="utf-8"))
-    except (InvalidEventData, UnicodeDecodeError):
-        found = None
-    if isinstance(found, Mapping):
-        return found
-    raise InvalidEventData(
-        f"{path} holds no payload in JSON",
-        remedy="edit what factfold dlq show --json has under payload",
-        place=str(path),
-    )
-
-
-def _contents(contents: Contents) -> dict[str, Any]:
-    from eventstore.plain_json import dump_plain
-
-    payload = None if contents.payload is None else json.loads(dump_plain(contents.payload))
-    others = {name: value for name, value in dataclasses.asdict(contents).items() if name not in ("letter", "payload")}
-    return {**dataclasses.asdict(contents.letter), "payload": payload, **others}
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    return edited_payload(text, place=str(path))
 
 
 def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -32,6 +31,7 @@ from factfold.cli.logs_to_read import (
     opened_log,
     selected,
 )
+from factfold.cli.shown_streams import masked_entries
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Database, Json, Schema, existing_store
 from factfold.cli.subscriptions import load_subscription
@@ -254,12 +254,7 @@ def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str
 
 
 def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEventStore, *, as_json: bool) -> None:
-    from eventstore.inspection.store_log import StoreLog
-    from eventstore.masking import shown_payload
-
-    log = StoreLog(store)
-    shown = (replace(one, data=shown_payload(store.schema(one.schema_id), one.data)) for one in plan.first)
-    first = [log.entry(one) for one in shown]
+    first = masked_entries(store, plan.first)
     if as_json:
         told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
         typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))

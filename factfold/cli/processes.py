@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.shown_values import as_json as as_json_values
+from factfold.cli.shown_processes import status_as_json, step_as_json
 from factfold.cli.shown_values import printable
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Database, Json, Schema, Source, existing_store
@@ -114,7 +114,7 @@ def list_(
     with existing_store(database, schema) as store:
         found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
     if as_json:
-        typer.echo(json.dumps([_status_json(one) for one in found]))
+        typer.echo(json.dumps([status_as_json(one) for one in found]))
     else:
         for one in found:
             typer.echo(
@@ -135,7 +135,7 @@ def show(stream: Stream, database: Database, schema: Schema = None, as_json: Jso
         found = _processes(store)
         status, steps = found.show(name, instance), found.steps(name, instance)
     if as_json:
-        typer.echo(json.dumps({**_status_json(status), "steps": [_step_json(step) for step in steps]}))
+        typer.echo(json.dumps({**status_as_json(status), "steps": [step_as_json(step) for step in steps]}))
         return
     _tell(status)
     for step in steps:
@@ -221,24 +221,13 @@ def _parts(stream: str) -> tuple[str, str]:
 
 def _tell(status: InstanceStatus, *, as_json: bool = False) -> None:
     if as_json:
-        typer.echo(json.dumps(_status_json(status)))
+        typer.echo(json.dumps(status_as_json(status)))
         return
     typer.echo(f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code")
     typer.echo(f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}")
     typer.echo(f"  waits for {status.waits_for}")
     if status.problem:
         typer.echo(f"  problem: {printable(status.problem)}")
-
-
-def _status_json(status: InstanceStatus) -> dict[str, Any]:
-    told: dict[str, Any] = as_json_values(status)
-    return {**told, "idle": status.idle.total_seconds()}
-
-
-def _step_json(step: RecordedEvent) -> dict[str, Any]:
-    told = {"version": step.version, "time": step.time, **step.data, "state": json.loads(step.data["state"])}
-    found: dict[str, Any] = as_json_values(told)
-    return found
 
 
 def _tell_step(step: RecordedEvent) -> None:

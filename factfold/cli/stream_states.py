@@ -12,7 +12,7 @@ from factfold.cli.entry_display import entry_as_json, tell_entries
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import KeyOptions, ShowPersonal
-from factfold.cli.shown_values import as_json as plain
+from factfold.cli.shown_streams import state_as_json
 from factfold.cli.shown_values import as_line, as_utc
 from factfold.cli.store import Database, Json, Schema, existing_store
 
@@ -55,7 +55,7 @@ def show(
         told = _told(store, event, last=last)
     if as_json:
         events = {"events": [entry_as_json(entry) for entry in told["events"]]}
-        typer.echo(json.dumps(told | events | _state_as_json(state)))
+        typer.echo(json.dumps(told | events | state_as_json(state)))
         return
     closed = ", archived" if told["archived"] else ""
     typer.echo(f"{stream} at version {event.version} of {told['head']}{closed}")
@@ -77,13 +77,6 @@ def _told(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str,
         "archived": store.is_archived(event.stream),
         "events": [log.entry(one) for one in events],
     }
-
-
-def _state_as_json(state: StreamState | None) -> dict[str, Any]:
-    if state is None:
-        return {"state": None, "changes": None}
-    changes = {name: {"before": plain(old), "after": plain(new)} for name, (old, new) in state.changes.items()}
-    return {"state": plain(dict(state.after)), "changes": changes}
 
 
 def _tell_state(state: StreamState) -> None:

@@ -179,15 +179,8 @@ def _tell(report: DeliveryReport, *, as_json: bool) -> None:
 def _forget(database: str | None, topic: str, group: str) -> int:
     from eventstore.inbox import Inbox
 
-    forgotten = 0
     with _engine(database) as engine:
-        if engine is None:
-            return 0
-        inbox = Inbox(engine, group, topic=topic)
-        inbox.create_tables()
-        while count := inbox.forget():
-            forgotten += count
-    return forgotten
+        return 0 if engine is None else Inbox(engine, group, topic=topic).forget_all()
 
 
 @contextmanager

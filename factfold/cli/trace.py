@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.entry_display import console_of_stdout, entry_as_json
+from factfold.cli.entry_display import console_of_stdout
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import Databases, KeyOptions, ShowPersonal, Topics, opened_logs
+from factfold.cli.shown_streams import trace_as_json
 from factfold.cli.shown_values import as_pairs, as_utc, printable
 from factfold.cli.store import Json, Schema
 
@@ -54,27 +55,9 @@ def trace(
         inboxes = [SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
         found = traced(correlation, logs, inboxes=inboxes)
     if as_json:
-        told = {"correlation_id": found.correlation_id, "steps": [_as_json(step) for step in found.steps]}
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(trace_as_json(found)))
     else:
         _tell(found, data=data)
-
-
-def _as_json(step: Step) -> dict[str, Any]:
-    reactions = [
-        {"group": one.group, "topic": one.topic, "outcome": one.outcome, "time": one.time.isoformat()}
-        for one in step.reactions
-    ]
-    return {
-        "kind": step.kind,
-        "id": step.id,
-        "name": step.name,
-        "parent": step.parent,
-        "depth": step.depth,
-        "missing_cause": step.missing_cause,
-        "reactions": reactions,
-        "event": None if step.entry is None else entry_as_json(step.entry),
-    }
 
 
 def _tell(found: Trace, *, data: bool) -> None:

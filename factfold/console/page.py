@@ -15,17 +15,23 @@ from factfold.console.sources import Look, Sources
 Query: TypeAlias = Mapping[str, str]
 """The parameters of a page's address, or the fields of an action's form."""
 
+_DIGITS: Final = 10
+
 FIRST: Final = "overview"
 """The page that `/` shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an action did, in one line and with details; `done` is False if it was refused or failed."""
+    """What an action did, in one line and with details; `done` is False if it was refused or failed.
+
+    `draft` is what a form held that the page shows again, to be sent after a look at the outcome.
+    """
 
     text: str
     done: bool = True
     details: Sequence[str] = ()
+    draft: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,20 @@ class NotFound(FactfoldError):
 
 class FieldMissing(FactfoldError):
     """An action's form lacks a field."""
+
+
+class FieldWrong(FactfoldError):
+    """A field of a form, or a parameter of an address, holds what it cannot mean."""
+
+
+def whole_number(query: Query, name: str) -> int | None:
+    """Return a parameter as a number from 0, None if it is absent or empty. Raises FieldWrong."""
+    given = query.get(name, "").strip()
+    if not given:
+        return None
+    if given.isascii() and given.isdigit() and len(given) <= _DIGITS:
+        return int(given)
+    raise FieldWrong(f"{given[:40]!r} is no {name}", remedy="give a whole number from 0")
 
 
 def required(query: Query, name: str) -> str:

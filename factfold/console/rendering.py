@@ -14,6 +14,7 @@ from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc
 from factfold.console.drawing import sparkline
 
 NOTHING: Final = "–"
+_CELL: Final = 300
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _SIZES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -29,7 +30,7 @@ def environment() -> Environment:
     )
     found.filters |= {
         "number": number, "seconds": seconds, "bytes": size, "moment": moment, "ago": ago, "address": address,
-        "line": as_line, "pairs": as_pairs, "pretty": pretty,
+        "line": as_line, "pairs": as_pairs, "pretty": pretty, "cut": cut,
     }  # fmt: skip
     found.globals |= {"sparkline": sparkline}
     return found
@@ -61,9 +62,16 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
-def moment(value: datetime | None) -> str:
-    """Write a time as `2026-11-26 12:00:00.123Z`."""
-    return NOTHING if value is None else as_utc(_aware(value))
+def moment(value: datetime | str | None) -> str:
+    """Write a time, or one that is written as ISO 8601, as `2026-11-26 12:00:00.123Z`."""
+    if value is None:
+        return NOTHING
+    return as_utc(_aware(datetime.fromisoformat(value) if isinstance(value, str) else value))
+
+
+def cut(text: str) -> str:
+    """Shorten a text to what a cell takes."""
+    return text if len(text) <= _CELL else f"{text[:_CELL]}…"
 
 
 def ago(value: datetime | None) -> str:

@@ -104,6 +104,14 @@ class Clients(Closing):
         return self._hold("source", lambda: self._opened.enter_context(maybe_database(url)))
 
     @property
+    def database(self) -> Engine | None:
+        """The database of the handlers, None if it is the event store's."""
+        from eventstore.backends.sql.engines import opened_engine
+
+        url = self.places.inbox_url
+        return None if url is None else self._hold("database", lambda: self._opened.enter_context(opened_engine(url)))
+
+    @property
     def settings(self) -> Settings:
         """How to reach Kafka."""
         from eventstore import Settings

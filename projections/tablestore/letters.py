@@ -54,6 +54,16 @@ def set_aside_letters(
     )
 
 
+def set_aside_topics(store: SqlTableStore, group: str) -> list[str]:
+    """Return the topics of which a group's serving generation has set records aside. Raises NoServingGeneration."""
+    run = store.serving_state(group).run
+    aside = aside_table(store.dialect.name_space(generation_name(group, run.generation)))
+    with store.looking() as connection:
+        if not sa.inspect(connection).has_table(aside.name, schema=aside.schema):
+            return []
+        return list(connection.execute(sa.select(aside.c.topic).distinct().order_by(aside.c.topic)).scalars())
+
+
 class SetAsideLetters(Letters):
     """The records of one topic that a group has set aside. Raises NoServingGeneration, TableStoreUnavailable."""
 

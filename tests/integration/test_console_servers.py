@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cdc import ConnectClient
-from eventstore import Relay, Settings, subscription
+from eventstore import Settings, subscription
 from eventstore.kafka.consumer import read_range
+from eventstore.relay import Relay
 from eventstore.topics import partition_of
 from factfold.console.definitions import Definitions
 from factfold.console.sources import Places, Sources

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
 
 from eventstore.backends.sql.checkpoints import kept_as
 from eventstore.backends.sql.dead_letters import dead_letters_table
-from eventstore.backends.sql.letter_actions import WAITING, ActionRows, action_row
+from eventstore.backends.sql.letter_actions import WAITING, ActionRows, action_row, actions_table
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.editing import edited_values
@@ -60,6 +60,22 @@ def store_letters(
     `engine` is that of the handler's database, the store's own by default.
     """
     return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
+
+
+def letter_places(store: SqlEventStore, *, engine: Engine | None = None) -> list[tuple[str, str]]:
+    """Return the topic and the group of each home with letters of this store, settled ones included."""
+    handlers, metadata = engine or store.engine, MetaData()
+    suffix, found = kept_as("", store, handlers), set[tuple[str, str]]()
+    with transaction(handlers) as tx:
+        for table in (dead_letters_table(metadata), actions_table(metadata)):
+            if inspect(tx).has_table(table.name):
+                columns = table.c
+                found |= {
+                    (row.topic, row.subscriber)
+                    for row in tx.execute(select(columns.topic, columns.subscriber).distinct())
+                }
+    own = ((topic.partition("@"), group) for topic, group in found)
+    return sorted((topic, group) for (topic, at, name), group in own if f"{at}{name}" == suffix)
 
 
 class SqlLetters(Letters):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from factfold.console.page import Page
+from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
-from factfold.console.pages import overview, schemas, view
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
     view.PAGE,
+    stream.PAGE,
+    connectors.PAGE,
+    subscriptions.PAGE,
+    letters.PAGE,
     schemas.PAGE,
 )

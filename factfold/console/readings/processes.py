@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from factfold.cli.shown_processes import status_as_json, step_as_json
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
+    from eventstore.backends.sql.process_rows import Scheduled
     from eventstore.processes.administration import InstanceStatus, ProcessCount
 
 STUCK_AFTER: Final = timedelta(hours=1)
 _LIMIT: Final = 200
+_STEPS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +55,50 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Instances of a process that have not ended, those that stand still for the longest first."""
+
+    instances: Sequence[Mapping[str, Any]]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceShown:
+    """One instance as `factfold processes show --json` prints it, the newest step first."""
+
+    status: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]]
+    more: bool
+
+
+def read_instances(clients: Clients, process: str) -> Instances:
+    """Return the instances of a process that have not ended."""
+    from eventstore.processes.administration import Processes
+
+    found = Processes(clients.store).instances(process, limit=_LIMIT + 1)
+    return Instances(tuple(status_as_json(one) for one in found[:_LIMIT]), len(found) > _LIMIT)
+
+
+def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
+    """Return an instance with its last steps. Raises ProcessUnknown."""
+    from eventstore.identifiers import StreamName
+    from eventstore.processes.administration import Processes
+
+    status = Processes(clients.store).show(process, instance)
+    steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
+    found = [step_as_json(step) for step in steps]
+    return InstanceShown(status_as_json(status), tuple(found[:_STEPS]), len(found) > _STEPS)
+
+
+def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:
+    """Return commands that were scheduled without a process, those set aside first."""
+    from eventstore.scheduling import Schedule
+
+    return tuple(Schedule(clients.store).pending(limit=_LIMIT))
+
+
 PROCESSES: Final = Reading(read_processes)
+INSTANCES: Final = Reading(read_instances)
+INSTANCE: Final = Reading(read_instance)
+SCHEDULED: Final = Reading(read_scheduled)

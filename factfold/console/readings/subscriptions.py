@@ -6,7 +6,6 @@ With Kafka a group's offsets say it, without Kafka the checkpoint that a subscri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +14,6 @@ from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from eventstore import Subscription
     from eventstore.delivery.source import Lag
 
@@ -85,20 +82,15 @@ def _state(
 
 
 def _of_store(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
-    from factfold.cli.connectors import database
-
-    with ExitStack() as opened:
-        url = clients.places.inbox_url
-        engine = None if url is None else opened.enter_context(database(url))
-        return tuple(_in_store(clients, target, one, engine) for target, one in declared.items())
+    return tuple(_in_store(clients, target, one) for target, one in declared.items())
 
 
-def _in_store(clients: Clients, target: str, one: Subscription[..., Any], engine: Engine | None) -> SubscriptionState:
+def _in_store(clients: Clients, target: str, one: Subscription[..., Any]) -> SubscriptionState:
     from eventstore.backends.sql.source import stored_lag
 
     try:
         categories = _categories(clients, one)
-        lag = stored_lag(clients.store, one.group, categories, engine=engine)
+        lag = stored_lag(clients.store, one.group, categories, engine=clients.database)
         return _state(target, one, categories.values(), lag, None)
     except FactfoldError as error:
         return _state(target, one, one.topics, None, Problem.of(error))

@@ -1,0 +1,244 @@
+"""Dead letters: by home and cause, one with its payload; replayed, edited and discarded after a look at which."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from factfold.cli.shown_letters import edited_payload
+from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, required
+from factfold.console.parts import Part, Problem
+from factfold.console.readings.letters import (
+    CONTENTS,
+    HOMES,
+    LETTERS,
+    LETTERS_READ,
+    Home,
+    Homes,
+    OpenLetters,
+    known_home,
+    opened_home,
+)
+from factfold.console.sources import Look, Sources
+
+if TYPE_CHECKING:
+    from eventstore.deadletters import Letters
+    from eventstore.deadletters.causes import Cause
+    from eventstore.deadletters.letters import Letter, Settled
+
+SHOWN: Final = 100
+
+Doing = Literal["replay", "discard"]
+
+
+@dataclass(frozen=True, slots=True)
+class HomeLine:
+    """A home with how many letters are open, and their most frequent cause."""
+
+    home: Home
+    key: str
+    open: int | None
+    more: bool
+    cause: str | None
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True)
+class CauseLine:
+    """Letters of one cause, with the key by which an address names it."""
+
+    key: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an action would be done with: the letters by their ids, and those that it would leave open."""
+
+    doing: Doing
+    ids: tuple[str, ...]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One home: its causes, the letters of the chosen one, one letter, and what would be done."""
+
+    home: Home
+    key: str
+    command: str
+    found: Part[OpenLetters]
+    causes: tuple[CauseLine, ...]
+    chosen: str | None
+    letters: tuple[Letter, ...]
+    letter: Part[Mapping[str, Any]] | None
+    preview: Preview | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Every home, those with letters first, and the chosen one; topics that no definition names."""
+
+    homes: tuple[HomeLine, ...]
+    unknown: tuple[str, ...]
+    detail: Detail | None
+    problems: tuple[Problem, ...]
+
+
+def dead_letters(look: Look, query: Query) -> DeadLetters:
+    """List the homes of letters, or look at the one that the query names. Raises NotFound."""
+    part = look.part(HOMES)
+    if part.value is None:
+        return DeadLetters((), (), None, _problems(part))
+    key = query.get("home")
+    if key is None:
+        look.start(*(LETTERS.of(home) for home in part.value.homes))
+        lines = [_line(home, look.part(LETTERS.of(home))) for home in part.value.homes]
+        lines.sort(key=lambda line: (-(line.open or 0), line.key))
+        return DeadLetters(tuple(lines), part.value.unknown, None, _problems(part))
+    home = next((home for home in part.value.homes if home.key == key), None)
+    if home is None:
+        raise NotFound(f"there are no dead letters in {key[:120]!r}", remedy="choose one of the list")
+    return DeadLetters((), (), _detail(look, home, query), _problems(part))
+
+
+def _problems(part: Part[Homes]) -> tuple[Problem, ...]:
+    own = () if part.problem is None else (part.problem,)
+    return own if part.value is None else (*own, *part.value.problems)
+
+
+def _line(home: Home, part: Part[OpenLetters]) -> HomeLine:
+    found = part.value
+    if found is None:
+        return HomeLine(home, home.key, None, more=False, cause=None, problem=part.problem)
+    cause = f"{found.causes[0].error}: {found.causes[0].pattern}" if found.causes else None
+    return HomeLine(home, home.key, len(found.letters), found.more, cause, part.problem)
+
+
+def _detail(look: Look, home: Home, query: Query) -> Detail:
+    letter_id = query.get("id") or None
+    part = look.part(LETTERS.of(home))
+    letter = None if letter_id is None else look.part(CONTENTS.of(home, letter_id))
+    causes = tuple(CauseLine(_key_of(cause), cause) for cause in part.value.causes) if part.value else ()
+    chosen = query.get("cause") or None
+    letters = _letters_of(part.value, causes, chosen, letter_id) if part.value else ()
+    return Detail(
+        home=home, key=home.key, command=home.command, found=part, causes=causes, chosen=chosen,
+        letters=letters[:SHOWN], letter=letter, preview=_preview(query, letters),
+    )  # fmt: skip
+
+
+def _key_of(cause: Cause) -> str:
+    return hashlib.sha256(f"{cause.error}\0{cause.pattern}".encode()).hexdigest()[:16]
+
+
+def _letters_of(
+    found: OpenLetters, causes: Sequence[CauseLine], chosen: str | None, letter_id: str | None
+) -> tuple[Letter, ...]:
+    """The letters that an address means: one, those of a cause, or all."""
+    if letter_id is not None:
+        return tuple(letter for letter in found.letters if letter.id == letter_id)
+    if chosen is None:
+        return found.letters
+    ids = {id_ for line in causes if line.key == chosen for id_ in line.cause.letters}
+    return tuple(letter for letter in found.letters if letter.id in ids)
+
+
+def _preview(query: Query, letters: Sequence[Letter]) -> Preview | None:
+    doing = query.get("do")
+    if doing is None:
+        return None
+    if doing == "replay":
+        refused = {letter.id: letter.why_not for letter in letters if letter.why_not is not None}
+        return Preview("replay", tuple(one.id for one in letters if one.id not in refused), refused)
+    if doing == "discard":
+        return Preview("discard", tuple(letter.id for letter in letters), {})
+    raise FieldWrong(f"{doing[:40]!r} is nothing to do with letters", remedy="replay or discard them")
+
+
+def _done(act: Callable[[Letters, list[str], Query], Settled], did: str) -> Callable[[Sources, Query], Outcome]:
+    """An action on the letters whose ids the preview has shown; what came meanwhile is left alone."""
+
+    def run(sources: Sources, fields: Query) -> Outcome:
+        home = known_home(sources.clients, required(fields, "home"))
+        ids = required(fields, "ids").split()
+        if len(ids) > LETTERS_READ:
+            raise FieldWrong(
+                f"{len(ids):,} letters are too many for one form",
+                remedy=f"factfold dlq {did.removesuffix('ed')} {home.command} --all",
+            )
+        with opened_home(sources.clients, home) as opened:
+            return _outcome(opened.place, act(opened, ids, fields), did, home)
+
+    return run
+
+
+def _outcome(place: str, settled: Settled, did: str, home: Home) -> Outcome:
+    left = [f"{letter}: {why}" for letter, why in settled.left.items()]
+    waits = ["the group's subscriber handles them before it reads on"] if (home.kind, did) == _WAITS else []
+    still = f", {len(left):,} still open" if left else ""
+    return Outcome(f"{place}: {settled.count:,} {did}{still}", done=not left, details=(*waits, *left))
+
+
+_WAITS: Final = ("inbox", "replayed")
+
+
+def _replay(opened: Letters, ids: list[str], fields: Query) -> Settled:
+    return opened.replay(ids, by=_operator())
+
+
+def _discard(opened: Letters, ids: list[str], fields: Query) -> Settled:
+    return opened.discard(ids, why=fields.get("why", "").strip() or None, by=_operator())
+
+
+def _edit(opened: Letters, ids: list[str], fields: Query) -> Settled:
+    edited = edited_payload(required(fields, "payload"), place="the form")
+    return opened.replay(ids, edit=edited, by=_operator())
+
+
+def _operator() -> str:
+    from eventstore.deadletters.letters import operator
+
+    return f"{operator()} by the console"
+
+
+def _check(sources: Sources, fields: Query) -> Outcome:
+    """Compare an edited payload with that of its letter; changes nothing."""
+    home, letter_id = known_home(sources.clients, required(fields, "home")), required(fields, "ids")
+    text = required(fields, "payload")
+    edited = edited_payload(text, place="the form")
+    with opened_home(sources.clients, home) as opened:
+        before = opened.show(letter_id).payload or {}
+    lines = list(_differences(before, edited))
+    said = f"{len(lines) or 'no'} {'field differs' if len(lines) == 1 else 'fields differ'} in letter {letter_id}"
+    return Outcome(said, details=lines, draft={"payload": text, "ids": letter_id})
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys([*before, *after]):
+        old, new = (_written(values, name) for values in (before, after))
+        if old != new:
+            yield f"{name}: {old} → {new}"
+
+
+def _written(values: Mapping[str, Any], name: str) -> str:
+    from eventstore.plain_json import dump_plain
+
+    return dump_plain(values[name]) if name in values else "(absent)"
+
+
+_ON: Final = ("home", "ids", "why")
+
+PAGE: Final = Page(
+    "letters",
+    "Dead letters",
+    dead_letters,
+    actions={
+        "replay": Action("replay", _done(_replay, "replayed"), audited=_ON),
+        "discard": Action("discard", _done(_discard, "discarded"), audited=_ON),
+        "check": Action("check", _check, audited=("home", "ids")),
+        "edit": Action("edit", _done(_edit, "replayed"), audited=("home", "ids")),
+    },
+)

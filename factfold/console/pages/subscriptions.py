@@ -1,0 +1,234 @@
+"""Subscriptions and processes: lag, members, reset after a look; what waits for what, stuck instances, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, required
+from factfold.console.parts import Part, Problem
+from factfold.console.readings.members import PLAN, STANDING, place_of
+from factfold.console.readings.processes import (
+    INSTANCE,
+    INSTANCES,
+    PROCESSES,
+    SCHEDULED,
+    Instances,
+    InstanceShown,
+    ProcessState,
+)
+from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
+from factfold.console.sources import Look, Sources
+from factfold.console.trends import Trend
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.process_rows import Scheduled
+    from eventstore.inbox import Inbox
+    from eventstore.kafka.groups import GroupStanding, Move
+    from eventstore.processes import Process
+    from eventstore.processes.administration import InstanceStatus, Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Resetting:
+    """What a reset would do: the next offset of each partition, now and afterwards."""
+
+    topic: str
+    to: str
+    moves: Part[tuple[Move, ...]]
+
+    @property
+    def offsets(self) -> str:
+        """The offsets that were shown, which are those that the form sets."""
+        return ",".join(f"{move.partition}={move.to}" for move in self.moves.value or ())
+
+    @property
+    def again(self) -> int:
+        """How many records come again."""
+        return sum(max(0, move.now - move.to) for move in self.moves.value or () if move.now is not None)
+
+    @property
+    def passed_over(self) -> int:
+        """How many records are never delivered."""
+        return sum(max(0, move.to - (move.now or 0)) for move in self.moves.value or () if move.now is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """One subscription: its lag by partition, its members, and a reset that is looked at."""
+
+    subscription: SubscriptionState
+    trend: Trend
+    of_kafka: bool
+    standing: Part[GroupStanding] | None
+    letters: tuple[str, ...]
+    resetting: Resetting | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDetail:
+    """One process with its instances, or one of them with its steps."""
+
+    process: ProcessState
+    instances: Part[Instances] | None
+    instance: Part[InstanceShown] | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """Every subscription, process and scheduled command, and what was chosen; what could not be looked at."""
+
+    subscriptions: tuple[SubscriptionState, ...]
+    trends: Mapping[str, Trend]
+    processes: tuple[ProcessState, ...]
+    scheduled: tuple[Scheduled, ...]
+    group: GroupDetail | None
+    process: ProcessDetail | None
+    problems: tuple[Problem, ...]
+
+
+def subscriptions(look: Look, query: Query) -> Subscriptions:
+    """List subscriptions, processes and scheduled commands, and look at what the query names. Raises NotFound."""
+    look.start(SUBSCRIPTIONS, PROCESSES, SCHEDULED)
+    groups, processes, scheduled = look.part(SUBSCRIPTIONS), look.part(PROCESSES), look.part(SCHEDULED)
+    problems = dict.fromkeys(part.problem for part in (groups, processes, scheduled) if part.problem is not None)
+    group, process = query.get("group"), query.get("process")
+    found = groups.value or ()
+    return Subscriptions(
+        found, {one.group: look.trend(f"subscription {one.group}") for one in found}, processes.value or (),
+        scheduled.value or (),
+        None if group is None or groups.value is None else _group(look, groups.value, group, query),
+        None if process is None or processes.value is None else _process(look, processes.value, process, query),
+        tuple(problems),
+    )  # fmt: skip
+
+
+def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query: Query) -> GroupDetail:
+    found = next((one for one in groups if one.group == group), None)
+    if found is None:
+        raise NotFound(f"there is no subscription of group {group[:80]!r}", remedy="choose one of the list")
+    kafka = look.places.kafka and not found.shared
+    resetting = _resetting(look, found, query) if kafka else None
+    home = "topic" if look.places.kafka else "inbox"
+    return GroupDetail(
+        subscription=found, trend=look.trend(f"subscription {group}"), of_kafka=kafka,
+        standing=look.part(STANDING.of(group)) if kafka else None,
+        letters=tuple(f"{home}:{topic}:{group}" for topic in found.topics), resetting=resetting,
+    )  # fmt: skip
+
+
+def _resetting(look: Look, found: SubscriptionState, query: Query) -> Resetting | None:
+    topic, to = query.get("topic"), query.get("to", "").strip()
+    if topic is None or not to:
+        return None
+    _require_topic(found, topic)
+    place_of(to)
+    return Resetting(topic, to, look.part(PLAN.of(found.group, topic, to)))
+
+
+def _require_topic(found: SubscriptionState, topic: str) -> None:
+    if topic not in found.topics:
+        raise NotFound(f"group {found.group!r} reads no topic {topic[:80]!r}", remedy=", ".join(found.topics))
+
+
+def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: Query) -> ProcessDetail:
+    found = next((one for one in processes if one.name == name), None)
+    if found is None:
+        raise NotFound(f"there is no process {name[:80]!r}", remedy="choose one of the list")
+    instance = query.get("instance") or None
+    if instance is None:
+        return ProcessDetail(found, look.part(INSTANCES.of(name)), None, None)
+    return ProcessDetail(found, None, look.part(INSTANCE.of(name, instance)), instance)
+
+
+def _reset(sources: Sources, fields: Query) -> Outcome:
+    """Move a group to the offsets that were shown, and let its inbox forget if that was asked for."""
+    from eventstore.kafka.groups import reset_group
+
+    group, topic = required(fields, "group"), required(fields, "topic")
+    known, names = sources.definitions.subscriptions.values(), sources.clients.offsets.names()
+    if not any(one.group == group and topic in one.chosen(names) for one in known):
+        raise NotFound(f"group {group[:80]!r} with topic {topic[:80]!r} is not declared here", remedy="choose another")
+    inbox = _inbox(sources, group, topic) if fields.get("forget") else None
+    moved = reset_group(sources.clients.settings, topic, group=group, to=place_of(required(fields, "offsets")))
+    lines = [f"{topic}[{partition}]: {offset}" for partition, offset in sorted(moved.items())]
+    if inbox is not None:
+        lines.append(f"{inbox.forget_all():,} events forgotten by the inbox")
+    return Outcome(f"group {group} moved in {topic}", details=lines)
+
+
+def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
+    from eventstore.inbox import Inbox
+
+    database = sources.clients.database
+    if database is None:
+        raise FieldWrong("the handlers' database is not configured", remedy="set database, or FACTFOLD_DATABASE")
+    return Inbox(database, group, topic=topic)
+
+
+def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> Callable[[Sources, Query], Outcome]:
+    def run(sources: Sources, fields: Query) -> Outcome:
+        from eventstore.processes.administration import Processes
+
+        name, instance = required(fields, "process"), required(fields, "instance")
+        status = act(Processes(sources.clients.store, [_kind(sources, name)]), name, instance)
+        lines = [f"waits for {status.waits_for}", *([f"problem: {status.problem}"] if status.problem else [])]
+        return Outcome(f"{did} {name}-{instance}: it is {status.status}", details=lines)
+
+    return run
+
+
+def _kind(sources: Sources, name: str) -> type[Process]:
+    found = next((one for one in sources.definitions.processes.values() if one.category == name), None)
+    if found is None:
+        raise NotFound(
+            f"process {name[:80]!r} is not declared here", remedy="name its package: factfold console PACKAGE"
+        )
+    return found
+
+
+def _of_command(act: str, did: str) -> Callable[[Sources, Query], Outcome]:
+    """Retry or cancel a command that was scheduled without a process."""
+
+    def run(sources: Sources, fields: Query) -> Outcome:
+        from eventstore.scheduling import Schedule
+
+        command = _command_id(required(fields, "command"))
+        if getattr(Schedule(sources.clients.store), act)(command):
+            return Outcome(f"{did} command {command}")
+        return Outcome(f"command {command} was sent, or cancelled before, or did not fail", done=False)
+
+    return run
+
+
+def _command_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise FieldWrong(f"{text[:40]!r} is no id of a command", remedy="choose one of the list") from None
+
+
+_INSTANCE: Final = ("process", "instance")
+
+PAGE: Final = Page(
+    "subscriptions",
+    "Subscriptions",
+    subscriptions,
+    actions={
+        "reset": Action("reset", _reset, audited=("group", "topic", "offsets", "forget")),
+        "retry": Action("retry", _repair(lambda all_, name, one: all_.retry(name, one), "retried"), audited=_INSTANCE),
+        "cancel": Action(
+            "cancel", _repair(lambda all_, name, one: all_.cancel(name, one), "cancelled"), audited=_INSTANCE
+        ),
+        "cancel-only": Action(
+            "cancel-only",
+            _repair(lambda all_, name, one: all_.cancel(name, one, compensate=False), "cancelled without undoing"),
+            audited=_INSTANCE,
+        ),
+        "command-retry": Action("command-retry", _of_command("retry", "is due now:"), audited=("command",)),
+        "command-cancel": Action("command-cancel", _of_command("cancel", "cancelled"), audited=("command",)),
+    },
+)

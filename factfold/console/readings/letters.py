@@ -1,0 +1,176 @@
+"""Dead letters in their homes: topics of groups and branches, databases of handlers, what projections set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from eventstore.errors import FactfoldError
+from factfold.cli.shown_letters import contents_as_json
+from factfold.console.page import NotFound
+from factfold.console.parts import Problem
+from factfold.console.readings.groups import SERVING
+from factfold.console.sources import Clients, Reading
+
+if TYPE_CHECKING:
+    from eventstore.deadletters import Letters
+    from eventstore.deadletters.causes import Cause
+    from eventstore.deadletters.letters import Action, Letter
+
+LETTERS_READ: Final = 5_000
+ACTIONS_SHOWN: Final = 20
+
+Kind = Literal["topic", "branches", "inbox", "views"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Home:
+    """Where letters are: in a group's or a router's topic, a handlers' database, or among views."""
+
+    kind: Kind
+    topic: str
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        """How addresses name it."""
+        return ":".join((self.kind, self.topic, self.group))
+
+    @property
+    def letters_topic(self) -> str | None:
+        """The topic with the letters; None if they are in a database."""
+        from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of
+
+        if self.kind == "branches":
+            return f"{self.topic}.{DEAD_LETTERS}"
+        return dead_letter_topic_of(self.topic, self.group) if self.kind == "topic" else None
+
+    @property
+    def command(self) -> str:
+        """The words behind `factfold dlq list` that name it; the home's address goes by the environment."""
+        home = {"inbox": " --home inbox", "views": " --home views"}.get(self.kind, "")
+        return " ".join(filter(None, (self.topic, self.group))) + home
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """The homes of letters; `unknown` are topics of dead letters that no definition here names."""
+
+    homes: tuple[Home, ...]
+    unknown: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLetters:
+    """The open letters of a home, grouped by their cause; `more` says that there are more than are read."""
+
+    place: str
+    letters: tuple[Letter, ...]
+    causes: tuple[Cause, ...]
+    actions: tuple[Action, ...]
+    more: bool
+
+
+def read_homes(clients: Clients) -> Homes:
+    """Return every home that is there, with letters or without; a source that does not answer is a problem of it."""
+    places = clients.places
+    looks = ((places.kafka, _topics), (places.store_url, _inboxes), (places.views_url, _set_aside))
+    found, problems = list[Home](), list[Problem]()
+    for configured, look in looks:
+        try:
+            found += look(clients) if configured else []
+        except FactfoldError as error:
+            problems.append(Problem.of(error))
+    return Homes(tuple(sorted(found)), _unknown(clients, found) if places.kafka else (), tuple(problems))
+
+
+def _dead_letter_topics(clients: Clients) -> set[str]:
+    from eventstore.topics import DEAD_LETTERS
+
+    return {name for name in clients.offsets.names() if name.endswith(f".{DEAD_LETTERS}")}
+
+
+def _unknown(clients: Clients, found: Iterable[Home]) -> tuple[str, ...]:
+    known = {home.letters_topic for home in found}
+    return tuple(sorted(_dead_letter_topics(clients) - known))
+
+
+def _topics(clients: Clients) -> list[Home]:
+    existing = _dead_letter_topics(clients)
+    return [home for home in dict.fromkeys(_declared(clients)) if home.letters_topic in existing]
+
+
+def _declared(clients: Clients) -> Iterator[Home]:
+    """The homes in topics that definitions would have."""
+    definitions, existing = clients.definitions, set(clients.offsets.names())
+    for subscription in definitions.subscriptions.values():
+        yield from (Home("topic", topic, subscription.group) for topic in subscription.chosen(existing))
+    for group in definitions.groups.values():
+        yield from (Home("topic", table.topic, group.name) for table in group.tables.values())
+    yield from (Home("branches", branches.topic) for branches in definitions.branches.values())
+
+
+def _inboxes(clients: Clients) -> list[Home]:
+    from eventstore.backends.sql.letters import letter_places
+
+    return [Home("inbox", topic, group) for topic, group in letter_places(clients.store, engine=clients.database)]
+
+
+def _set_aside(clients: Clients) -> list[Home]:
+    from projections.tablestore.letters import set_aside_topics
+
+    groups = sorted(row["group"] for row in clients.views.standing() if row["status"] == SERVING)
+    return [Home("views", topic, group) for group in groups for topic in set_aside_topics(clients.views, group)]
+
+
+def known_home(clients: Clients, key: str) -> Home:
+    """Return the home that an address names. Raises NotFound."""
+    found = next((home for home in read_homes(clients).homes if home.key == key), None)
+    if found is None:
+        raise NotFound(f"there are no dead letters in {key[:120]!r}", remedy="choose one of the list")
+    return found
+
+
+def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
+    """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
+    if home.kind == "views":
+        from projections.tablestore.letters import set_aside_letters
+
+        return set_aside_letters(clients.views, home.topic, group=home.group)
+    from eventstore.deadletters import group_letters, store_letters
+
+    if home.kind == "inbox":
+        return store_letters(clients.store, home.topic, group=home.group, engine=clients.database)
+    if home.kind == "topic":
+        return group_letters(clients.settings, home.topic, group=home.group)
+    from projections.branching.letters import branch_letters
+
+    declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
+    return branch_letters(clients.settings, next(declared, home.topic))
+
+
+def read_letters(clients: Clients, home: Home) -> OpenLetters:
+    """Return the open letters of a home and what was done with others, the newest action first."""
+    from eventstore.deadletters import by_cause
+
+    with opened_home(clients, home) as opened:
+        found = list(islice(opened.open(), LETTERS_READ + 1))
+        actions = list(opened.actions())[-ACTIONS_SHOWN:]
+        letters = tuple(found[:LETTERS_READ])
+        causes = tuple(by_cause(letters))
+        return OpenLetters(opened.place, letters, causes, tuple(reversed(actions)), len(found) > LETTERS_READ)
+
+
+def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any]:
+    """Return one letter as `factfold dlq show --json` prints it, personal values masked. Raises LetterMissing."""
+    with opened_home(clients, home) as opened:
+        return contents_as_json(opened.show(letter))
+
+
+HOMES: Final = Reading(read_homes)
+LETTERS: Final = Reading(read_letters)
+CONTENTS: Final = Reading(read_contents)

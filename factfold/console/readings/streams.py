@@ -1,0 +1,181 @@
+"""Events of the store: those of a search, one stream, its state at a version, and traces; bounded each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from eventstore.errors import EventsNotFound, FactfoldError
+from eventstore.shown_urls import shown_url
+from factfold.cli.entry_display import entry_as_json
+from factfold.cli.shown_streams import masked_entries, trace_as_json
+from factfold.console.sources import Clients, Reading
+
+if TYPE_CHECKING:
+    from eventstore import RecordedEvent, SqlEventStore
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.selection import Selection
+
+EVENTS_SHOWN: Final = 50
+TRACED: Final = 1_000
+FOLDED: Final = 20_000  # events that a page folds: more take seconds
+
+EventJson = Mapping[str, Any]
+"""An event as `factfold events show --json` prints it."""
+
+
+class StateTooLong(FactfoldError):
+    """A stream has more events than a page folds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search was given, as it was typed; None for what was left empty."""
+
+    category: str | None = None
+    type: str | None = None
+    since: str | None = None
+    until: str | None = None
+    correlation: str | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
+        from factfold.cli.logs_to_read import selected
+
+        found = selected(
+            categories=[self.category] if self.category else (), types=[self.type] if self.type else (),
+            since=self.since, until=self.until, correlation=self.correlation,
+        )  # fmt: skip
+        found.require_names()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvents:
+    """The newest events of a search, the newest first; `older` is the position to go on from."""
+
+    events: Sequence[EventJson]
+    older: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A part of a stream, the newest version first."""
+
+    stream: str
+    head: int
+    archived: bool
+    events: Sequence[EventJson]
+
+
+@dataclass(frozen=True, slots=True)
+class StateField:
+    """A field of a state, as it is after an event and before it."""
+
+    name: str
+    before: Any
+    after: Any
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceShown:
+    """A conversation as `factfold trace --json` prints it; `more` says that it has more events than are shown."""
+
+    steps: Sequence[Mapping[str, Any]]
+    more: bool
+
+
+def read_events(clients: Clients, search: Search, before: str | None) -> FoundEvents:
+    """Return the newest events of a search, or those before a position."""
+    from eventstore.backends.sql.replaying import parse_position
+
+    place = None if before is None else parse_position(before)
+    found = clients.store.read_selected(search.selection, before=place, newest_first=True, limit=EVENTS_SHOWN + 1)
+    events = list(found)
+    older = events[EVENTS_SHOWN - 1].position.text if len(events) > EVENTS_SHOWN else None
+    return FoundEvents(_shown(clients, events[:EVENTS_SHOWN]), older)
+
+
+def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
+    """Return the stream and the version of an event. Raises EventsNotFound."""
+    from uuid import UUID
+
+    event = clients.store.find(UUID(event_id))
+    if event is None:
+        raise EventsNotFound(
+            f"no event has the id {event_id}", remedy="check the id; events of deleted streams are deleted too"
+        )
+    return event.stream, event.version
+
+
+def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
+    """Return the part of a stream around a version, its end without. Raises EventsNotFound."""
+    from eventstore.inspection.stream_states import event_at
+
+    store = clients.store
+    event = event_at(store, stream, version=at)
+    head = store.head(stream)
+    newest = event.version if head is None else min(head, event.version + EVENTS_SHOWN // 2)
+    first = max(0, newest - EVENTS_SHOWN + 1)
+    events = list(store.read_stream(stream, from_version=first, to_version=newest))
+    return Timeline(stream, newest if head is None else head, store.is_archived(stream), _shown(clients, events[::-1]))
+
+
+def read_state(clients: Clients, target: str, stream: str, version: int) -> tuple[StateField, ...]:
+    """Return the state of a stream at a version, with what its event changed.
+
+    Raises StateTooLong, EventsNotFound, KeysMissing.
+    """
+    from eventstore.inspection.stream_states import stream_state
+
+    if version >= FOLDED:
+        raise StateTooLong(
+            f"version {version:,} is the fold of more than {FOLDED:,} events",
+            remedy=f"factfold streams show {stream} {target} --at {version}",
+        )
+    state = stream_state(clients.store, clients.definitions.aggregates[target], stream, version=version)
+    names = dict.fromkeys([*state.after, *state.before])
+    changes = state.changes
+    return tuple(StateField(one, state.before.get(one), state.after.get(one), one in changes) for one in names)
+
+
+def read_trace(clients: Clients, correlation: str) -> TraceShown:
+    """Return what a conversation led to, by the store and the inboxes that are configured. Raises EventsNotFound."""
+    from eventstore.backends.sql.reactions import SqlInboxes
+    from eventstore.inspection.tracing import trace
+
+    log = _Beginning(clients.store)
+    engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
+    found = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
+    return TraceShown(trace_as_json(found)["steps"], len(found.events) >= TRACED)
+
+
+class _Beginning:
+    """The events of a store as a log that a trace reads the first events of, personal values masked."""
+
+    def __init__(self, store: SqlEventStore) -> None:
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        """The store's URL without its password."""
+        return shown_url(self._store.engine.url)
+
+    def read(self, selection: Selection) -> Iterator[Entry]:
+        """Yield the first events of a selection."""
+        yield from masked_entries(self._store, islice(self._store.read_selected(selection), TRACED))
+
+
+def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:
+    return tuple(entry_as_json(entry) for entry in masked_entries(clients.store, events))
+
+
+EVENTS: Final = Reading(read_events)
+PLACE: Final = Reading(read_place)
+TIMELINE: Final = Reading(read_timeline)
+STATE: Final = Reading(read_state)
+TRACE: Final = Reading(read_trace)

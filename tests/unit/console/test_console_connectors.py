@@ -1,0 +1,115 @@
+"""Connectors: what Connect says of them, and what came of a restart, a pause and a resume."""
+
+from __future__ import annotations
+
+import pytest
+
+from factfold.console.definitions import Definitions
+from factfold.console.pages import connectors as page_module
+from factfold.console.sources import Places, Sources
+from tests.unit.console.conftest import Browser, cells
+from tests.unit.console.stub_connect import StubConnect, connect_worker
+
+
+@pytest.fixture
+def stub():
+    found = StubConnect(delay=0.2)
+    found.add("orders-cdc", failed=True)
+    found.add("customers-cdc")
+    return found
+
+
+@pytest.fixture
+def sources(stub):
+    with connect_worker(stub) as url:
+        opened = Sources(Places(connect_url=url), Definitions(), every=0.0, patience=30.0)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def browser(sources):
+    return Browser(sources)
+
+
+def outcome(browser, answer):
+    assert answer.status_code == 303
+    return browser.page(answer.headers["location"]).css_first(".outcome").text()
+
+
+def test_what_failed_comes_first_with_its_cause(browser):
+    rows = cells(browser.page("/connectors"), "#connectors")
+    assert [row[0] for row in rows] == ["orders-cdc", "customers-cdc"]
+    assert "Connection refused" in rows[0][2]
+    assert rows[0][3] == "0 FAILED"
+    assert rows[1][2:4] == ["RUNNING", "0 RUNNING"]
+
+
+def test_a_connector_shows_tasks_causes_and_offsets_and_no_secret(browser):
+    page = browser.page("/connectors?name=orders-cdc")
+    assert "Connection refused" in page.css_first("#causes").text()
+    assert "<script>alert(1)</script>" in page.css_first("#causes").text()
+    assert len(page.css("script")) == 1
+    assert cells(page, "#tasks") == [["0", "FAILED", "127.0.0.1:8083"]]
+    assert "the stream of changes" in page.css_first("#connector").text()
+    for path in ("/connectors?name=orders-cdc", "/connectors", "/api/connectors?name=orders-cdc"):
+        assert "hunter2" not in browser.client.get(path).text
+
+
+def test_an_unknown_connector_is_not_found(browser):
+    assert "there is no connector" in browser.page("/connectors?name=../x", 404).text()
+
+
+def test_a_restart_says_what_came_of_it(browser, stub):
+    said = outcome(browser, browser.act("/connectors/restart", name="orders-cdc", **{"return": "name=orders-cdc"}))
+    assert "restarted orders-cdc: RUNNING, task 0 RUNNING" in said
+    assert stub.failed == set()
+    assert cells(browser.page("/connectors"), "#connectors")[0][3] == "0 RUNNING"
+
+
+def test_a_restart_that_fails_again_says_why(browser, stub):
+    stub.hopeless.add("orders-cdc")
+    said = outcome(browser, browser.act("/connectors/restart", name="orders-cdc"))
+    assert "failed" in said
+    assert "FAILED: " in said
+    assert "remedy:" in said
+
+
+def test_all_that_failed_are_restarted_and_each_is_named(browser, stub):
+    stub.add("payments-cdc", failed=True)
+    stub.hopeless.add("orders-cdc")
+    said = outcome(browser, browser.act("/connectors/restart-failed"))
+    assert "restarted 2 connectors" in said
+    assert "payments-cdc: RUNNING" in said
+    assert "orders-cdc" in said
+    assert browser.page("/connectors").text().count("Restart all that FAILED (1)") == 1
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "PAUSED"), ("resume", "RUNNING")])
+def test_a_connector_is_paused_and_resumed_and_its_tasks_are_waited_for(browser, stub, action, state):
+    stub.states["customers-cdc"] = {"PAUSED": "RUNNING", "RUNNING": "PAUSED"}[state]
+    said = outcome(browser, browser.act(f"/connectors/{action}", name="customers-cdc"))
+    assert f"{action}d customers-cdc: {state}, task 0 {state}" in said
+    assert stub.states["customers-cdc"] == state
+
+
+def test_a_state_that_does_not_come_is_reported_after_a_bounded_time(browser, stub, monkeypatch):
+    monkeypatch.setattr(page_module, "ACTION_SECONDS", 0.5)
+    stub.delay = 60.0
+    said = outcome(browser, browser.act("/connectors/pause", name="customers-cdc"))
+    assert "was not paused after" in said
+    assert "PAUSED, task 0 RUNNING" in said
+
+
+def test_an_action_on_an_unknown_connector_is_refused(browser):
+    assert "not found" in outcome(browser, browser.act("/connectors/pause", name="nothing"))
+
+
+def test_a_worker_that_does_not_answer_is_a_problem_with_its_remedy(nothing):
+    assert "FACTFOLD_CONNECT_URL" in nothing.page("/connectors").css_first(".problem").text()
+
+
+def test_a_read_only_console_has_no_buttons(sources):
+    page = Browser(sources, allow_actions=False).page("/connectors?name=orders-cdc")
+    assert page.css("form[method=post]") == []
+    assert "factfold cdc restart orders-cdc" in page.text()

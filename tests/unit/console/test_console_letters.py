@@ -1,0 +1,180 @@
+"""Dead letters: grouped by cause, looked at, and settled after a preview; what a letter holds runs nowhere."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import sqlalchemy as sa
+
+from eventstore import Dispatcher, SqlEventStore, subscription
+from eventstore.backends.sql.source import StoreSource
+from eventstore.deadletters import store_letters
+from eventstore.delivery import Subscriber
+from tests.unit.console.conftest import Browser, cells
+from tests.unit.console.teashop import SCRIPT, Order
+
+HOME = "inbox:order:kitchen"
+PAGE = f"/letters?home={HOME}"
+
+
+@subscription("order", group="kitchen", attempts=1)
+def cook(event: Order.Placed, tx: sa.Connection) -> None:
+    raise ValueError(f"no tea for {event.quantity}: {SCRIPT}")
+
+
+@pytest.fixture(scope="module")
+def troubled(filled, tmp_path_factory):
+    """The tea shop's file with three letters of one cause."""
+    path = shutil.copy(filled, tmp_path_factory.mktemp("letters") / "teashop.db")
+    with SqlEventStore(f"sqlite:///{path}") as store:
+        Dispatcher(store).send_or_raise("o3", Order.place, customer_id=9, quantity=1, note=SCRIPT)
+        with Subscriber(cook, StoreSource(store, cook, category="order"), engine=store.engine) as subscriber:
+            subscriber.run_once(timeout=0)
+    return path
+
+
+@pytest.fixture
+def shop(troubled, tmp_path):
+    return shutil.copy(troubled, tmp_path / "teashop.db")
+
+
+@pytest.fixture
+def letters(shop):
+    with SqlEventStore(f"sqlite:///{shop}") as store, store_letters(store, "order", group="kitchen") as opened:
+        yield opened
+
+
+def ids(letters):
+    return [letter.id for letter in letters.open()]
+
+
+def outcome(browser, answer):
+    assert answer.status_code == 303, answer.text
+    return browser.page(answer.headers["location"])
+
+
+def test_homes_are_listed_with_their_letters_and_main_cause(browser):
+    (row,) = cells(browser.page("/letters"), "#homes")
+    assert row[:4] == ["kitchen", "order", "the handlers' database", "3"]
+    assert "ValueError: no tea for …" in row[4]
+
+
+def test_letters_are_grouped_by_cause(browser):
+    page = browser.page(PAGE)
+    (row,) = cells(page, "#causes")
+    assert row[0] == "3"
+    assert "ValueError: no tea for …" in row[1]
+    assert row[2] == "3"
+    assert len(page.css("script")) == 1
+
+
+def test_a_letter_shows_payload_headers_attempts_and_no_script(browser, letters):
+    page = browser.page(f"{PAGE}&id={ids(letters)[1]}")
+    assert SCRIPT in page.css_first("#edit textarea").text()
+    assert SCRIPT in page.css_first("#letter").text()
+    assert len(page.css("script")) == 1
+    assert ["ce_subject", "order-o2"] in cells(page, "#headers")
+    assert page.css_first("#letter a").attributes["href"].startswith("/stream?find=")
+
+
+@pytest.mark.parametrize("query", ["home=inbox:order:nothing", "home=../../x"])
+def test_an_unknown_home_is_not_found(browser, query):
+    assert "there are no dead letters in" in browser.page(f"/letters?{query}", 404).text()
+
+
+def test_an_unknown_letter_is_a_problem(browser):
+    assert "no open dead letter 'x'" in browser.page(f"{PAGE}&id=x").css_first(".problem").text()
+
+
+def test_a_replay_of_a_cause_shows_first_which_letters_and_then_the_result(browser, letters):
+    page = browser.page(PAGE)
+    page = browser.page(page.css_first("#causes td:last-child a").attributes["href"])
+    assert "Replay 3 of 3 letters" in page.css_first("#preview h2").text()
+    assert len(ids(letters)) == 3, "a preview changes nothing"
+    form = {one.attributes["name"]: one.attributes["value"] for one in page.css("#preview input[type=hidden]")}
+    done = outcome(browser, browser.act("/letters/replay", **form))
+    assert "3 replayed" in done.css_first(".outcome").text()
+    assert "the group's subscriber handles them" in done.css_first(".outcome").text()
+    assert done.css_first("#none")
+    assert {row[4] for row in cells(done, "#done")} == {"waiting"}
+    assert all("by the console" in row[1] for row in cells(done, "#done"))
+
+
+def test_a_letter_that_came_after_the_preview_is_left_alone(browser, letters):
+    first, *_ = ids(letters)
+    outcome(browser, browser.act("/letters/replay", home=HOME, ids=first))
+    assert first not in ids(letters)
+    assert len(ids(letters)) == 2
+
+
+def test_letters_that_were_settled_meanwhile_settle_nothing(browser, letters):
+    first, second, _ = ids(letters)
+    letters.discard([first])
+    done = outcome(browser, browser.act("/letters/discard", home=HOME, ids=f"{first} {second}"))
+    assert "there is no open dead letter" in done.css_first(".outcome").text()
+    assert second in ids(letters)
+
+
+def test_a_discard_asks_for_the_reason_and_records_it(browser, letters):
+    page = browser.page(f"{PAGE}&id={ids(letters)[0]}&do=discard")
+    assert "Discard 1 of 3 letters" in page.css_first("#preview h2").text()
+    form = {one.attributes["name"]: one.attributes["value"] for one in page.css("#preview input[type=hidden]")}
+    done = outcome(browser, browser.act("/letters/discard", **form, why="out of tea"))
+    assert "1 discarded" in done.css_first(".outcome").text()
+    assert cells(done, "#done")[0][4] == "discarded: out of tea"
+    assert len(ids(letters)) == 2
+
+
+def test_an_edit_is_compared_first_and_then_replayed(browser, letters):
+    letter = ids(letters)[0]
+    payload = '{"customer_id": 7, "quantity": 2, "note": ""}'
+    back = {"return": f"home={HOME}&id={letter}"}
+    page = outcome(browser, browser.act("/letters/check", home=HOME, ids=letter, payload=payload, **back))
+    assert "quantity: 3 → 2" in page.css_first(".outcome").text()
+    assert page.css_first("#edit textarea").text() == payload
+    assert page.css_first("#edit button[formaction]").attributes["formaction"] == "/letters/edit"
+    assert letter in ids(letters)
+    done = outcome(browser, browser.act("/letters/edit", home=HOME, ids=letter, payload=payload, **back))
+    assert "1 replayed" in done.css_first(".outcome").text()
+    assert "edited" in cells(done, "#done")[0][2]
+
+
+@pytest.mark.parametrize(("payload", "words"), [
+    ("{", "holds no payload in JSON"),
+    ('{"customer_id": 7}', "lacks field 'note'"),
+    ('{"customer_id": "x", "quantity": 2, "note": ""}', "customer_id"),
+])  # fmt: skip
+def test_an_edit_that_does_not_fit_is_refused_and_the_letter_stays(browser, letters, payload, words):
+    letter = ids(letters)[0]
+    done = outcome(browser, browser.act("/letters/edit", home=HOME, ids=letter, payload=payload))
+    assert words in done.css_first(".outcome.failed").text()
+    assert letter in ids(letters)
+
+
+def test_a_payload_is_in_no_audit_record(browser, letters, capsys):
+    browser.act("/letters/edit", home=HOME, ids=ids(letters)[0], payload='{"secret": 1}')
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "console.action" in line]
+    assert "action=edit" in line
+    assert HOME in line
+    assert '"secret"' not in line
+
+
+def test_an_action_of_another_page_is_refused(browser, letters):
+    letter = ids(letters)[0]
+    forged = browser.client.post("/letters/discard", data={"home": HOME, "ids": letter, "csrf": browser.access.csrf},
+                                 headers={"origin": "http://evil.example"})  # fmt: skip
+    assert forged.status_code == 403
+    assert letter in ids(letters)
+
+
+def test_a_read_only_console_shows_letters_and_the_command(sources, letters):
+    reader = Browser(sources, allow_actions=False)
+    page = reader.page(f"{PAGE}&do=replay")
+    assert page.css("form[method=post]") == []
+    assert "factfold dlq replay order kitchen --home inbox --all" in page.text()
+    assert reader.page(f"{PAGE}&id={ids(letters)[0]}").css_first("#payload")
+
+
+def test_a_console_with_nothing_configured_has_no_letters(nothing):
+    assert "No record and no event was given up" in nothing.page("/letters").text()

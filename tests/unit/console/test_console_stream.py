@@ -1,0 +1,170 @@
+"""Streams: found, walked through version by version, and explained; nothing personal, no script, no other's page."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
+from eventstore.messages import Metadata
+from factfold.cli.shown_values import as_json
+from factfold.console.pages.stream import steps, streams
+from factfold.console.readings.streams import EVENTS_SHOWN
+from tests.unit.console.conftest import cells
+from tests.unit.console.teashop import SCRIPT, Order, Person
+
+
+@pytest.fixture
+def store(shop):
+    with SqlEventStore(f"sqlite:///{shop}") as opened:
+        yield opened
+
+
+def version_row(page):
+    return [row for row in page.css("#state tbody tr") if "changed" in (row.attributes.get("class") or "")]
+
+
+def test_the_newest_events_come_first(browser):
+    rows = cells(browser.page("/stream"), ".events")
+    assert [row[2] for row in rows] == ["order-o2@0", "order-o1@1", "order-o1@0"]
+    assert rows[1][1] == "order.paid"
+    assert rows[1][3] == 'amount="9.5000"'
+
+
+@pytest.mark.parametrize(("query", "places"), [
+    ("type=order.paid", ["order-o1@1"]),
+    ("category=order", ["order-o2@0", "order-o1@1", "order-o1@0"]),
+    ("category=person", []),
+    ("since=1h", ["order-o2@0", "order-o1@1", "order-o1@0"]),
+    ("until=2020-01-01T00:00:00Z", []),
+])  # fmt: skip
+def test_a_search_leaves_out_what_it_does_not_name(browser, query, places):
+    assert [row[2] for row in cells(browser.page(f"/stream?{query}"), ".events")] == places
+
+
+@pytest.mark.parametrize(("query", "words"), [
+    ("category=No-such!", "category"),
+    ("since=yesterday", "'yesterday' is no time"),
+    ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "exchange the two bounds"),
+    ("stream=nodash", "has no dash"),
+    ("stream=order-o1&at=-1", "'-1' is no at"),
+    ("stream=order-o1&at=99999999999999", "is no at"),
+    ("trace=a%0Ab", "cannot be printed"),
+])  # fmt: skip
+def test_what_no_event_can_have_is_refused(browser, query, words):
+    assert words in browser.page(f"/stream?{query}", 400).css_first(".problem").text()
+    assert browser.client.get(f"/api/stream?{query}").status_code == 400
+
+
+def test_a_stream_is_found_by_its_name_its_place_and_the_id_of_an_event(browser, store):
+    event = next(store.read_stream("order-o1", from_version=1))
+    for typed in ("order-o1", "order-o1@1", str(event.id)):
+        page = browser.page(f"/stream?find={typed}")
+        assert "version 1 of 1" in page.css_first("#versions").text()
+        assert page.css_first("h2").text().startswith("order.paid")
+
+
+def test_an_unknown_id_and_an_unknown_stream_say_so(browser):
+    page = browser.page("/stream?find=00000000-0000-0000-0000-000000000000")
+    assert "no event has the id" in page.css_first(".problem").text()
+    assert "has no events here" in browser.page("/stream?stream=order-o99").css_first(".problem").text()
+
+
+def test_a_version_shows_its_payload_and_who_caused_it(browser, store):
+    page = browser.page("/stream?stream=order-o2&at=0")
+    assert page.css_first("#payload").text().count(SCRIPT) == 1
+    assert len(page.css("script")) == 1
+    event = next(store.read_stream("order-o2"))
+    why = page.css_first("#why").text()
+    assert str(event.id) in why
+    assert event.position.text in why
+
+
+def test_the_state_at_a_version_shows_what_its_event_changed(browser):
+    rows = cells(browser.page("/stream?stream=order-o1&at=1"), "#state")
+    assert ["status", '"paid"', '"placed"'] in rows
+    assert ["note", '""', ""] in rows
+    rows = cells(browser.page("/stream?stream=order-o1&at=0"), "#state")
+    assert ["status", '"placed"', '"new"'] in rows
+
+
+def test_links_lead_from_version_to_version(browser):
+    page = browser.page("/stream?stream=order-o1&at=1")
+    assert page.css_first("#versions a[rel=prev]").attributes["href"] == "/stream?stream=order-o1&at=0"
+    assert page.css_first("#versions a[rel=next]") is None
+
+
+def test_a_long_stream_is_shown_in_bounded_parts(browser, store):
+    shop = Dispatcher(store)
+    for number in range(EVENTS_SHOWN + 30):
+        shop.send_or_raise("long", Order.place, customer_id=1, quantity=number)
+    assert len(cells(browser.page("/stream?stream=order-long"), ".events")) == EVENTS_SHOWN
+    newest = cells(browser.page("/stream?stream=order-long&at=5"), ".events")[0]
+    assert newest[2] == f"@{5 + EVENTS_SHOWN // 2}"
+    page = browser.page("/stream?category=order")
+    older = page.css_first("a[rel=next]").attributes["href"]
+    first, second = cells(page, ".events"), cells(browser.page(older), ".events")
+    assert len(first) == EVENTS_SHOWN
+    assert [row[2] for row in first + second].count(f"order-long@{30}") == 1
+    assert len(second) == 33
+
+
+def test_steps_are_near_and_far_and_none_twice():
+    assert steps(0, 0) == (0,)
+    assert steps(1000, 500) == (0, 400, 490, 497, 498, 499, 500, 501, 502, 503, 510, 600, 1000)
+
+
+def test_a_conversation_shows_each_step_below_its_cause(browser, store):
+    shop = Dispatcher(store)
+    first = shop.with_metadata(Metadata(correlation_id="talk-1"))
+    first.send_or_raise("t1", Order.place, customer_id=1, quantity=1)
+    event = next(store.read_stream("order-t1"))
+    shop.with_metadata(event.caused()).send_or_raise("t2", Order.place, customer_id=1, quantity=1)
+    steps = browser.page("/stream?trace=talk-1").css("#trace li")
+    places = {step.css_first("a").text(): step.attributes["class"] for step in steps if step.css("a")}
+    depths = {place: int(depth.removeprefix("depth-")) for place, depth in places.items()}
+    assert list(depths) == ["order-t1@0", "order-t2@0"]
+    assert depths["order-t1@0"] < depths["order-t2@0"]
+    link = browser.page("/stream?stream=order-t2").css_first("#why a").attributes["href"]
+    assert link == "/stream?trace=talk-1"
+    assert len(cells(browser.page("/stream?correlation=talk-1"), ".events")) == 2
+
+
+def test_a_conversation_that_no_event_has_says_so(browser):
+    assert (
+        "no event has the correlation id 'nothing'"
+        in browser.page("/stream?trace=nothing").css_first(".problem").text()
+    )
+
+
+def test_a_personal_value_is_masked_everywhere(browser, shop):
+    with SqlEventStore(f"sqlite:///{shop}", keys=MasterKeys({"one": os.urandom(32)})) as store:
+        event = Person.Registered(name="Ann Secret", country="NL")
+        store.register(Person)
+        store.append("person-p1", [event], expected=NO_STREAM)
+    for path in ("/stream", "/stream?stream=person-p1", "/api/stream", "/api/stream?stream=person-p1"):
+        text = browser.client.get(path).text
+        assert "Secret" not in text
+        assert "***" in text
+        assert "NL" in text
+
+
+def test_the_newest_events_are_asked_for_again_by_the_page(browser):
+    live = browser.page("/stream?category=order").css_first("#live").attributes
+    assert live["hx-get"] == "/stream?category=order"
+    assert live["hx-trigger"] == "every 2s"
+    assert browser.page("/stream?stream=order-o1&at=0").css_first("[hx-get]") is None
+
+
+def test_the_json_of_a_stream_is_the_model_of_its_page(browser, sources):
+    found = browser.json("/api/stream?stream=order-o1&at=1")
+    model = as_json(streams(sources.look(), {"stream": "order-o1", "at": "1"}))
+    for one in (found, model):
+        one["detail"]["timeline"]["read_at"] = one["detail"]["state"]["fields"]["read_at"] = None
+    assert found == model
+    assert found["detail"]["event"]["data"] == {"amount": "9.5000"}
+
+
+def test_a_console_without_a_store_names_the_setting(nothing):
+    assert "FACTFOLD_STORE_URL" in nothing.page("/stream").css_first(".problem").text()
