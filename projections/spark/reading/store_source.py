@@ -111,8 +111,8 @@ class OpenStoreLog(SqliteLog):
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the times of events; changes of captured rows have none."""
-        pages = [next(self.records(*part), ()) for part in _ranges(offsets)]
-        times = [page[0][3] for page in pages if page]
+        found = (self.first(*part) for part in _ranges(offsets))
+        times = [record[3] for record in found if record is not None]
         return min((datetime.fromisoformat(time) for time in times if time is not None), default=None)
 
 
